@@ -1,0 +1,86 @@
+"""Every error tkdebug raises on purpose derives from `TkError`.
+
+The text of an error follows one order: `file:line`, what happened, what was got against what was
+expected, the next step; where there is a source line it stands below with a caret. The CLI prints
+that text alone, without a traceback of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class TkError(Exception):
+    """Base of all errors that tkdebug raises on purpose."""
+
+
+class UsageError(TkError):
+    """The command line or an API call is wrong; the CLI exits with status 2."""
+
+
+class SessionError(TkError):
+    """A session file cannot be read: not a session, truncated, or from a newer tkdebug."""
+
+
+class LaunchError(TkError):
+    """A kernel launch cannot be made as asked (grid, arguments, options)."""
+
+
+class UnsupportedError(TkError):
+    """A feature of the language or runtime that this tkdebug does not have, by name."""
+
+
+class IRError(TkError):
+    """IR text or structure that breaks a rule of its op; carries the printed op as a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One step of a call chain: the `line` (1-based) of `file` inside `function`."""
+
+    file: str
+    line: int
+    function: str
+
+
+class CompileError(TkError):
+    """A kernel does not compile.
+
+    Args:
+        message: what was got against what was expected, and what to write instead.
+        frames: call chain, outermost first; the last frame is where the error is. Empty when the
+            error has no place in a source file.
+        column: 1-based column in the last frame's line, 0 when unknown.
+        source_line: text of that line, or None when the file cannot be read.
+        kernel: name of the kernel that was being compiled.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        frames: tuple[Frame, ...] = (),
+        column: int = 0,
+        source_line: str | None = None,
+        kernel: str | None = None,
+    ) -> None:
+        self.message = message
+        self.frames = frames
+        self.column = column
+        self.source_line = source_line
+        self.kernel = kernel
+        super().__init__(self._render())
+
+    def _render(self) -> str:
+        if not self.frames:
+            return self.message
+        where = self.frames[-1]
+        lines = [f"{where.file}:{where.line}: {self.message}"]
+        if self.source_line is not None:
+            lines.append(f"    {self.source_line}")
+            if self.column:
+                lines.append("    " + " " * (self.column - 1) + "^")
+        lines.extend(
+            f"  called from {frame.file}:{frame.line} in {frame.function}"
+            for frame in reversed(self.frames[:-1])
+        )
+        return "\n".join(lines)

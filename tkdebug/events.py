@@ -1,0 +1,280 @@
+"""What happens in a run, as records, and the hook chain that hands them to subscribers.
+
+Responsible for the vocabulary that runtime, interpreter, recorder and user hooks share, and for
+calling hooks in order. Not responsible for storing anything.
+
+Invariants: enter hooks run in the order they were added, exit hooks in reverse; a hook that raises
+is reported once on stderr and never breaks the launch; with no subscriber a launch does no event
+work (`HOOKS.launch` is an empty tuple and the launcher looks at nothing else).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tkdebug.errors import Frame
+
+FaultKind = Literal[
+    "oob-load",
+    "oob-store",
+    "oob-atomic",
+    "between-elements",
+    "race",
+    "nan",
+    "inf",
+    "uninitialised-read",
+    "integer-overflow",
+    "assert",
+    "misaligned",
+    "compile-error",
+]
+Mode = Literal["interpret", "native"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentInfo:
+    """One argument of a launch as passed: shape and strides in elements, None for scalars."""
+
+    name: str
+    type: str
+    value: str
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True)
+class LaunchRecord:
+    """One launch. Enter hooks see it without times; exit hooks see `duration_ns` set.
+
+    Attributes:
+        id: unique in the process, counted from 1.
+        kernel: the kernel's name.
+        grid: programs along x, y, z.
+        options: num_warps, num_stages, num_ctas and what else the launch was given.
+        start_ns: `time.time_ns()` when the launch began.
+        duration_ns: wall time of an interpreted launch, host time of a native one; None at enter.
+        stream: the CUDA stream handle; 0 for the default stream and under interpret.
+        kernel_hash: content hash that joins the launch to its `KernelCompiled`.
+    """
+
+    id: int
+    kernel: str
+    grid: tuple[int, int, int]
+    mode: Mode
+    options: Mapping[str, object]
+    make_arguments: Callable[[], tuple[ArgumentInfo, ...]]
+    kernel_hash: str
+    start_ns: int = 0
+    duration_ns: int | None = None
+    stream: int = 0
+    error: str | None = None
+    user_metadata: Callable[[], dict[str, object]] | None = None
+    _arguments: tuple[ArgumentInfo, ...] | None = field(default=None, repr=False)
+
+    @property
+    def arguments(self) -> tuple[ArgumentInfo, ...]:
+        """The arguments' names, types, shapes; worked out when first asked for."""
+        if self._arguments is None:
+            self._arguments = self.make_arguments()
+        return self._arguments
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCompiled:
+    """A kernel was specialised and compiled: its source and its artifacts by stage name.
+
+    `op_lines` maps a stage's text line (1-based) to the source frames of the op printed there,
+    outermost first: what lets a viewer light both sides without the compiler.
+    """
+
+    hash: str
+    name: str
+    file: str
+    line: int
+    source: str
+    signature: str
+    options: Mapping[str, object]
+    artifacts: Mapping[str, str]
+    op_lines: Mapping[str, Mapping[int, tuple[Frame, ...]]]
+    compile_ns: int
+    cache_hit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AutotuneChoice:
+    """A tuner picked `config` for `kernel` under `key`; `timings_ms` is empty under interpret."""
+
+    kernel: str
+    key: str
+    config: str
+    timings_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchProgress:
+    """How far a long interpreted launch has come."""
+
+    launch_id: int
+    kernel: str
+    programs_done: int
+    programs: int
+    elapsed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: the first offender of its (kind, op, tensor) and how many there were.
+
+    Attributes:
+        severity: "warning" only for accesses between a strided view's elements.
+        frames: call chain, outermost first; the last frame is the faulting line.
+        column: 1-based, 0 when unknown.
+        op_id: the Tile IR op; None for compile errors.
+        program_id: (x, y, z) of the first offender.
+        lane: position in the tile of the first offender, () for scalars.
+        tensor: argument name, None when the pointer belongs to no argument.
+        index: element offset of the first bad access from the tensor's first element.
+        legal: half-open range of legal offsets.
+        count: bad accesses of this (kind, op, tensor) in this launch.
+    """
+
+    kind: FaultKind
+    kernel: str
+    frames: tuple[Frame, ...]
+    message: str
+    launch_id: int = 0
+    column: int = 0
+    severity: Literal["error", "warning"] = "error"
+    op_id: int | None = None
+    program_id: tuple[int, int, int] | None = None
+    lane: tuple[int, ...] = ()
+    tensor: str | None = None
+    index: int | None = None
+    legal: tuple[int, int] | None = None
+    count: int = 1
+    hint: str | None = None
+
+    @property
+    def file(self) -> str | None:
+        """File of the faulting line."""
+        return self.frames[-1].file if self.frames else None
+
+    @property
+    def line(self) -> int | None:
+        """Faulting line, 1-based."""
+        return self.frames[-1].line if self.frames else None
+
+
+LaunchHook = Callable[[object, LaunchRecord], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One subscriber: any of its callbacks may be None.
+
+    `enter` and `exit` get (kernel object, LaunchRecord); the others get their record.
+    """
+
+    enter: LaunchHook | None = None
+    exit: LaunchHook | None = None
+    compiled: Callable[[KernelCompiled], None] | None = None
+    autotuned: Callable[[AutotuneChoice], None] | None = None
+    fault: Callable[[Fault], None] | None = None
+    progress: Callable[[LaunchProgress], None] | None = None
+
+
+class HookChain:
+    """The ordered subscribers of this process; changes copy, so that reading needs no lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hooks: tuple[Hook, ...] = ()
+        self.launch: tuple[Hook, ...] = ()
+        self._reported: set[int] = set()
+
+    def add(self, hook: Hook) -> None:
+        """Append `hook`; the same object twice is a no-op."""
+        with self._lock:
+            if any(h is hook for h in self._hooks):
+                return
+            self._set((*self._hooks, hook))
+
+    def remove(self, hook: Hook) -> None:
+        """Take `hook` out; one that is not there is a no-op."""
+        with self._lock:
+            self._set(tuple(h for h in self._hooks if h is not hook))
+
+    def _set(self, hooks: tuple[Hook, ...]) -> None:
+        self._hooks = hooks
+        self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
+
+    def enter(self, kernel: object, record: LaunchRecord) -> tuple[Hook, ...]:
+        """Call the enter hooks; the result is what `exit` must be given back."""
+        hooks = self.launch
+        for hook in hooks:
+            if hook.enter is not None:
+                self._guarded(hook.enter, kernel, record)
+        return hooks
+
+    def exit(self, hooks: tuple[Hook, ...], kernel: object, record: LaunchRecord) -> None:
+        """Call the exit hooks of those that entered, last first."""
+        for hook in reversed(hooks):
+            if hook.exit is not None:
+                self._guarded(hook.exit, kernel, record)
+
+    def compiled(self, event: KernelCompiled) -> None:
+        """Tell of a compiled kernel."""
+        for hook in self._hooks:
+            if hook.compiled is not None:
+                self._guarded(hook.compiled, event)
+
+    def autotuned(self, event: AutotuneChoice) -> None:
+        """Tell of a tuner's choice."""
+        for hook in self._hooks:
+            if hook.autotuned is not None:
+                self._guarded(hook.autotuned, event)
+
+    def fault(self, event: Fault) -> None:
+        """Tell of a fault."""
+        for hook in self._hooks:
+            if hook.fault is not None:
+                self._guarded(hook.fault, event)
+
+    def progress(self, event: LaunchProgress) -> None:
+        """Tell how far a long launch is."""
+        for hook in self._hooks:
+            if hook.progress is not None:
+                self._guarded(hook.progress, event)
+
+    def wants_progress(self) -> bool:
+        """Whether anybody asked for progress."""
+        return any(hook.progress is not None for hook in self._hooks)
+
+    def wants_compiled(self) -> bool:
+        """Whether anybody asked for compiled kernels (printing IR is not free)."""
+        return any(hook.compiled is not None for hook in self._hooks)
+
+    def _guarded(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            callback(*arguments)
+        except Exception:
+            if id(callback) not in self._reported:
+                self._reported.add(id(callback))
+                name = getattr(callback, "__qualname__", repr(callback))
+                print(f"tkdebug: hook {name} raised (shown once):", file=sys.stderr)
+                traceback.print_exc(file=sys.stderr)
+
+
+HOOKS = HookChain()
+_launch_ids = itertools.count(1)
+
+
+def next_launch_id() -> int:
+    """A launch id unique in this process, counted from 1."""
+    return next(_launch_ids)
