@@ -1,0 +1,1 @@
+"""The kernel compiler: Python AST -> Tile IR -> (GPU IR -> LLVM IR -> PTX -> cubin)."""

@@ -1,0 +1,75 @@
+"""What the language's functions emit ops through: builder plus op table plus options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tkdebug.compiler.dtypes import LanguageType
+from tkdebug.compiler.ir import Builder, Module, Operation, Region, Type, Value
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.tensor import tensor
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options of one compilation that the language can see.
+
+    Attributes:
+        arch: compute capability times ten, e.g. 90.
+        sanitize_overflow: report 32-bit overflow of index arithmetic.
+        default_dot_input_precision: of `tl.dot` for fp32 inputs.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    arch: int = 90
+    debug: bool = False
+    sanitize_overflow: bool = False
+    default_dot_input_precision: str = "tf32"
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+
+class Emitter:
+    """Emits checked ops at the current insertion point and location.
+
+    `call_function` inlines a jit function on given arguments at the current point; the front
+    end sets it, and reductions and scans use it for their combine functions.
+    """
+
+    def __init__(self, module: Module, options: CompileOptions) -> None:
+        self.builder = Builder(module)
+        self.options = options
+        self.call_function: Callable[[Any, Sequence[Any]], Any] | None = None
+
+    def op(
+        self,
+        name: str,
+        operands: Sequence[Value | tensor] = (),
+        result_types: Sequence[Type] | None = None,
+        regions: Sequence[Region] = (),
+        **attributes: Attribute,
+    ) -> Operation:
+        """Emit op `name`; result types come from its type rule unless given."""
+        spec = OPS[name]
+        values = [v.value if isinstance(v, tensor) else v for v in operands]
+        if result_types is None:
+            assert spec.infer is not None, f"{name} needs its result types"
+            result_types = spec.infer([v.type for v in values], attributes)
+        op = self.builder.build(name, values, result_types, attributes, regions)
+        if spec.verify is not None:
+            spec.verify(op)
+        return op
+
+    def value(
+        self,
+        name: str,
+        operands: Sequence[Value | tensor],
+        type_: LanguageType,
+        **attributes: Attribute,
+    ) -> tensor:
+        """Emit a one-result op and wrap its result under language type `type_`."""
+        return tensor(self.op(name, operands, **attributes).result, type_)

@@ -1,0 +1,120 @@
+"""What one op of the IR is, and what one function of the language is.
+
+An `OpSpec` holds everything the compiler and the interpreter know about an op; a `Builtin` is a
+function of `tl.*` that emits ops. Both stand together in one file per family.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from typing import Any
+
+from tkdebug.compiler.ir import Operation, Type
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.errors import TkError
+
+
+class Effects(Flag):
+    """What an op does besides computing its results."""
+
+    PURE = 0
+    READ = auto()
+    WRITE = auto()
+    # Ends its block (scf.yield, tt.return).
+    TERMINATOR = auto()
+    # Observable otherwise: prints, asserts, barriers.
+    OTHER = auto()
+
+
+TypeRule = Callable[[Sequence[Type], Mapping[str, Attribute]], Sequence[Type]]
+Verifier = Callable[[Operation], None]
+# (evaluator, op, operand values) -> one value per result. The evaluator is the interpreter's
+# (tkdebug.interpreter.evaluator.Evaluator); it is Any here because imports point the other way.
+Evaluate = Callable[..., Sequence[Any]]
+Fold = Callable[[Operation, Sequence[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One op of the IR.
+
+    Attributes:
+        name: dialect and op, as in MLIR (`arith.addf`).
+        doc: one line on what it computes.
+        infer: result types from operand types and attributes; None when the builder is given
+            them (constants, control flow).
+        evaluate: runs the op on tile values; every op has one.
+        verify: raises IRError when the op breaks its rules.
+        effects: what else it does.
+        fold: the constant result for constant operands, or None when it does not fold.
+        operands: how many operands it takes, None for any number.
+    """
+
+    name: str
+    doc: str
+    infer: TypeRule | None
+    evaluate: Evaluate
+    verify: Verifier | None = None
+    effects: Effects = Effects.PURE
+    fold: Fold | None = None
+    operands: int | None = None
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the op may be erased, merged or moved freely."""
+        return self.effects == Effects.PURE
+
+
+@dataclass(frozen=True, eq=False)
+class Builtin:
+    """A function of the language: `tl.load`, `tl.sum`…
+
+    Attributes:
+        emit: `(emitter, *arguments) -> value`; its signature less the first parameter is the
+            public one.
+        member: whether it is also a method of tensors (`x.sum()`).
+    """
+
+    name: str
+    emit: Callable[..., Any]
+    member: bool = False
+    doc: str = field(default="")
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return self.doc or self.emit.__doc__ or ""
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        signature = inspect.signature(self.emit)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    def __call__(self, *arguments: object, **keywords: object) -> object:
+        raise TkError(
+            f"tl.{self.name} was called outside a kernel; "
+            "it has a meaning only inside a function decorated with @triton.jit"
+        )
+
+    def __repr__(self) -> str:
+        return f"<tl.{self.name}>"
+
+
+class SemanticError(Exception):
+    """A use of the language that is wrong; the front end turns it into a CompileError there."""
+
+
+def same_as_first(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    """Type rule: one result of the first operand's type."""
+    return (operands[0],)
+
+
+def no_results(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    """Type rule: no result."""
+    return ()

@@ -1,0 +1,145 @@
+"""What a kernel's run-time values are while its Python is being compiled.
+
+`tensor` wraps an IR value with its language type; a plain Python object in the same place is a
+compile-time constant. `constexpr` only marks: annotations, and constants made outside kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tkdebug.compiler.dtypes import (
+    LanguageType,
+    block_type,
+    dtype,
+    tensor_descriptor_type,
+)
+from tkdebug.compiler.ir import Value
+
+
+class constexpr:
+    """A compile-time constant: `N: tl.constexpr` as an annotation, `tl.constexpr(3)` as a value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        while isinstance(value, constexpr):
+            value = value.value
+        self.value: Any = value
+
+    def __repr__(self) -> str:
+        return f"constexpr[{self.value}]"
+
+    def __index__(self) -> int:
+        return int(self.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == unwrap(other))
+
+    def __call__(self, *arguments: object, **keywords: object) -> object:
+        return self.value(*arguments, **keywords)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.value, name)
+
+
+def unwrap(value: object) -> Any:
+    """The Python object inside a constexpr, or `value` itself."""
+    return value.value if isinstance(value, constexpr) else value
+
+
+@dataclass(frozen=True, eq=False)
+class tensor:
+    """A run-time value: an IR value and its language type (a scalar, pointer or block type)."""
+
+    value: Value
+    type: LanguageType
+
+    @property
+    def dtype(self) -> LanguageType:
+        """Element type: a dtype, or a pointer type."""
+        return self.type.scalar
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Tile shape; () for scalars."""
+        return self.type.shape
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return self.type.numel if isinstance(self.type, block_type) else 1
+
+    def __bool__(self) -> bool:
+        raise TypeError("a run-time value has no truth value at compile time")
+
+
+@dataclass(frozen=True, eq=False)
+class tensor_descriptor:
+    """A tensor descriptor: its IR value, the block type, and the run-time shape and strides."""
+
+    value: Value
+    type: tensor_descriptor_type
+    shape: tuple[tensor, ...]
+    strides: tuple[tensor, ...]
+
+    @property
+    def block_type(self) -> block_type:
+        """Type of the blocks it loads and stores."""
+        return self.type.block
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """Shape of the blocks."""
+        return self.type.block.shape
+
+    @property
+    def dtype(self) -> LanguageType:
+        """Element type."""
+        return self.type.block.element_ty
+
+
+@dataclass(frozen=True, eq=False)
+class block_pointer:
+    """A `tl.make_block_ptr`: base pointer with run-time shape, strides and offsets.
+
+    Attributes:
+        order: the axes from fastest to slowest, a hint only.
+    """
+
+    base: tensor
+    shape: tuple[tensor, ...]
+    strides: tuple[tensor, ...]
+    offsets: tuple[tensor, ...]
+    block_shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @property
+    def dtype(self) -> LanguageType:
+        """Element type of what it points to."""
+        pointer = self.base.type
+        return pointer.element_ty  # type: ignore[attr-defined, no-any-return]
+
+
+RuntimeValue = tensor | tensor_descriptor | block_pointer
+
+
+def is_runtime(value: object) -> bool:
+    """Whether `value` is only known when the kernel runs."""
+    return isinstance(value, tensor | tensor_descriptor | block_pointer)
+
+
+def scalar_dtype(value: tensor) -> dtype:
+    """The element dtype of a non-pointer value."""
+    element = value.type.scalar
+    assert isinstance(element, dtype), f"{element} is not a scalar dtype"
+    return element
