@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+
+from tkdebug.errors import UsageError
+from tkdebug.knobs import KNOB_TABLE, Knobs, parse_size_bytes, scope
+
+
+@pytest.fixture
+def knobs(monkeypatch):
+    for knob in KNOB_TABLE:
+        for variable in knob.sources:
+            monkeypatch.delenv(variable, raising=False)
+    return Knobs()
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("512M", 512 << 20), ("1GiB", 1 << 30), ("2.5g", 5 << 29), ("4096", 4096), ("8 kb", 8192)],
+)
+def test_size_accepts_units(text, size_bytes):
+    assert parse_size_bytes(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "0", "1X", "nan"])
+def test_size_refuses(text):
+    with pytest.raises(ValueError, match="positive size"):
+        parse_size_bytes(text)
+
+
+def test_knob_default(knobs):
+    assert knobs.memory_budget_bytes == 1 << 30
+    assert knobs.mode == "auto"
+
+
+def test_knob_read_from_environment_once(knobs, monkeypatch):
+    monkeypatch.setenv("TKDEBUG_QUICK", "1")
+    assert knobs.quick is True
+    monkeypatch.setenv("TKDEBUG_QUICK", "0")
+    assert knobs.quick is True
+    knobs.refresh()
+    assert knobs.quick is False
+
+
+def test_knob_bad_environment_names_variable_got_and_expected(knobs, monkeypatch):
+    monkeypatch.setenv("TKDEBUG_MEMORY_BUDGET", "lots")
+    with pytest.raises(UsageError) as caught:
+        knobs.read_all()
+    text = str(caught.value)
+    assert "TKDEBUG_MEMORY_BUDGET" in text
+    assert "'lots'" in text
+    assert "512M" in text
+    assert "\n" not in text
+
+
+def test_upstream_interpret_variable(knobs, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert knobs.mode == "interpret"
+
+
+def test_own_variable_wins_over_upstream(knobs, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("TKDEBUG_MODE", "native")
+    assert knobs.mode == "native"
+
+
+def test_upstream_dump_variables(knobs, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_KERNEL_DUMP", "1")
+    monkeypatch.setenv("TRITON_DUMP_DIR", str(tmp_path))
+    assert knobs.dump_dir == tmp_path
+    monkeypatch.setenv("TRITON_KERNEL_DUMP", "0")
+    knobs.refresh()
+    assert knobs.dump_dir is None
+
+
+def test_scope_restores_value(knobs):
+    with knobs.scope(quick=True, memory_budget_bytes="2M"):
+        assert knobs.quick
+        assert knobs.memory_budget_bytes == 2 << 20
+        with knobs.scope(quick=False):
+            assert not knobs.quick
+        assert knobs.quick
+    assert not knobs.quick
+    assert knobs.memory_budget_bytes == 1 << 30
+
+
+def test_scope_restores_after_error(knobs):
+    with pytest.raises(RuntimeError), knobs.scope(dump_dir=Path("x")):
+        raise RuntimeError
+    assert knobs.dump_dir is None
+
+
+@pytest.mark.parametrize("change", [{"nope": 1}, {"quick": 3}, {"memory_budget_bytes": True}])
+def test_scope_refuses(change):
+    with pytest.raises(UsageError, match=next(iter(change))), scope(**change):
+        pass
+
+
+def test_table_covers_annotations():
+    assert {knob.name for knob in KNOB_TABLE} == set(Knobs.__annotations__)

@@ -1,0 +1,304 @@
+"""The switches of this process: typed, named, each with its environment variables.
+
+Read as attributes of `KNOBS`; change for a while with `scope(quick=True)`. A knob is read from the
+environment the first time it is looked at and is a plain attribute from then on, so that a launch
+pays nothing for it. Upstream's variable names are understood where the meaning is the same; ours
+win over them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tkdebug.errors import UsageError
+
+ModeName = Literal["auto", "interpret", "native"]
+MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
+_TRUE = ("1", "true", "on", "yes", "y")
+_FALSE = ("", "0", "false", "off", "no", "n")
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def parse_size_bytes(text: str) -> int:
+    """`"512M"`, `"1GiB"`, `"2.5g"` or a plain number of bytes, as bytes; units are powers of 1024.
+
+    Raises:
+        ValueError: `text` is no positive size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    if match is None or float(match[1]) <= 0:
+        raise ValueError("a positive size such as 512M, 1.5G or a number of bytes")
+    return int(float(match[1]) * _SIZE_UNITS[match[2]])
+
+
+def _parse_bool(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise ValueError("1 or 0 (also true/false, on/off, yes/no)")
+    return word in _TRUE
+
+
+def _parse_mode(text: str) -> ModeName:
+    for name in MODE_NAMES:
+        if text.strip().lower() == name:
+            return name
+    raise ValueError("one of " + ", ".join(MODE_NAMES))
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _parse_path(text: str) -> Path | None:
+    return Path(text).expanduser() if text else None
+
+
+def _interpret_flag(text: str) -> ModeName:
+    return "interpret" if _parse_bool(text) else "auto"
+
+
+def _directory_flag(variable: str, folder: str) -> Callable[[str], Path | None]:
+    # Upstream splits each of these in two: a flag, and a directory with a default.
+    def parse(text: str) -> Path | None:
+        if not _parse_bool(text):
+            return None
+        chosen = os.environ.get(variable)
+        return Path(chosen).expanduser() if chosen else Path.home() / ".triton" / folder
+
+    return parse
+
+
+def _mlir_dump(text: str) -> tuple[str, ...]:
+    # Upstream takes 1 or a kernel's name here; either way every pass is printed.
+    return () if text.strip().lower() in _FALSE else ("all",)
+
+
+Parser = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One switch.
+
+    Attributes:
+        sources: environment variables in order of precedence, each with its parser.
+        default: the value when no variable is set.
+        type: what a value assigned in code must be an instance of.
+        doc: one line for `tkdebug doctor` and the README.
+    """
+
+    name: str
+    sources: Mapping[str, Parser]
+    default: object
+    type: type | tuple[type, ...]
+    doc: str
+
+    def read(self) -> object:
+        """The value by the environment."""
+        for variable, parse in self.sources.items():
+            text = os.environ.get(variable)
+            if text is None:
+                continue
+            try:
+                return parse(text)
+            except ValueError as error:
+                raise UsageError(
+                    f"environment variable {variable}: got {text!r}, expected {error}"
+                ) from None
+        return self.default
+
+    def check(self, value: object) -> object:
+        """`value` if it fits; a string is parsed as the environment's would be.
+
+        Raises:
+            UsageError: it does not fit.
+        """
+        if isinstance(value, str):
+            parse = next(iter(self.sources.values()))
+            try:
+                return parse(value)
+            except ValueError as error:
+                raise UsageError(f"knob {self.name}: got {value!r}, expected {error}") from None
+        wrong_bool = isinstance(value, bool) and self.type is int
+        if wrong_bool or not isinstance(value, self.type):
+            raise UsageError(
+                f"knob {self.name}: got {value!r}, expected a value like {self.default!r}"
+            )
+        return value
+
+
+_NO_PATH = (Path, type(None))
+KNOB_TABLE: tuple[Knob, ...] = (
+    Knob(
+        "mode",
+        {"TKDEBUG_MODE": _parse_mode, "TRITON_INTERPRET": _interpret_flag},
+        "auto",
+        str,
+        "how kernels run: auto, interpret or native",
+    ),
+    Knob(
+        "interpret_kernels",
+        {"TKDEBUG_INTERPRET": _parse_names},
+        (),
+        tuple,
+        "patterns of kernel names that are interpreted whatever the mode",
+    ),
+    Knob(
+        "memory_budget_bytes",
+        {"TKDEBUG_MEMORY_BUDGET": parse_size_bytes},
+        1 << 30,
+        int,
+        "memory the interpreter may use for one batch of programs",
+    ),
+    Knob(
+        "strict_ieee",
+        {"TKDEBUG_STRICT_IEEE": _parse_bool},
+        False,
+        bool,
+        "interpret with IEEE arithmetic (no tf32, exact division) instead of the GPU's",
+    ),
+    Knob(
+        "quick",
+        {"TKDEBUG_QUICK": _parse_bool},
+        False,
+        bool,
+        "do_bench runs once, sweeps take their first x value",
+    ),
+    Knob(
+        "debug",
+        {"TKDEBUG_DEBUG": _parse_bool, "TRITON_DEBUG": _parse_bool},
+        False,
+        bool,
+        "kernels are compiled with device_assert and overflow checks",
+    ),
+    Knob(
+        "dump_dir",
+        {
+            "TKDEBUG_DUMP": _parse_path,
+            "TRITON_KERNEL_DUMP": _directory_flag("TRITON_DUMP_DIR", "dump"),
+        },
+        None,
+        _NO_PATH,
+        "directory that receives every stage of every compiled kernel",
+    ),
+    Knob(
+        "override_dir",
+        {
+            "TKDEBUG_OVERRIDE": _parse_path,
+            "TRITON_KERNEL_OVERRIDE": _directory_flag("TRITON_OVERRIDE_DIR", "override"),
+        },
+        None,
+        _NO_PATH,
+        "directory of edited stages that replace the compiled ones",
+    ),
+    Knob(
+        "print_after",
+        {"TKDEBUG_PRINT_AFTER": _parse_names, "MLIR_ENABLE_DUMP": _mlir_dump},
+        (),
+        tuple,
+        "passes after which the IR is printed on stderr; all for every pass",
+    ),
+    Knob(
+        "verify_each",
+        {"TKDEBUG_VERIFY_EACH": _parse_bool},
+        False,
+        bool,
+        "verify the IR after each pass",
+    ),
+    Knob(
+        "always_compile",
+        {"TKDEBUG_ALWAYS_COMPILE": _parse_bool, "TRITON_ALWAYS_COMPILE": _parse_bool},
+        False,
+        bool,
+        "ignore compiled kernels found on disk",
+    ),
+    Knob(
+        "cache_dir",
+        {"TKDEBUG_CACHE_DIR": _parse_path, "TRITON_CACHE_DIR": _parse_path},
+        None,
+        _NO_PATH,
+        "directory of compiled kernels; None for ~/.cache/tkdebug",
+    ),
+    Knob(
+        "print_autotuning",
+        {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
+        False,
+        bool,
+        "print each tuner's timings and choice",
+    ),
+)
+_BY_NAME = {knob.name: knob for knob in KNOB_TABLE}
+
+
+class Knobs:
+    """The values in force. Assignment is checked; `scope` changes and restores."""
+
+    mode: ModeName
+    interpret_kernels: tuple[str, ...]
+    memory_budget_bytes: int
+    strict_ieee: bool
+    quick: bool
+    debug: bool
+    dump_dir: Path | None
+    override_dir: Path | None
+    print_after: tuple[str, ...]
+    verify_each: bool
+    always_compile: bool
+    cache_dir: Path | None
+    print_autotuning: bool
+
+    def __getattr__(self, name: str) -> object:
+        # Reached only until the first read has put the value into the instance.
+        knob = _BY_NAME.get(name)
+        if knob is None:
+            raise AttributeError(f"no knob {name!r}; there are {', '.join(_BY_NAME)}")
+        value = self.__dict__[name] = knob.read()
+        return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self.__dict__[name] = _knob(name).check(value)
+
+    def read_all(self) -> dict[str, object]:
+        """Every knob's value by name, so that a bad variable shows at once.
+
+        Raises:
+            UsageError: an environment variable holds something else than expected.
+        """
+        return {name: getattr(self, name) for name in _BY_NAME}
+
+    def refresh(self) -> None:
+        """Forget all values; the environment is read again when they are next looked at."""
+        self.__dict__.clear()
+
+    @contextmanager
+    def scope(self, **changes: object) -> Iterator[Knobs]:
+        """Change knobs for the length of a `with` block, in every thread.
+
+        Raises:
+            UsageError: no such knob, or a value that does not fit.
+        """
+        checked = {name: _knob(name).check(value) for name, value in changes.items()}
+        before = {name: self.__dict__[name] for name in checked if name in self.__dict__}
+        self.__dict__.update(checked)
+        try:
+            yield self
+        finally:
+            for name in checked:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+
+
+def _knob(name: str) -> Knob:
+    if name not in _BY_NAME:
+        raise UsageError(f"no knob {name!r}; there are {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
+
+
+KNOBS = Knobs()
+scope = KNOBS.scope
