@@ -9,7 +9,7 @@ from typing import Any
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.ir import Builder, Module, Operation, Region, Type, Value
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.ops.spec import OpSpec
 from tkdebug.compiler.tensor import tensor
 
 
@@ -40,8 +40,9 @@ class Emitter:
     end sets it, and reductions and scans use it for their combine functions.
     """
 
-    def __init__(self, module: Module, options: CompileOptions) -> None:
+    def __init__(self, module: Module, options: CompileOptions, ops: Mapping[str, OpSpec]) -> None:
         self.builder = Builder(module)
+        self.ops = ops
         self.options = options
         self.call_function: Callable[[Any, Sequence[Any]], Any] | None = None
 
@@ -54,7 +55,7 @@ class Emitter:
         **attributes: Attribute,
     ) -> Operation:
         """Emit op `name`; result types come from its type rule unless given."""
-        spec = OPS[name]
+        spec = self.ops[name]
         values = [v.value if isinstance(v, tensor) else v for v in operands]
         if result_types is None:
             assert spec.infer is not None, f"{name} needs its result types"

@@ -1,0 +1,290 @@
+"""Integer and float arithmetic, comparisons, selects and conversions (MLIR's arith dialect).
+
+Integers are signless; index arithmetic goes through the evaluator's index algebra (`ev.index`),
+which keeps affine tiles affine. Float ops round to their own type after every op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tkdebug.compiler.ir import Operation, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, same_as_first
+from tkdebug.errors import IRError
+
+
+def wrap(value: int, bits: int) -> int:
+    """`value` modulo 2**bits as a signed number; i1 stays 0 or 1."""
+    if bits == 1:
+        return value & 1
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def unsigned(value: int, bits: int) -> int:
+    """The unsigned reading of a signless value."""
+    return value & ((1 << bits) - 1)
+
+
+def truncated_division(a: int, b: int) -> int:
+    """Quotient rounded toward zero; 0 for division by zero, which is undefined on the GPU."""
+    if b == 0:
+        return 0
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _same_operands(op: Operation) -> None:
+    types = {value.type for value in op.operands}
+    if len(types) > 1:
+        raise IRError(f"{op.name}: operand types differ: {', '.join(map(str, types))}")
+
+
+def _element_bits(op: Operation) -> int:
+    element = ir.element_of(op.operands[0].type)
+    return element.bits
+
+
+def _integer(
+    name: str, doc: str, fold: Callable[[int, int, int], int], index_method: str
+) -> OpSpec:
+    def evaluate(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
+        return (getattr(ev.index, index_method)(op, a, b),)
+
+    def fold_op(op: Operation, operands: Sequence[Any]) -> Any:
+        bits = _element_bits(op)
+        return wrap(fold(int(operands[0]), int(operands[1]), bits), bits)
+
+    return OpSpec(name, doc, same_as_first, evaluate, _same_operands, fold=fold_op, operands=2)
+
+
+_CMPI_PREDICATES: dict[str, Callable[[int, int, int], bool]] = {
+    "eq": lambda a, b, n: a == b,
+    "ne": lambda a, b, n: a != b,
+    "slt": lambda a, b, n: a < b,
+    "sle": lambda a, b, n: a <= b,
+    "sgt": lambda a, b, n: a > b,
+    "sge": lambda a, b, n: a >= b,
+    "ult": lambda a, b, n: unsigned(a, n) < unsigned(b, n),
+    "ule": lambda a, b, n: unsigned(a, n) <= unsigned(b, n),
+    "ugt": lambda a, b, n: unsigned(a, n) > unsigned(b, n),
+    "uge": lambda a, b, n: unsigned(a, n) >= unsigned(b, n),
+}
+_CMPF_PREDICATES = ("oeq", "olt", "ole", "ogt", "oge", "one", "une", "ord", "uno")
+
+
+def _boolean_like_first(
+    operands: Sequence[Type], attributes: Mapping[str, Attribute]
+) -> Sequence[Type]:
+    return (ir.with_element(operands[0], ir.I1),)
+
+
+def _verify_cmpi(op: Operation) -> None:
+    _same_operands(op)
+    if op.attributes.get("predicate") not in _CMPI_PREDICATES:
+        raise IRError(f"{op.name}: unknown predicate {op.attributes.get('predicate')!r}")
+
+
+def _verify_cmpf(op: Operation) -> None:
+    _same_operands(op)
+    if op.attributes.get("predicate") not in _CMPF_PREDICATES:
+        raise IRError(f"{op.name}: unknown predicate {op.attributes.get('predicate')!r}")
+
+
+def _fold_cmpi(op: Operation, operands: Sequence[Any]) -> Any:
+    predicate = _CMPI_PREDICATES[str(op.attributes["predicate"])]
+    return int(predicate(int(operands[0]), int(operands[1]), _element_bits(op)))
+
+
+def _evaluate_cmpf(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
+    torch = ev.torch
+    match op.attributes["predicate"]:
+        case "oeq":
+            fn = torch.eq
+        case "olt":
+            fn = torch.lt
+        case "ole":
+            fn = torch.le
+        case "ogt":
+            fn = torch.gt
+        case "oge":
+            fn = torch.ge
+        case "une":
+            fn = torch.ne
+        case "one":
+
+            def fn(x: Any, y: Any) -> Any:
+                return torch.lt(x, y) | torch.gt(x, y)
+        case "ord":
+
+            def fn(x: Any, y: Any) -> Any:
+                return torch.eq(x, x) & torch.eq(y, y)
+        case _:
+
+            def fn(x: Any, y: Any) -> Any:
+                return torch.ne(x, x) | torch.ne(y, y)
+
+    return (ev.map(op, fn, a, b),)
+
+
+def _float(name: str, doc: str, torch_name: str) -> OpSpec:
+    def evaluate(ev: Any, op: Operation, *operands: Any) -> Sequence[Any]:
+        return (ev.map(op, getattr(ev.torch, torch_name), *operands),)
+
+    return OpSpec(name, doc, same_as_first, evaluate, _same_operands)
+
+
+def _nan_rule(name: str, doc: str, method: str) -> OpSpec:
+    def evaluate(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
+        return (ev.map(op, getattr(ev.torch, method), a, b),)
+
+    return OpSpec(name, doc, same_as_first, evaluate, _same_operands, operands=2)
+
+
+def _evaluate_constant(ev: Any, op: Operation) -> Sequence[Any]:
+    return (ev.constant(op.result.type, op.attributes["value"]),)
+
+
+def _evaluate_select(ev: Any, op: Operation, condition: Any, a: Any, b: Any) -> Sequence[Any]:
+    return (ev.select(op, condition, a, b),)
+
+
+def _cast(name: str, doc: str, method: str, fold: Callable[[int, int, int], int] | None) -> OpSpec:
+    def evaluate(ev: Any, op: Operation, value: Any) -> Sequence[Any]:
+        return (getattr(ev, method)(op, value),)
+
+    def fold_op(op: Operation, operands: Sequence[Any]) -> Any:
+        assert fold is not None
+        source = ir.element_of(op.operands[0].type).bits
+        target = ir.element_of(op.result.type).bits
+        return fold(int(operands[0]), source, target)
+
+    return OpSpec(name, doc, None, evaluate, operands=1, fold=fold_op if fold is not None else None)
+
+
+def _fold_shift_left(a: int, b: int, bits: int) -> int:
+    return a << b if 0 <= b < bits else 0
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec("arith.constant", "A constant, or a tile of one.", None, _evaluate_constant, operands=0),
+    _integer("arith.addi", "Integer sum, wrapping.", lambda a, b, n: a + b, "add"),
+    _integer("arith.subi", "Integer difference, wrapping.", lambda a, b, n: a - b, "sub"),
+    _integer("arith.muli", "Integer product, wrapping.", lambda a, b, n: a * b, "mul"),
+    _integer(
+        "arith.divsi",
+        "Signed quotient toward zero.",
+        lambda a, b, n: truncated_division(a, b),
+        "divsi",
+    ),
+    _integer(
+        "arith.divui",
+        "Unsigned quotient.",
+        lambda a, b, n: truncated_division(unsigned(a, n), unsigned(b, n)),
+        "divui",
+    ),
+    _integer(
+        "arith.remsi",
+        "Signed remainder, sign of the dividend.",
+        lambda a, b, n: a - truncated_division(a, b) * b,
+        "remsi",
+    ),
+    _integer(
+        "arith.remui",
+        "Unsigned remainder.",
+        lambda a, b, n: (
+            unsigned(a, n) - truncated_division(unsigned(a, n), unsigned(b, n)) * unsigned(b, n)
+        ),
+        "remui",
+    ),
+    _integer("arith.andi", "Bitwise and.", lambda a, b, n: a & b, "and_"),
+    _integer("arith.ori", "Bitwise or.", lambda a, b, n: a | b, "or_"),
+    _integer("arith.xori", "Bitwise exclusive or.", lambda a, b, n: a ^ b, "xor"),
+    _integer("arith.shli", "Shift left.", _fold_shift_left, "shli"),
+    _integer(
+        "arith.shrsi",
+        "Arithmetic shift right.",
+        lambda a, b, n: a >> min(max(b, 0), n - 1),
+        "shrsi",
+    ),
+    _integer(
+        "arith.shrui",
+        "Logical shift right.",
+        lambda a, b, n: unsigned(a, n) >> b if 0 <= b < n else 0,
+        "shrui",
+    ),
+    _integer("arith.minsi", "Signed minimum.", lambda a, b, n: min(a, b), "minsi"),
+    _integer("arith.maxsi", "Signed maximum.", lambda a, b, n: max(a, b), "maxsi"),
+    _integer(
+        "arith.minui",
+        "Unsigned minimum.",
+        lambda a, b, n: min(unsigned(a, n), unsigned(b, n)),
+        "minui",
+    ),
+    _integer(
+        "arith.maxui",
+        "Unsigned maximum.",
+        lambda a, b, n: max(unsigned(a, n), unsigned(b, n)),
+        "maxui",
+    ),
+    _integer(
+        "arith.mulhiui",
+        "High half of the unsigned product.",
+        lambda a, b, n: (unsigned(a, n) * unsigned(b, n)) >> n,
+        "mulhiui",
+    ),
+    OpSpec(
+        "arith.cmpi",
+        "Integer comparison.",
+        _boolean_like_first,
+        lambda ev, op, a, b: (ev.index.compare(op, a, b),),
+        _verify_cmpi,
+        fold=_fold_cmpi,
+        operands=2,
+    ),
+    OpSpec(
+        "arith.cmpf",
+        "Float comparison; ordered predicates are false on NaN.",
+        _boolean_like_first,
+        _evaluate_cmpf,
+        _verify_cmpf,
+        operands=2,
+    ),
+    OpSpec(
+        "arith.select",
+        "Chooses element by element; a scalar condition chooses whole values.",
+        lambda operands, attributes: (operands[1],),
+        _evaluate_select,
+        operands=3,
+    ),
+    _float("arith.addf", "Float sum.", "add"),
+    _float("arith.subf", "Float difference.", "sub"),
+    _float("arith.mulf", "Float product.", "mul"),
+    _float("arith.divf", "Float quotient.", "div"),
+    _float("arith.remf", "Float remainder, sign of the dividend.", "fmod"),
+    _float("arith.negf", "Float negation.", "neg"),
+    _nan_rule("arith.maxnumf", "Maximum that ignores NaN.", "fmax"),
+    _nan_rule("arith.minnumf", "Minimum that ignores NaN.", "fmin"),
+    _nan_rule("arith.maximumf", "Maximum that propagates NaN.", "maximum"),
+    _nan_rule("arith.minimumf", "Minimum that propagates NaN.", "minimum"),
+    _cast("arith.extsi", "Sign extension.", "extend_signed", lambda v, s, t: v if s > 1 else -v),
+    _cast("arith.extui", "Zero extension.", "extend_unsigned", lambda v, s, t: unsigned(v, s)),
+    _cast("arith.trunci", "Truncation to fewer bits.", "truncate", lambda v, s, t: wrap(v, t)),
+    _cast("arith.sitofp", "Signed integer to float, to nearest even.", "integer_to_float", None),
+    _cast("arith.uitofp", "Unsigned integer to float.", "unsigned_to_float", None),
+    _cast("arith.fptosi", "Float to signed integer, toward zero, saturating.", "to_signed", None),
+    _cast("arith.fptoui", "Float to unsigned integer, toward zero.", "to_unsigned", None),
+    _cast("arith.extf", "Float to a wider float, exact.", "convert_float", None),
+    _cast("arith.truncf", "Float to a narrower float, to nearest even.", "convert_float", None),
+    _cast(
+        "tt.fp_to_fp", "Float conversion with a rounding mode, fp8 saturating.", "fp_to_fp", None
+    ),
+    _cast("tt.bitcast", "The same bits under another type of equal width.", "bitcast", None),
+    _cast("tt.ptr_to_int", "Address of a pointer in bytes.", "pointer_to_integer", None),
+    _cast("tt.int_to_ptr", "Pointer to an address in bytes.", "integer_to_pointer", None),
+)
+
+LANGUAGE: dict[str, Builtin] = {}

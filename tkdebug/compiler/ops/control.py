@@ -1,0 +1,85 @@
+"""Functions and structured control flow. The interpreter's executor runs their regions."""
+
+from __future__ import annotations
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, no_results
+from tkdebug.errors import IRError
+
+
+def _verify_for(op: Operation) -> None:
+    inits = op.operands[3:]
+    arguments = op.regions[0].block.arguments
+    if len(op.operands) < 3 or len(arguments) != len(inits) + 1 or len(op.results) != len(inits):
+        raise IRError("scf.for: operands, region arguments and results do not fit each other")
+    for init, argument, result in zip(inits, arguments[1:], op.results, strict=True):
+        if not init.type == argument.type == result.type:
+            raise IRError(f"scf.for: carried value changes type: {init.type}, {argument.type}")
+
+
+def _verify_if(op: Operation) -> None:
+    if len(op.regions) != 2:
+        raise IRError("scf.if: expected a then and an else region")
+    for region in op.regions:
+        terminator = region.block.terminator
+        if [v.type for v in terminator.operands] != [v.type for v in op.results]:
+            raise IRError("scf.if: a branch yields other types than the results")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.func",
+        "A kernel; its block arguments are the run-time parameters.",
+        no_results,
+        lambda ev, op, *operands: ev.run_function(op),
+        effects=Effects.OTHER,
+        operands=0,
+    ),
+    OpSpec(
+        "tt.return",
+        "Ends a kernel.",
+        no_results,
+        lambda ev, op: (),
+        effects=Effects.TERMINATOR,
+        operands=0,
+    ),
+    OpSpec(
+        "scf.for",
+        "Runs its region for iv = lower, lower + step, … while iv < upper, carrying values.",
+        lambda operands, attributes: tuple(operands[3:]),
+        lambda ev, op, *operands: ev.run_for(op, operands),
+        _verify_for,
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "scf.while",
+        "Runs `before`, and while its condition holds `after`, carrying values.",
+        None,
+        lambda ev, op, *operands: ev.run_while(op, operands),
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "scf.if",
+        "Runs one of two regions.",
+        None,
+        lambda ev, op, condition: ev.run_if(op, condition),
+        _verify_if,
+        effects=Effects.OTHER,
+        operands=1,
+    ),
+    OpSpec(
+        "scf.condition",
+        "Ends the before-region of scf.while: condition, then the values handed on.",
+        no_results,
+        lambda ev, op, *operands: operands,
+        effects=Effects.TERMINATOR,
+    ),
+    OpSpec(
+        "scf.yield",
+        "Ends a region and hands its values out.",
+        no_results,
+        lambda ev, op, *operands: operands,
+        effects=Effects.TERMINATOR,
+    ),
+)
+LANGUAGE: dict[str, Builtin] = {}

@@ -1,0 +1,150 @@
+"""Asserts, prints, barriers and hints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.shape import describe
+from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
+from tkdebug.compiler.tensor import is_runtime, tensor, unwrap
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.assert",
+        "Reports the programs and lanes where the condition is false.",
+        no_results,
+        lambda ev, op, *operands: ev.device_assert(op, *operands),
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "tt.print",
+        "Prints a prefix and values, a line an element.",
+        no_results,
+        lambda ev, op, *operands: ev.device_print(op, *operands),
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "tt.barrier",
+        "All threads of the program wait for each other.",
+        no_results,
+        lambda ev, op: (),
+        effects=Effects.OTHER,
+        operands=0,
+    ),
+    OpSpec(
+        "tt.assume",
+        "A promise to the optimiser.",
+        no_results,
+        lambda ev, op, condition: (),
+        effects=Effects.OTHER,
+        operands=1,
+    ),
+    OpSpec(
+        "tt.hint",
+        "Its operand, about which `kind` promises `values` per axis.",
+        lambda operands, attributes: (operands[0],),
+        lambda ev, op, x: (x,),
+        operands=1,
+    ),
+)
+
+
+def _emit_device_assert(emit: Emitter, cond: object, msg: object = "", mask: object = None) -> None:
+    """Report a fault where `cond` is false (and `mask`, if given, true)."""
+    condition = unwrap(cond)
+    text = str(unwrap(msg) or "")
+    if not isinstance(condition, tensor):
+        if condition:
+            return
+    value = operators.cast(emit, operators.to_tensor(emit, condition), dt.int1)
+    operands = [value]
+    if unwrap(mask) is not None:
+        limit = operators.cast(emit, operators.to_tensor(emit, mask), dt.int1)
+        operands = list(operators.broadcast_pair(emit, value, limit))
+    emit.op("tt.assert", operands, message=text)
+
+
+def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
+    """Fail the compilation where the constant `cond` is false."""
+    condition = unwrap(cond)
+    if is_runtime(condition):
+        raise SemanticError(
+            f"static_assert needs a constant, got {describe(condition)}; use tl.device_assert"
+        )
+    if not condition:
+        text = str(unwrap(msg) or "")
+        raise SemanticError("static assertion failed" + (f": {text}" if text else ""))
+
+
+def _emit_static_print(emit: Emitter, *values: object, **keywords: object) -> None:
+    """Print at compile time."""
+    keywords = {key: unwrap(value) for key, value in keywords.items()}
+    shown = [v.type if isinstance(v, tensor) else unwrap(v) for v in values]
+    print(*shown, **keywords)  # type: ignore[call-overload]
+
+
+def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object = False) -> None:
+    """Print `prefix` and the values of each element: `pid (0, 0, 0) idx (  0) x: 0`."""
+    text = unwrap(prefix)
+    if not isinstance(text, str):
+        raise SemanticError(f"device_print: the first argument must be a string, got {text!r}")
+    values = [operators.to_tensor(emit, value) for value in args]
+    signed = tuple(
+        isinstance(v.type.scalar, dt.dtype) and v.type.scalar.is_int_signed() for v in values
+    )
+    emit.op("tt.print", values, prefix=text, hex=bool(unwrap(hex)), signed=signed)
+
+
+def _emit_debug_barrier(emit: Emitter) -> None:
+    """Make all threads of the program wait for each other."""
+    emit.op("tt.barrier")
+
+
+def _emit_assume(emit: Emitter, cond: object) -> None:
+    """Promise the compiler that `cond` holds."""
+    condition = unwrap(cond)
+    if isinstance(condition, tensor):
+        emit.op("tt.assume", [operators.to_condition(emit, condition)])
+    elif not condition:
+        raise SemanticError("assume: the condition is false at compile time")
+
+
+def _hint(name: str, kind: str, doc: str) -> Builtin:
+    def emit_hint(emit: Emitter, input: object, values: object) -> Any:
+        promised = unwrap(values)
+        promised = [promised] if isinstance(promised, int) else [unwrap(v) for v in promised]
+        for value in promised:
+            if not isinstance(value, int):
+                raise SemanticError(f"{name}: values must be constant ints, got {describe(value)}")
+        x = unwrap(input)
+        if not isinstance(x, tensor):
+            return x
+        if len(promised) != max(1, len(x.shape)):
+            raise SemanticError(
+                f"{name}: {len(promised)} values for a tile of shape {list(x.shape)}"
+            )
+        return emit.value("tt.hint", [x], x.type, kind=kind, values=tuple(promised))
+
+    emit_hint.__doc__ = doc
+    return Builtin(name, emit_hint, doc=doc)
+
+
+_EMITTERS: tuple[tuple[str, Callable[..., Any]], ...] = (
+    ("device_assert", _emit_device_assert),
+    ("static_assert", _emit_static_assert),
+    ("static_print", _emit_static_print),
+    ("device_print", _emit_device_print),
+    ("debug_barrier", _emit_debug_barrier),
+    ("assume", _emit_assume),
+)
+_BUILTINS: tuple[Builtin, ...] = (
+    *(Builtin(name, emit) for name, emit in _EMITTERS),
+    _hint("multiple_of", "divisibility", "Promise that values are multiples, per axis."),
+    _hint("max_contiguous", "contiguity", "Promise runs of consecutive values, per axis."),
+    _hint("max_constancy", "constancy", "Promise runs of equal values, per axis."),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

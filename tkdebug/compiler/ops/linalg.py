@@ -1,0 +1,142 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dtypes import block_type
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.shape import describe
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.errors import IRError
+
+INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+
+
+def _verify_dot(op: Operation) -> None:
+    a, b, acc = (ir.shape_of(value.type) for value in op.operands)
+    if a[-1] != b[-2] or acc[-2:] != (a[-2], b[-1]) or a[:-2] != b[:-2] or acc[:-2] != a[:-2]:
+        raise IRError(f"tt.dot: shapes {a}, {b} and {acc} do not fit")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.dot",
+        "a @ b + acc, accumulated in acc's dtype; fp32 inputs in input_precision.",
+        lambda operands, attributes: (operands[2],),
+        lambda ev, op, a, b, acc: (ev.dot(op, a, b, acc),),
+        _verify_dot,
+        operands=3,
+    ),
+)
+
+
+def dot(
+    emit: Emitter,
+    input: object,
+    other: object,
+    acc: object = None,
+    input_precision: object = None,
+    allow_tf32: object = None,
+    max_num_imprecise_acc: object = None,
+    out_dtype: object = dt.float32,
+) -> tensor:
+    """Matrix product `input @ other (+ acc)` of tiles (M, K) and (K, N), or batches of such.
+
+    Args:
+        emit: where to emit.
+        input: tile of fp8, fp16, bf16, fp32, fp64 or int8; K at least 16 (32 for 8-bit types).
+        other: tile of the same dtype (fp8 types may be mixed).
+        acc: tile (M, N) of out_dtype added to the product.
+        input_precision: for fp32 inputs: "tf32" (default), "tf32x3" or "ieee".
+        allow_tf32: older spelling; False means "ieee".
+        max_num_imprecise_acc: fp8 only; how many sums may stay in the tensor core's precision.
+        out_dtype: dtype of the result: fp32 (default), fp16; int32 for int8 inputs.
+    """
+    a, b = _dot_operands(input, other)
+    precision = _precision(emit, input_precision, allow_tf32)
+    result_dtype = _dot_result_dtype(scalar_dtype(a), unwrap(out_dtype))
+    shape = (*a.shape[:-1], b.shape[-1])
+    total = unwrap(acc)
+    if total is None:
+        zero = operators.constant(emit, 0, result_dtype)
+        total = operators.splat(emit, zero, shape)
+    elif not isinstance(total, tensor) or total.shape != shape:
+        raise SemanticError(f"dot: acc must be a tile of shape {list(shape)}, got {describe(acc)}")
+    elif total.dtype != result_dtype:
+        if not (scalar_dtype(total).is_floating() and result_dtype.is_floating()):
+            raise SemanticError(f"dot: acc is {total.dtype} but the product {result_dtype}")
+        result_dtype = scalar_dtype(total)
+    return emit.value(
+        "tt.dot", [a, b, total], block_type(result_dtype, shape), input_precision=precision
+    )
+
+
+def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
+    a, b = unwrap(input), unwrap(other)
+    if not (isinstance(a, tensor) and isinstance(b, tensor)):
+        raise SemanticError(f"dot needs two tiles, got {describe(a)} and {describe(b)}")
+    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
+        raise SemanticError(
+            f"dot needs two tiles of 2 (or 3) axes, got {list(a.shape)} and {list(b.shape)}"
+        )
+    if a.shape[-1] != b.shape[-2]:
+        raise SemanticError(
+            f"dot: first input {list(a.shape)} and second {list(b.shape)} do not fit: "
+            f"{a.shape[-1]} columns against {b.shape[-2]} rows"
+        )
+    if a.shape[:-2] != b.shape[:-2]:
+        raise SemanticError(f"dot: batch sizes differ: {a.shape[0]} and {b.shape[0]}")
+    x, y = scalar_dtype(a), scalar_dtype(b)
+    if x != y and not (x.is_fp8() and y.is_fp8()):
+        raise SemanticError(
+            f"dot: both operands must have the same dtype, got {x} and {y}; cast one with .to(...)"
+        )
+    smallest = 32 if x.primitive_bitwidth == 8 else 16
+    if x == dt.float64:
+        smallest = 4
+    if a.shape[-1] < smallest:
+        raise SemanticError(
+            f"dot: K must be at least {smallest} for {x}, got {a.shape[-1]}; "
+            "use tl.sum(a[:, :, None] * b[None, :, :], 1) for smaller products"
+        )
+    if x.is_int() and x.primitive_bitwidth != 8:
+        raise SemanticError(f"dot: integer operands must be 8-bit, got {x}")
+    return a, b
+
+
+def _precision(emit: Emitter, input_precision: object, allow_tf32: object) -> str:
+    precision, allow = unwrap(input_precision), unwrap(allow_tf32)
+    if precision is not None and allow is not None:
+        raise SemanticError("dot: give input_precision or allow_tf32, not both")
+    if precision is None:
+        if allow is not None and not allow:
+            return "ieee"
+        return emit.options.default_dot_input_precision
+    if str(precision).lower() not in INPUT_PRECISIONS:
+        raise SemanticError(
+            f"dot: input_precision must be one of {INPUT_PRECISIONS}, got {precision!r}"
+        )
+    return str(precision).lower()
+
+
+def _dot_result_dtype(operand: dt.dtype, out_dtype: Any) -> dt.dtype:
+    if operand.is_int():
+        return dt.int32
+    if operand == dt.float64:
+        return dt.float64
+    if out_dtype == dt.bfloat16:
+        raise SemanticError("dot: out_dtype=bfloat16 is unsupported; use fp32 and cast the result")
+    if out_dtype == dt.float16 and operand not in (dt.float16,) and not operand.is_fp8():
+        return dt.float32
+    assert isinstance(out_dtype, dt.dtype)
+    return out_dtype
+
+
+_BUILTINS: tuple[Builtin, ...] = (Builtin("dot", dot),)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

@@ -1,0 +1,212 @@
+"""Elementwise mathematics: the math dialect's ops and the functions of `tl` and `tl.math`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
+from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+
+
+def _math(name: str, doc: str, torch_name: str) -> OpSpec:
+    def evaluate(ev: Any, op: Operation, *operands: Any) -> Sequence[Any]:
+        return (ev.map(op, getattr(ev.torch, torch_name), *operands),)
+
+    return OpSpec(name, doc, same_as_first, evaluate)
+
+
+def _evaluate_fma(ev: Any, op: Operation, a: Any, b: Any, c: Any) -> Sequence[Any]:
+    torch = ev.torch
+
+    def fused(x: Any, y: Any, z: Any) -> Any:
+        if x.dtype == torch.float64:
+            return x * y + z
+        # The exact product of two fp32 fits a double; one rounding of the sum remains.
+        return (x.double() * y.double() + z.double()).to(x.dtype)
+
+    return (ev.map(op, fused, a, b, c),)
+
+
+OPS: tuple[OpSpec, ...] = (
+    _math("math.exp", "e to the x.", "exp"),
+    _math("math.exp2", "2 to the x.", "exp2"),
+    _math("math.log", "Natural logarithm.", "log"),
+    _math("math.log2", "Base-2 logarithm.", "log2"),
+    _math("math.sqrt", "Square root.", "sqrt"),
+    _math("math.rsqrt", "One over the square root.", "rsqrt"),
+    _math("math.sin", "Sine of radians.", "sin"),
+    _math("math.cos", "Cosine of radians.", "cos"),
+    _math("math.erf", "Error function.", "erf"),
+    _math("math.floor", "Largest integer not above.", "floor"),
+    _math("math.ceil", "Smallest integer not below.", "ceil"),
+    _math("math.absf", "Absolute value of a float.", "abs"),
+    _math("math.absi", "Absolute value of an integer.", "abs"),
+    OpSpec("math.fma", "a * b + c, rounded once.", same_as_first, _evaluate_fma, operands=3),
+    _math("tt.precise_divf", "Quotient, rounded to nearest even.", "div"),
+    _math("tt.precise_sqrt", "Square root, rounded to nearest even.", "sqrt"),
+)
+
+
+def _unary_float(name: str, op_name: str, doc: str, widen: bool = False) -> Builtin:
+    def emit_unary(emit: Emitter, x: object) -> tensor:
+        value = operators.to_tensor(emit, x)
+        element = value.type.scalar
+        if not (isinstance(element, dt.dtype) and element.is_floating()):
+            raise SemanticError(
+                f"tl.{name} expects fp32 or fp64, got {element}; cast with .to(...)"
+            )
+        if element not in (dt.float32, dt.float64):
+            raise SemanticError(
+                f"tl.{name} expects fp32 or fp64, got {element}; write tl.{name}(x.to(tl.float32))"
+            )
+        return emit.value(op_name, [value], value.type)
+
+    emit_unary.__doc__ = doc
+    return Builtin(name, emit_unary, member=True, doc=doc)
+
+
+def _emit_abs(emit: Emitter, x: object) -> tensor:
+    """Absolute value of floats or integers; unsigned values are returned as they are."""
+    value = operators.to_tensor(emit, x)
+    element = scalar_dtype(value)
+    if element.is_floating():
+        return emit.value("math.absf", [value], value.type)
+    if element.is_int_signed() and not element.is_bool():
+        return emit.value("math.absi", [value], value.type)
+    return value
+
+
+def _emit_fma(emit: Emitter, x: object, y: object, z: object) -> tensor:
+    """`x * y + z` rounded once."""
+    a, b = operators.binary_operands(emit, x, y)
+    a, c = operators.binary_operands(emit, a, z)
+    b = operators.broadcast_to(emit, operators.cast(emit, b, a.dtype), a.shape)
+    return emit.value("math.fma", [a, b, c], a.type)
+
+
+def _emit_fdiv(emit: Emitter, x: object, y: object, ieee_rounding: object = False) -> tensor:
+    """`x / y` of two floats; ieee_rounding asks for the nearest result."""
+    a, b = operators.binary_operands(emit, x, y, divide=True)
+    if not scalar_dtype(a).is_floating():
+        raise SemanticError(f"tl.fdiv expects floating-point operands, got {a.dtype}")
+    return emit.value("tt.precise_divf" if unwrap(ieee_rounding) else "arith.divf", [a, b], a.type)
+
+
+def _emit_div_rn(emit: Emitter, x: object, y: object) -> tensor:
+    """`x / y` rounded to nearest even."""
+    a, b = operators.binary_operands(emit, x, y, divide=True)
+    return emit.value("tt.precise_divf", [a, b], a.type)
+
+
+def _emit_umulhi(emit: Emitter, x: object, y: object) -> tensor:
+    """High half of the product of two 32- or 64-bit integers, read as unsigned."""
+    a, b = operators.binary_operands(emit, x, y)
+    if scalar_dtype(a).primitive_bitwidth not in (32, 64) or not scalar_dtype(a).is_int():
+        raise SemanticError(f"tl.umulhi expects 32- or 64-bit integers, got {a.dtype}")
+    return emit.value("arith.mulhiui", [a, b], a.type)
+
+
+def _propagate_nan(value: object) -> bool:
+    text = str(getattr(unwrap(value), "name", unwrap(value))).upper()
+    return text == "ALL"
+
+
+def extremum(emit: Emitter, which: str, x: object, y: object, propagate_nan: object) -> tensor:
+    """Minimum or maximum of two operands; NaN is ignored unless PropagateNan.ALL."""
+    a, b = operators.binary_operands(emit, x, y)
+    element = scalar_dtype(a)
+    if element.is_floating():
+        name = f"arith.{which}imumf" if _propagate_nan(propagate_nan) else f"arith.{which}numf"
+    elif element.is_int_signed() and not element.is_bool():
+        name = f"arith.{which}si"
+    else:
+        name = f"arith.{which}ui"
+    return emit.value(name, [a, b], a.type)
+
+
+def _emit_maximum(emit: Emitter, x: object, y: object, propagate_nan: object = None) -> tensor:
+    """Elementwise maximum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL."""
+    return extremum(emit, "max", x, y, propagate_nan)
+
+
+def _emit_minimum(emit: Emitter, x: object, y: object, propagate_nan: object = None) -> tensor:
+    """Elementwise minimum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL."""
+    return extremum(emit, "min", x, y, propagate_nan)
+
+
+def _emit_clamp(
+    emit: Emitter, x: object, min: object, max: object, propagate_nan: object = None
+) -> tensor:
+    """`x` limited to [min, max]."""
+    low = extremum(emit, "max", x, min, propagate_nan)
+    return extremum(emit, "min", low, max, propagate_nan)
+
+
+def _emit_sigmoid(emit: Emitter, x: object) -> tensor:
+    """1 / (1 + exp(-x))."""
+    negated = operators.unary(emit, "neg", x)
+    exponential = emit.value("math.exp", [negated], negated.type)
+    return operators.binary(emit, "truediv", 1, operators.binary(emit, "add", 1, exponential))
+
+
+def _emit_cdiv(emit: Emitter, x: object, div: object) -> object:
+    """`(x + div - 1) // div`, at compile time when both are constants."""
+    x, div = unwrap(x), unwrap(div)
+    if not isinstance(x, tensor) and not isinstance(div, tensor):
+        return (x + div - 1) // div  # type: ignore[operator]
+    total = operators.binary(
+        emit,
+        "add",
+        x,
+        operators.binary(emit, "sub", div, 1) if isinstance(div, tensor) else div - 1,
+    )  # type: ignore[operator]
+    return operators.binary(emit, "floordiv", total, div)
+
+
+def _operator(name: str, operator: str, doc: str) -> Builtin:
+    def emit_operator(
+        emit: Emitter, x: object, y: object, sanitize_overflow: object = True
+    ) -> tensor:
+        return operators.binary(emit, operator, x, y)
+
+    emit_operator.__doc__ = doc
+    return Builtin(name, emit_operator, doc=doc)
+
+
+_BUILTINS: tuple[Builtin, ...] = (
+    _unary_float("exp", "math.exp", "e to the x, elementwise, fp32 or fp64."),
+    _unary_float("exp2", "math.exp2", "2 to the x, elementwise, fp32 or fp64."),
+    _unary_float("log", "math.log", "Natural logarithm, elementwise, fp32 or fp64."),
+    _unary_float("log2", "math.log2", "Base-2 logarithm, elementwise, fp32 or fp64."),
+    _unary_float("sqrt", "math.sqrt", "Square root (approximate on the GPU), fp32 or fp64."),
+    _unary_float("sqrt_rn", "tt.precise_sqrt", "Square root to nearest even, fp32."),
+    _unary_float("rsqrt", "math.rsqrt", "One over the square root, fp32 or fp64."),
+    _unary_float("sin", "math.sin", "Sine of radians, fp32 or fp64."),
+    _unary_float("cos", "math.cos", "Cosine of radians, fp32 or fp64."),
+    _unary_float("erf", "math.erf", "Error function, fp32 or fp64."),
+    _unary_float("floor", "math.floor", "Largest integer not above x, fp32 or fp64."),
+    _unary_float("ceil", "math.ceil", "Smallest integer not below x, fp32 or fp64."),
+    Builtin("abs", _emit_abs, member=True),
+    Builtin("fma", _emit_fma),
+    Builtin("fdiv", _emit_fdiv),
+    Builtin("div_rn", _emit_div_rn),
+    Builtin("umulhi", _emit_umulhi),
+    Builtin("maximum", _emit_maximum),
+    Builtin("minimum", _emit_minimum),
+    Builtin("clamp", _emit_clamp),
+    Builtin("sigmoid", _emit_sigmoid, member=True),
+    Builtin("cdiv", _emit_cdiv, member=True),
+    _operator("add", "add", "x + y."),
+    _operator("sub", "sub", "x - y."),
+    _operator("mul", "mul", "x * y."),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}
+# What `tl.math` has of them.
+MATH_MODULE = (
+    "exp exp2 log log2 sqrt sqrt_rn rsqrt sin cos erf floor ceil abs fma fdiv div_rn umulhi"
+).split()

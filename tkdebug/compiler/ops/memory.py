@@ -1,0 +1,498 @@
+"""Global memory: pointers, loads, stores, block pointers and tensor descriptors.
+
+Block pointers are lowered to pointer tiles and masks as they are emitted. A masked-off element of
+a load without `other` is undefined by the language and zero here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
+from tkdebug.compiler.ir import PointerType, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.shape import describe, shape_argument
+from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
+from tkdebug.compiler.tensor import (
+    block_pointer,
+    scalar_dtype,
+    tensor,
+    tensor_descriptor,
+    unwrap,
+)
+from tkdebug.errors import IRError
+
+_CACHE_MODIFIERS = {"load": ("", ".ca", ".cg", ".cv"), "store": ("", ".wb", ".cg", ".cs", ".wt")}
+_EVICTION_POLICIES = ("", "evict_last", "evict_first", "evict_normal")
+
+
+def _infer_load(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    pointer = ir.element_of(operands[0])
+    if not isinstance(pointer, PointerType):
+        raise IRError(f"tt.load: expected pointers, got {operands[0]}")
+    return (ir.with_element(operands[0], pointer.pointee),)
+
+
+def _infer_descriptor_load(
+    operands: Sequence[Type], attributes: Mapping[str, Attribute]
+) -> Sequence[Type]:
+    descriptor = operands[0]
+    if not isinstance(descriptor, ir.DescriptorType):
+        raise IRError(f"tt.descriptor_load: expected a descriptor, got {descriptor}")
+    return (descriptor.block,)
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.addptr",
+        "A pointer moved by a number of elements.",
+        lambda operands, attributes: (operands[0],),
+        lambda ev, op, pointer, offset: (ev.add_pointer(op, pointer, offset),),
+        operands=2,
+    ),
+    OpSpec(
+        "tt.load",
+        "Reads memory where the mask holds; `other` (or zero) elsewhere.",
+        _infer_load,
+        lambda ev, op, *operands: (ev.load(op, *operands),),
+        effects=Effects.READ,
+    ),
+    OpSpec(
+        "tt.store",
+        "Writes memory where the mask holds.",
+        no_results,
+        lambda ev, op, *operands: ev.store(op, *operands),
+        effects=Effects.WRITE,
+    ),
+    OpSpec(
+        "tt.make_tensor_descriptor",
+        "A descriptor from base pointer, rank shape values and rank strides.",
+        None,
+        lambda ev, op, *operands: (ev.make_descriptor(op, *operands),),
+    ),
+    OpSpec(
+        "tt.descriptor_load",
+        "Reads a block at the given offsets; outside the tensor it is padded.",
+        _infer_descriptor_load,
+        lambda ev, op, *operands: (ev.descriptor_load(op, *operands),),
+        effects=Effects.READ,
+    ),
+    OpSpec(
+        "tt.descriptor_store",
+        "Writes a block at the given offsets; outside the tensor nothing is written.",
+        no_results,
+        lambda ev, op, *operands: ev.descriptor_store(op, *operands),
+        effects=Effects.WRITE,
+    ),
+)
+
+
+def _check_modifiers(what: str, cache_modifier: object, eviction_policy: object) -> dict[str, str]:
+    cache, eviction = unwrap(cache_modifier), unwrap(eviction_policy)
+    if cache not in _CACHE_MODIFIERS[what]:
+        raise SemanticError(
+            f"{what}: cache modifier {cache!r} is not one of {_CACHE_MODIFIERS[what][1:]}"
+        )
+    if eviction not in _EVICTION_POLICIES:
+        raise SemanticError(
+            f"{what}: eviction policy {eviction!r} is not one of {_EVICTION_POLICIES[1:]}"
+        )
+    return {key: value for key, value in (("cache", cache), ("eviction", eviction)) if value}
+
+
+def _mask_for(emit: Emitter, mask: object, shape: tuple[int, ...], what: str) -> tensor | None:
+    mask = unwrap(mask)
+    if mask is None:
+        return None
+    value = operators.to_tensor(emit, mask)
+    if scalar_dtype(value) != dt.int1:
+        raise SemanticError(f"{what}: mask must be int1 (a comparison), got {value.type}")
+    if value.type.is_block() and not shape:
+        raise SemanticError(f"{what}: mask is a tile {list(value.shape)} but the pointer a scalar")
+    return operators.broadcast_to(emit, value, shape)
+
+
+def _shaped_access(
+    emit: Emitter, pointer: tensor, values: Sequence[object]
+) -> tuple[tensor, tuple[int, ...]]:
+    """The pointer broadcast to the shape that it, the mask and the value share."""
+    shape = pointer.shape
+    for value in values:
+        value = unwrap(value)
+        if isinstance(value, tensor) and value.type.is_block() and pointer.type.is_block():
+            shape = operators.broadcast_shape(shape, value.shape)
+    return operators.broadcast_to(emit, pointer, shape), shape
+
+
+def load(
+    emit: Emitter,
+    pointer: object,
+    mask: object = None,
+    other: object = None,
+    boundary_check: object = (),
+    padding_option: object = "",
+    cache_modifier: object = "",
+    eviction_policy: object = "",
+    volatile: object = False,
+) -> tensor:
+    """Read the elements a tile of pointers (or one pointer, or a block pointer) points to.
+
+    Args:
+        emit: where to emit.
+        pointer: pointer, tile of pointers, or block pointer.
+        mask: int1 tile; where it is false memory is not touched.
+        other: value where the mask is false; zero when not given.
+        boundary_check: block pointers only: the axes to check against the tensor's shape.
+        padding_option: block pointers only: "zero" or "nan" outside the shape.
+        cache_modifier: "", ".ca", ".cg" or ".cv".
+        eviction_policy: "", "evict_first", "evict_last" or "evict_normal".
+        volatile: whether the read may not be cached.
+    """
+    attributes: dict[str, Attribute] = dict(
+        _check_modifiers("load", cache_modifier, eviction_policy)
+    )
+    if unwrap(volatile):
+        attributes["volatile"] = True
+    if isinstance(pointer, block_pointer):
+        if unwrap(mask) is not None or unwrap(other) is not None:
+            raise SemanticError("load: block pointers take boundary_check, not mask or other")
+        return _load_block(emit, pointer, boundary_check, padding_option, attributes)
+    if unwrap(padding_option) or unwrap(boundary_check):
+        raise SemanticError("load: boundary_check and padding_option are for block pointers")
+    pointers = operators.require_pointer(pointer, "load")
+    if unwrap(other) is not None and unwrap(mask) is None:
+        raise SemanticError("load: other was given without mask; add mask=… or drop other")
+    pointers, shape = _shaped_access(emit, pointers, (mask, other))
+    return _emit_load(emit, pointers, shape, mask, other, attributes)
+
+
+def _emit_load(
+    emit: Emitter,
+    pointers: tensor,
+    shape: tuple[int, ...],
+    mask: object,
+    other: object,
+    attributes: Mapping[str, Attribute],
+) -> tensor:
+    element = operators.pointee(pointers)
+    as_bool = element == dt.int1
+    if as_bool:
+        element = dt.int8
+        pointers = operators.cast(emit, pointers, pointer_type(dt.int8))
+    operands = [pointers]
+    mask_tile = _mask_for(emit, mask, shape, "load")
+    if mask_tile is not None:
+        operands.append(mask_tile)
+        fill = unwrap(other)
+        if fill is not None:
+            fill = operators.to_tensor(emit, fill)
+            fill = operators.cast(emit, fill, element)
+            operands.append(operators.broadcast_to(emit, fill, shape))
+    result_type = block_type(element, shape) if shape else element
+    value = emit.value("tt.load", operands, result_type, **attributes)
+    return operators.cast(emit, value, dt.int1) if as_bool else value
+
+
+def store(
+    emit: Emitter,
+    pointer: object,
+    value: object,
+    mask: object = None,
+    boundary_check: object = (),
+    cache_modifier: object = "",
+    eviction_policy: object = "",
+) -> None:
+    """Write `value` where a tile of pointers (or one pointer, or a block pointer) points to.
+
+    Args:
+        emit: where to emit.
+        pointer: pointer, tile of pointers, or block pointer.
+        value: tile or scalar, converted to the memory's dtype and broadcast.
+        mask: int1 tile; where it is false memory is not touched.
+        boundary_check: block pointers only: the axes to check against the tensor's shape.
+        cache_modifier: "", ".wb", ".cg", ".cs" or ".wt".
+        eviction_policy: "", "evict_first", "evict_last" or "evict_normal".
+    """
+    attributes = _check_modifiers("store", cache_modifier, eviction_policy)
+    if isinstance(pointer, block_pointer):
+        if unwrap(mask) is not None:
+            raise SemanticError("store: block pointers take boundary_check, not mask")
+        _store_block(emit, pointer, value, boundary_check, attributes)
+        return
+    if unwrap(boundary_check):
+        raise SemanticError("store: boundary_check is for block pointers")
+    pointers = operators.require_pointer(pointer, "store")
+    if pointers.type.scalar.is_const():
+        raise SemanticError("store: cannot store through a pointer to const memory")
+    source = unwrap(value)
+    if isinstance(source, tensor) and source.type.is_block() and not pointers.type.is_block():
+        raise SemanticError(
+            f"store: the value is a tile {list(source.shape)} but the pointer a scalar"
+        )
+    pointers, shape = _shaped_access(emit, pointers, (mask, value))
+    element = operators.pointee(pointers)
+    if element == dt.int1:
+        element = dt.int8
+        pointers = operators.cast(emit, pointers, pointer_type(dt.int8))
+        source = operators.cast(emit, operators.to_tensor(emit, source), dt.int1)
+    stored = operators.cast(emit, operators.to_tensor(emit, source), element)
+    operands = [pointers, operators.broadcast_to(emit, stored, shape)]
+    mask_tile = _mask_for(emit, mask, shape, "store")
+    if mask_tile is not None:
+        operands.append(mask_tile)
+    emit.op("tt.store", operands, **attributes)
+
+
+def _integers(emit: Emitter, values: Any, element: dtype, what: str) -> tuple[tensor, ...]:
+    values = unwrap(values)
+    if isinstance(values, tensor | int):
+        values = (values,)
+    out = []
+    for value in values:
+        item = operators.to_tensor(emit, value)
+        if item.type.is_block() or not scalar_dtype(item).is_int():
+            raise SemanticError(f"{what} must be integer scalars, got {item.type}")
+        out.append(operators.cast(emit, item, element))
+    return tuple(out)
+
+
+def _emit_make_block_ptr(
+    emit: Emitter,
+    base: object,
+    shape: object,
+    strides: object,
+    offsets: object,
+    block_shape: object,
+    order: object,
+) -> block_pointer:
+    """A pointer to a block of the tensor at `base`.
+
+    Args:
+        emit: where to emit.
+        base: pointer to the tensor's first element.
+        shape: extents of the tensor, in elements.
+        strides: steps between neighbours along each axis, in elements.
+        offsets: where the block starts along each axis.
+        block_shape: constexpr extents of the block.
+        order: axes from the fastest to the slowest; a hint.
+    """
+    pointer = operators.require_pointer(base, "make_block_ptr")
+    extents = _integers(emit, shape, dt.int64, "make_block_ptr: shape")
+    steps = _integers(emit, strides, dt.int64, "make_block_ptr: strides")
+    starts = _integers(emit, offsets, dt.int32, "make_block_ptr: offsets")
+    block = shape_argument(block_shape, "make_block_ptr")
+    if not len(extents) == len(steps) == len(starts) == len(block):
+        raise SemanticError(
+            "make_block_ptr: shape, strides, offsets and block_shape must have one entry an axis; "
+            f"got {len(extents)}, {len(steps)}, {len(starts)} and {len(block)}"
+        )
+    axes = tuple(unwrap(axis) for axis in unwrap(order))
+    if sorted(axes) != list(range(len(block))):
+        raise SemanticError(f"make_block_ptr: order {list(axes)} is no permutation of the axes")
+    return block_pointer(pointer, extents, steps, starts, block, axes)
+
+
+def _emit_advance(emit: Emitter, base: object, offsets: object) -> block_pointer:
+    """The block pointer moved by `offsets`, one per axis."""
+    if not isinstance(base, block_pointer):
+        raise SemanticError(f"advance needs a block pointer, got {describe(base)}")
+    steps = _integers(emit, offsets, dt.int32, "advance: offsets")
+    if len(steps) != len(base.offsets):
+        raise SemanticError(f"advance: {len(steps)} offsets for {len(base.offsets)} axes")
+    moved = tuple(
+        operators.binary(emit, "add", offset, step)
+        for offset, step in zip(base.offsets, steps, strict=True)
+    )
+    return block_pointer(base.base, base.shape, base.strides, moved, base.block_shape, base.order)
+
+
+def _block_pointers(
+    emit: Emitter, block: block_pointer, checked: Sequence[int]
+) -> tuple[tensor, tensor | None]:
+    """The tile of pointers of a block pointer, and the mask of the checked axes."""
+    rank = len(block.block_shape)
+    pointers = block.base
+    mask: tensor | None = None
+    for axis in range(rank):
+        extent = block.block_shape[axis]
+        lane = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
+        lanes = tensor(lane.result, block_type(dt.int32, (extent,)))
+        start = operators.cast(emit, block.offsets[axis], dt.int64)
+        index = operators.binary(emit, "add", operators.cast(emit, lanes, dt.int64), start)
+        selector: list[object] = [None] * rank
+        selector[axis] = slice(None)
+        if axis in checked:
+            low = operators.compare(emit, "ge", index, 0)
+            high = operators.compare(emit, "lt", index, block.shape[axis])
+            inside = operators.binary(emit, "and", low, high)
+            inside = operators.subscript(emit, inside, tuple(selector))
+            mask = inside if mask is None else operators.binary(emit, "and", mask, inside)
+        offset = operators.binary(emit, "mul", index, block.strides[axis])
+        offset = operators.subscript(emit, offset, tuple(selector))
+        pointers = operators.binary(emit, "add", pointers, offset)
+    pointers = operators.broadcast_to(emit, pointers, block.block_shape)
+    if mask is not None:
+        mask = operators.broadcast_to(emit, mask, block.block_shape)
+    return pointers, mask
+
+
+def _checked_axes(block: block_pointer, boundary_check: object) -> list[int]:
+    axes = unwrap(boundary_check)
+    axes = [axes] if isinstance(axes, int) else [unwrap(axis) for axis in axes or ()]
+    rank = len(block.block_shape)
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise SemanticError(f"boundary_check: axis {axis} is outside a block of {rank} axes")
+    return [axis % rank for axis in axes]
+
+
+def _load_block(
+    emit: Emitter,
+    block: block_pointer,
+    boundary_check: object,
+    padding_option: object,
+    attributes: Mapping[str, Attribute],
+) -> tensor:
+    padding = unwrap(padding_option)
+    if padding not in ("", None, "zero", "nan"):
+        raise SemanticError(f'padding_option must be "zero" or "nan", got {padding!r}')
+    checked = _checked_axes(block, boundary_check)
+    pointers, mask = _block_pointers(emit, block, checked)
+    other: object = None
+    if padding == "nan":
+        element = block.dtype
+        if not (isinstance(element, dtype) and element.is_floating()):
+            raise SemanticError(f'padding_option "nan" needs floats, got {element}')
+        other = float("nan")
+    elif mask is not None:
+        other = 0
+    if mask is None:
+        other = None
+    return _emit_load(emit, pointers, block.block_shape, mask, other, attributes)
+
+
+def _store_block(
+    emit: Emitter,
+    block: block_pointer,
+    value: object,
+    boundary_check: object,
+    attributes: Mapping[str, str],
+) -> None:
+    pointers, mask = _block_pointers(emit, block, _checked_axes(block, boundary_check))
+    store(
+        emit, pointers, value, mask, (), attributes.get("cache", ""), attributes.get("eviction", "")
+    )
+
+
+def _emit_make_tensor_descriptor(
+    emit: Emitter,
+    base: object,
+    shape: object,
+    strides: object,
+    block_shape: object,
+    padding_option: object = "zero",
+) -> tensor_descriptor:
+    """A descriptor of the tensor at `base` whose blocks have `block_shape`.
+
+    Args:
+        emit: where to emit.
+        base: pointer to the tensor's first element.
+        shape: extents, int32, one per axis (1 to 5 axes).
+        strides: in elements, the last must be 1.
+        block_shape: constexpr extents of the blocks.
+        padding_option: "zero" or "nan": what reads outside the tensor give.
+    """
+    pointer = operators.require_pointer(base, "make_tensor_descriptor")
+    extents = _integers(emit, shape, dt.int32, "make_tensor_descriptor: shape")
+    block = shape_argument(block_shape, "make_tensor_descriptor")
+    raw_strides = unwrap(strides)
+    last = unwrap(raw_strides[-1])
+    if isinstance(last, int) and last != 1:
+        raise SemanticError(f"make_tensor_descriptor: the last stride must be 1, got {last}")
+    steps = _integers(emit, strides, dt.int64, "make_tensor_descriptor: strides")
+    if not len(extents) == len(steps) == len(block):
+        raise SemanticError(
+            "make_tensor_descriptor: shape, strides and block_shape must have one entry an axis; "
+            f"got {len(extents)}, {len(steps)} and {len(block)}"
+        )
+    element = operators.pointee(pointer)
+    assert isinstance(element, dtype)
+    if block[-1] * element.itemsize < 16:
+        raise SemanticError(
+            f"make_tensor_descriptor: the block's last axis has {block[-1]} x {element.itemsize} "
+            "bytes; at least 16 are needed"
+        )
+    padding = unwrap(padding_option)
+    if padding not in ("zero", "nan"):
+        raise SemanticError(f'padding_option must be "zero" or "nan", got {padding!r}')
+    type_ = dt.tensor_descriptor_type(block_type(element, block))
+    op = emit.op(
+        "tt.make_tensor_descriptor", [pointer, *extents, *steps], [type_.to_ir()], padding=padding
+    )
+    return tensor_descriptor(op.result, type_, extents, steps)
+
+
+def _descriptor(value: object, what: str) -> tensor_descriptor:
+    if not isinstance(value, tensor_descriptor):
+        raise SemanticError(f"{what} needs a tensor descriptor, got {describe(value)}")
+    return value
+
+
+def _offsets(emit: Emitter, descriptor: tensor_descriptor, offsets: object) -> list[tensor]:
+    values = _integers(emit, offsets, dt.int32, "descriptor offsets")
+    if len(values) != len(descriptor.block_shape):
+        raise SemanticError(
+            f"{len(values)} offsets for a descriptor of {len(descriptor.block_shape)} axes"
+        )
+    return list(values)
+
+
+def _emit_load_descriptor(
+    emit: Emitter,
+    desc: object,
+    offsets: object,
+    cache_modifier: object = "",
+    eviction_policy: object = "",
+) -> tensor:
+    """The block of `desc` at `offsets` (elements, one per axis); padded outside the tensor."""
+    descriptor = _descriptor(desc, "load_tensor_descriptor")
+    starts = _offsets(emit, descriptor, offsets)
+    attributes = _check_modifiers("load", cache_modifier, eviction_policy)
+    return emit.value(
+        "tt.descriptor_load", [descriptor.value, *starts], descriptor.block_type, **attributes
+    )
+
+
+def _emit_store_descriptor(emit: Emitter, desc: object, offsets: object, value: object) -> None:
+    """Write `value` as the block of `desc` at `offsets`; nothing outside the tensor."""
+    descriptor = _descriptor(desc, "store_tensor_descriptor")
+    starts = _offsets(emit, descriptor, offsets)
+    stored = operators.cast(emit, operators.to_tensor(emit, value), descriptor.dtype)
+    if stored.shape != descriptor.block_shape:
+        raise SemanticError(
+            f"store_tensor_descriptor: value {list(stored.shape)} does not fit blocks of "
+            f"{list(descriptor.block_shape)}"
+        )
+    emit.op("tt.descriptor_store", [descriptor.value, stored, *starts])
+
+
+_BUILTINS: tuple[Builtin, ...] = (
+    Builtin("load", load),
+    Builtin("store", store),
+    Builtin("make_block_ptr", _emit_make_block_ptr),
+    Builtin("advance", _emit_advance, member=True),
+    Builtin("make_tensor_descriptor", _emit_make_tensor_descriptor),
+    Builtin("load_tensor_descriptor", _emit_load_descriptor),
+    Builtin("store_tensor_descriptor", _emit_store_descriptor),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}
+# Methods of tensor descriptors: `desc.load([y, x])`.
+DESCRIPTOR_METHODS = {
+    "load": LANGUAGE["load_tensor_descriptor"],
+    "store": LANGUAGE["store_tensor_descriptor"],
+}

@@ -1,0 +1,59 @@
+"""The programming model: which program this is, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.ir import Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.tensor import tensor, unwrap
+
+
+def _infer_i32(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    return (ir.I32,)
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.get_program_id",
+        "This program's position along a grid axis.",
+        _infer_i32,
+        lambda ev, op: (ev.program_id(op.attributes["axis"]),),
+        operands=0,
+    ),
+    OpSpec(
+        "tt.get_num_programs",
+        "The grid's extent along an axis.",
+        _infer_i32,
+        lambda ev, op: (ev.num_programs(op.attributes["axis"]),),
+        operands=0,
+    ),
+)
+
+
+def _axis(axis: object, what: str) -> int:
+    axis = unwrap(axis)
+    if axis not in (0, 1, 2):
+        raise SemanticError(f"{what}: axis must be 0, 1, or 2, got {axis!r}")
+    return int(axis)  # type: ignore[call-overload, no-any-return]
+
+
+def _emit_program_id(emit: Emitter, axis: object) -> tensor:
+    """Position of this program along grid axis 0, 1 or 2, int32."""
+    return emit.value("tt.get_program_id", (), dt.int32, axis=_axis(axis, "program_id"))
+
+
+def _emit_num_programs(emit: Emitter, axis: object) -> tensor:
+    """Number of programs along grid axis 0, 1 or 2, int32."""
+    return emit.value("tt.get_num_programs", (), dt.int32, axis=_axis(axis, "num_programs"))
+
+
+_BUILTINS: tuple[Builtin, ...] = (
+    Builtin("program_id", _emit_program_id),
+    Builtin("num_programs", _emit_num_programs),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

@@ -1,0 +1,428 @@
+"""Reductions and scans with built-in or custom combine functions.
+
+The combine function is a region; `combiner` names the well-known ones so that an evaluator may
+take a direct path. The region is the truth: it is what a custom combine has, and what is lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dtypes import block_type, dtype
+from tkdebug.compiler.ir import Block, Operation, Region, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops import math, operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.shape import reshape
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.errors import IRError
+
+Combine = Callable[[Sequence[tensor]], Sequence[tensor]]
+
+
+def _infer_reduce(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    axis = attributes["axis"]
+    assert isinstance(axis, int)
+    out = []
+    for operand in operands:
+        shape = ir.shape_of(operand)
+        out.append(ir.tile((*shape[:axis], *shape[axis + 1 :]), ir.element_of(operand)))
+    return out
+
+
+def _verify_combine(op: Operation) -> None:
+    shapes = {ir.shape_of(value.type) for value in op.operands}
+    if len(shapes) != 1:
+        raise IRError(f"{op.name}: operands have different shapes: {sorted(shapes)}")
+    count = len(op.operands)
+    if len(op.regions) != 1 or len(op.regions[0].block.arguments) != 2 * count:
+        raise IRError(f"{op.name}: the combine region must take {2 * count} arguments")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.reduce",
+        "Combines all elements along an axis with its region.",
+        _infer_reduce,
+        lambda ev, op, *operands: ev.reduce(op, operands),
+        _verify_combine,
+    ),
+    OpSpec(
+        "tt.scan",
+        "Inclusive prefix combination along an axis with its region.",
+        lambda operands, attributes: tuple(operands),
+        lambda ev, op, *operands: ev.scan(op, operands),
+        _verify_combine,
+    ),
+    OpSpec(
+        "tt.reduce.return",
+        "Ends a combine region.",
+        lambda operands, attributes: (),
+        lambda ev, op, *operands: operands,
+    ),
+)
+
+
+def _combine_region(emit: Emitter, elements: Sequence[dt.LanguageType], combine: Combine) -> Region:
+    types = [element.to_ir() for element in elements]
+    block = Block([*types, *types])
+    arguments = [
+        tensor(value, element)
+        for value, element in zip(block.arguments, [*elements, *elements], strict=True)
+    ]
+    with emit.builder.inside(block):
+        results = combine(arguments)
+        if len(results) != len(elements):
+            raise SemanticError(
+                f"the combine function returns {len(results)} values, expected {len(elements)}"
+            )
+        for result, element in zip(results, elements, strict=True):
+            if result.type != element:
+                raise SemanticError(
+                    f"the combine function returns {result.type} for an operand of {element}"
+                )
+        emit.op("tt.reduce.return", list(results))
+    return Region([block])
+
+
+def _emit_combined(
+    emit: Emitter,
+    name: str,
+    inputs: Sequence[tensor],
+    axis: int,
+    combine: Combine,
+    combiner: str | None,
+    reverse: bool = False,
+) -> list[tensor]:
+    region = _combine_region(emit, [value.type.scalar for value in inputs], combine)
+    attributes: dict[str, Attribute] = {"axis": axis}
+    if combiner is not None:
+        attributes["combiner"] = combiner
+    if reverse:
+        attributes["reverse"] = True
+    op = emit.op(name, list(inputs), None, [region], **attributes)
+    out = []
+    for value, result in zip(inputs, op.results, strict=True):
+        shape = ir.shape_of(result.type)
+        element = value.type.scalar
+        out.append(tensor(result, block_type(element, shape) if shape else element))
+    return out
+
+
+def _normal_axis(axis: object, rank: int, what: str) -> int:
+    axis = unwrap(axis)
+    if not isinstance(axis, int):
+        raise SemanticError(f"{what}: axis must be a constant int, got {axis!r}")
+    if not -rank <= axis < rank:
+        raise SemanticError(f"{what}: axis {axis} is outside a tile of {rank} axes")
+    return axis % rank
+
+
+def reduce_with(
+    emit: Emitter,
+    inputs: Sequence[tensor],
+    axis: object,
+    combine: Combine,
+    combiner: str | None,
+    keep_dims: bool,
+    what: str,
+) -> list[tensor]:
+    """Reduce equally shaped tiles along `axis` (None: all axes)."""
+    shape = inputs[0].shape
+    if not inputs[0].type.is_block():
+        return list(inputs)
+    original_rank = len(shape)
+    if unwrap(axis) is None:
+        inputs = [reshape(emit, value, (value.numel,)) for value in inputs]
+        place = 0
+    else:
+        place = _normal_axis(axis, original_rank, what)
+    results = _emit_combined(emit, "tt.reduce", inputs, place, combine, combiner)
+    if not keep_dims:
+        return results
+    if unwrap(axis) is None:
+        return [operators.splat(emit, value, (1,) * original_rank) for value in results]
+    return [operators.expand_dims(emit, value, place) for value in results]
+
+
+def _user_combine(emit: Emitter, function: object) -> Combine:
+    def combine(arguments: Sequence[tensor]) -> Sequence[tensor]:
+        if isinstance(function, Builtin):
+            result = function.emit(emit, *arguments)
+        else:
+            assert emit.call_function is not None
+            result = emit.call_function(function, list(arguments))
+        values = result if isinstance(result, tuple | list) else (result,)
+        return [operators.to_tensor(emit, value) for value in values]
+
+    return combine
+
+
+def _emit_reduce(
+    emit: Emitter, input: object, axis: object, combine_fn: object, keep_dims: object = False
+) -> object:
+    """Reduce a tile, or a tuple of equally shaped tiles, with a jit function.
+
+    Args:
+        emit: where to emit.
+        input: a tile or a tuple of tiles.
+        axis: the axis to reduce, or None for all.
+        combine_fn: jit function of two elements (of each tile) giving one (of each).
+        keep_dims: whether the axis stays, with extent 1.
+    """
+    inputs, is_tuple = _input_tiles(emit, input)
+    results = reduce_with(
+        emit,
+        inputs,
+        axis,
+        _user_combine(emit, unwrap(combine_fn)),
+        None,
+        bool(unwrap(keep_dims)),
+        "reduce",
+    )
+    return tuple(results) if is_tuple else results[0]
+
+
+def _input_tiles(emit: Emitter, input: object) -> tuple[list[tensor], bool]:
+    value = unwrap(input)
+    if isinstance(value, tuple | list):
+        tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, v) for v in value))
+        return list(tiles), True
+    return [operators.to_tensor(emit, value)], False
+
+
+def _emit_associative_scan(
+    emit: Emitter, input: object, axis: object, combine_fn: object, reverse: object = False
+) -> object:
+    """Inclusive prefix combination along `axis` with an associative jit function."""
+    inputs, is_tuple = _input_tiles(emit, input)
+    place = _normal_axis(axis, len(inputs[0].shape), "associative_scan")
+    results = _emit_combined(
+        emit,
+        "tt.scan",
+        inputs,
+        place,
+        _user_combine(emit, unwrap(combine_fn)),
+        None,
+        bool(unwrap(reverse)),
+    )
+    return tuple(results) if is_tuple else results[0]
+
+
+def widen_for_sum(element: dtype) -> dtype:
+    """Accumulator dtype of sum and prod: narrow integers widen to 32 bits, floats stay."""
+    if element.is_int() and element.primitive_bitwidth < 32:
+        return dt.int32 if element.is_int_signed() and not element.is_bool() else dt.uint32
+    return element
+
+
+def _widen_for_extremum(element: dtype) -> dtype:
+    if element.primitive_bitwidth >= 32:
+        return element
+    if element.is_floating():
+        return dt.float32
+    return dt.int32 if element.is_int_signed() and not element.is_bool() else dt.uint32
+
+
+def _operator_combine(emit: Emitter, operator: str) -> Combine:
+    return lambda arguments: [operators.binary(emit, operator, arguments[0], arguments[1])]
+
+
+def _reduction(
+    name: str, operator: str, combiner: str, doc: str, integers_only: bool = False
+) -> Builtin:
+    def emit_reduction(
+        emit: Emitter,
+        input: object,
+        axis: object = None,
+        keep_dims: object = False,
+        dtype: object = None,
+    ) -> tensor:
+        value = operators.to_tensor(emit, input)
+        element = scalar_dtype(value)
+        if integers_only and not element.is_int():
+            raise SemanticError(f"{name} only supports integers, got {element}")
+        wanted = unwrap(dtype)
+        target = (
+            wanted if wanted is not None else (element if integers_only else widen_for_sum(element))
+        )
+        value = operators.cast(emit, value, target)
+        return reduce_with(
+            emit,
+            [value],
+            axis,
+            _operator_combine(emit, operator),
+            combiner,
+            bool(unwrap(keep_dims)),
+            name,
+        )[0]
+
+    emit_reduction.__doc__ = doc
+    return Builtin(name, emit_reduction, member=True, doc=doc)
+
+
+def _extremum_reduction(which: str) -> Builtin:
+    def emit_extremum(
+        emit: Emitter,
+        input: object,
+        axis: object = None,
+        return_indices: object = False,
+        return_indices_tie_break_left: object = True,
+        keep_dims: object = False,
+        propagate_nan: object = None,
+    ) -> object:
+        value = operators.to_tensor(emit, input)
+        keep = bool(unwrap(keep_dims))
+        if unwrap(return_indices):
+            value = operators.cast(emit, value, _widen_for_extremum(scalar_dtype(value)))
+            left = bool(unwrap(return_indices_tie_break_left))
+            return tuple(_with_index(emit, which, value, axis, left, keep))
+        value = operators.cast(emit, value, _widen_for_extremum(scalar_dtype(value)))
+        return _extremum_values(emit, which, value, axis, keep, propagate_nan)
+
+    doc = f"{which}imum along `axis` (all axes by default); below 32 bits the result widens."
+    emit_extremum.__doc__ = doc
+    return Builtin(which, emit_extremum, member=True, doc=doc)
+
+
+def _extremum_values(
+    emit: Emitter, which: str, value: tensor, axis: object, keep: bool, propagate_nan: object
+) -> tensor:
+    def combine(arguments: Sequence[tensor]) -> Sequence[tensor]:
+        return [math.extremum(emit, which, arguments[0], arguments[1], propagate_nan)]
+
+    element = scalar_dtype(value)
+    if element.is_floating():
+        suffix = "imum" if str(unwrap(propagate_nan)).upper().endswith("ALL") else "num"
+        combiner: str = which + suffix
+    else:
+        combiner = which + ("si" if element.is_int_signed() else "ui")
+    return reduce_with(emit, [value], axis, combine, combiner, keep, which)[0]
+
+
+def _with_index(
+    emit: Emitter, which: str, value: tensor, axis: object, left: bool, keep: bool
+) -> list[tensor]:
+    original = value
+    if unwrap(axis) is None:
+        value = reshape(emit, value, (value.numel,))
+        place = 0
+    else:
+        place = _normal_axis(axis, len(value.shape), which)
+    extent = value.shape[place]
+    lanes = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
+    index = tensor(lanes.result, block_type(dt.int32, (extent,)))
+    selector: list[object] = [None] * len(value.shape)
+    selector[place] = slice(None)
+    index = operators.broadcast_to(
+        emit, operators.subscript(emit, index, tuple(selector)), value.shape
+    )
+    better = "gt" if which == "max" else "lt"
+
+    def combine(arguments: Sequence[tensor]) -> Sequence[tensor]:
+        v1, i1, v2, i2 = arguments
+        wins = operators.compare(emit, better, v1, v2)
+        if left:
+            tie = operators.binary(
+                emit,
+                "and",
+                operators.compare(emit, "eq", v1, v2),
+                operators.compare(emit, "lt", i1, i2),
+            )
+            wins = operators.binary(emit, "or", wins, tie)
+        return [
+            emit.value("arith.select", [wins, v1, v2], v1.type),
+            emit.value("arith.select", [wins, i1, i2], i1.type),
+        ]
+
+    combiner = f"arg{which}" + ("" if left else "_any")
+    results = _emit_combined(emit, "tt.reduce", [value, index], place, combine, combiner)
+    if not keep:
+        return results
+    if unwrap(axis) is None:
+        return [operators.splat(emit, v, (1,) * len(original.shape)) for v in results]
+    return [operators.expand_dims(emit, v, place) for v in results]
+
+
+def _arg_reduction(which: str) -> Builtin:
+    def emit_arg(
+        emit: Emitter,
+        input: object,
+        axis: object,
+        tie_break_left: object = True,
+        keep_dims: object = False,
+    ) -> tensor:
+        value = operators.to_tensor(emit, input)
+        value = operators.cast(emit, value, _widen_for_extremum(scalar_dtype(value)))
+        left, keep = bool(unwrap(tie_break_left)), bool(unwrap(keep_dims))
+        return _with_index(emit, which, value, axis, left, keep)[1]
+
+    doc = f"Index of the {which}imum along `axis`, int32; the leftmost on ties."
+    emit_arg.__doc__ = doc
+    return Builtin(f"arg{which}", emit_arg, member=True, doc=doc)
+
+
+def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
+    def emit_scan(
+        emit: Emitter,
+        input: object,
+        axis: object = 0,
+        reverse: object = False,
+        dtype: object = None,
+    ) -> tensor:
+        value = operators.to_tensor(emit, input)
+        element = scalar_dtype(value)
+        target = unwrap(dtype) or (dt.float32 if element == dt.bfloat16 else widen_for_sum(element))
+        value = operators.cast(emit, value, target)
+        place = _normal_axis(axis, len(value.shape), name)
+        return _emit_combined(
+            emit,
+            "tt.scan",
+            [value],
+            place,
+            _operator_combine(emit, operator),
+            combiner,
+            bool(unwrap(reverse)),
+        )[0]
+
+    emit_scan.__doc__ = doc
+    return Builtin(name, emit_scan, member=True, doc=doc)
+
+
+def _emit_softmax(
+    emit: Emitter,
+    x: object,
+    dim: object = None,
+    keep_dims: object = False,
+    ieee_rounding: object = False,
+) -> tensor:
+    """Softmax along `dim` (the first axis by default)."""
+    value = operators.to_tensor(emit, x)
+    axis = 0 if unwrap(dim) is None else _normal_axis(dim, len(value.shape), "softmax")
+    top = _extremum_values(emit, "max", value, axis, True, None)
+    shifted = operators.binary(emit, "sub", value, top)
+    numerator = emit.value("math.exp", [shifted], shifted.type)
+    total = reduce_with(
+        emit, [numerator], axis, _operator_combine(emit, "add"), "addf", True, "softmax"
+    )[0]
+    return math.LANGUAGE["fdiv"].emit(emit, numerator, total, ieee_rounding)  # type: ignore[no-any-return]
+
+
+_BUILTINS: tuple[Builtin, ...] = (
+    Builtin("reduce", _emit_reduce, member=True),
+    Builtin("associative_scan", _emit_associative_scan, member=True),
+    _reduction("sum", "add", "add", "Sum along `axis` (all axes by default)."),
+    _reduction("xor_sum", "xor", "xor", "Exclusive-or along `axis`, integers only.", True),
+    _reduction("reduce_or", "or", "or", "Bitwise or along `axis`, integers only.", True),
+    _extremum_reduction("max"),
+    _extremum_reduction("min"),
+    _arg_reduction("max"),
+    _arg_reduction("min"),
+    _scan("cumsum", "add", "add", "Inclusive prefix sum along `axis`."),
+    _scan("cumprod", "mul", "mul", "Inclusive prefix product along `axis`."),
+    Builtin("softmax", _emit_softmax, member=True),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

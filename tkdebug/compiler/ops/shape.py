@@ -1,0 +1,467 @@
+"""Creating tiles and changing their shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dtypes import block_type
+from tkdebug.compiler.ir import Operation, TensorType, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.errors import IRError
+
+# Upstream's limit on the elements of one tile.
+MAX_TILE_ELEMS = 1 << 20
+
+
+def _infer_expand_dims(
+    operands: Sequence[Type], attributes: Mapping[str, Attribute]
+) -> Sequence[Type]:
+    (source,) = operands
+    axis = attributes["axis"]
+    assert isinstance(source, TensorType)
+    assert isinstance(axis, int)
+    shape = (*source.shape[:axis], 1, *source.shape[axis:])
+    return (TensorType(shape, source.element),)
+
+
+def _infer_trans(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    (source,) = operands
+    order = attributes["order"]
+    assert isinstance(source, TensorType)
+    assert isinstance(order, tuple)
+    return (TensorType(tuple(source.shape[axis] for axis in order), source.element),)  # type: ignore[index]
+
+
+def _infer_join(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    return (ir.tile((*ir.shape_of(operands[0]), 2), ir.element_of(operands[0])),)
+
+
+def _infer_split(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    half = ir.tile(ir.shape_of(operands[0])[:-1], ir.element_of(operands[0]))
+    return (half, half)
+
+
+def _infer_cat(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    a, b = (ir.shape_of(operand) for operand in operands)
+    return (ir.tile((a[0] + b[0], *a[1:]), ir.element_of(operands[0])),)
+
+
+def _infer_unsplat(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    return (ir.element_of(operands[0]),)
+
+
+def _verify_reshape(op: Operation) -> None:
+    source, target = op.operands[0].type, op.result.type
+    if math.prod(ir.shape_of(source)) != math.prod(ir.shape_of(target)):
+        raise IRError(f"{op.name}: {source} and {target} have different numbers of elements")
+
+
+def _verify_range(op: Operation) -> None:
+    (extent,) = ir.shape_of(op.result.type)
+    start, end = op.attributes["start"], op.attributes["end"]
+    if end - start != extent:  # type: ignore[operator]
+        raise IRError(f"{op.name}: range [{start}, {end}) does not fill {op.result.type}")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.make_range",
+        "The integers start, start + 1, … end - 1.",
+        None,
+        lambda ev, op: (ev.make_range(op.attributes["start"], op.attributes["end"]),),
+        _verify_range,
+        operands=0,
+    ),
+    OpSpec(
+        "tt.splat",
+        "A scalar in every element of a tile.",
+        None,
+        lambda ev, op, x: (ev.splat(op, x),),
+        operands=1,
+    ),
+    OpSpec(
+        "tt.unsplat",
+        "The only element of a one-element tile.",
+        _infer_unsplat,
+        lambda ev, op, x: (ev.reshape(op, x),),
+        operands=1,
+    ),
+    OpSpec(
+        "tt.expand_dims",
+        "A new axis of extent 1.",
+        _infer_expand_dims,
+        lambda ev, op, x: (ev.expand_dims(op, x),),
+        operands=1,
+    ),
+    OpSpec(
+        "tt.broadcast",
+        "Axes of extent 1 repeated.",
+        None,
+        lambda ev, op, x: (ev.broadcast(op, x),),
+        operands=1,
+    ),
+    OpSpec(
+        "tt.reshape",
+        "The elements in row-major order under another shape.",
+        None,
+        lambda ev, op, x: (ev.reshape(op, x),),
+        _verify_reshape,
+        operands=1,
+    ),
+    OpSpec(
+        "tt.trans",
+        "Axes permuted.",
+        _infer_trans,
+        lambda ev, op, x: (ev.transpose(op, x),),
+        operands=1,
+    ),
+    OpSpec(
+        "tt.join",
+        "Two tiles side by side in a new last axis.",
+        _infer_join,
+        lambda ev, op, a, b: (ev.join(op, a, b),),
+        operands=2,
+    ),
+    OpSpec(
+        "tt.split",
+        "The two halves along a last axis of extent 2.",
+        _infer_split,
+        lambda ev, op, x: ev.split(op, x),
+        operands=1,
+    ),
+    OpSpec(
+        "tt.cat",
+        "Two tiles one after the other along the first axis.",
+        _infer_cat,
+        lambda ev, op, a, b: (ev.cat(op, a, b),),
+        operands=2,
+    ),
+)
+
+
+def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
+    """A shape as given by the user: one int, several, or a sequence; checked."""
+    shape = unwrap(shape)
+    if isinstance(shape, int):
+        shape = (shape,)
+    if not isinstance(shape, tuple | list):
+        raise SemanticError(f"{what}: shape must be constants, got {describe(shape)}")
+    if len(shape) == 1 and isinstance(unwrap(shape[0]), tuple | list):
+        shape = unwrap(shape[0])
+    dims = []
+    for dim in shape:
+        dim = unwrap(dim)
+        if not isinstance(dim, int) or isinstance(dim, bool):
+            raise SemanticError(
+                f"{what}: shape element {len(dims)} must be a constexpr int, got {describe(dim)}"
+            )
+        if dim <= 0 or dim & (dim - 1):
+            raise SemanticError(
+                f"{what}: shape element {len(dims)} must be a power of 2, got {dim}; "
+                f"round up with triton.next_power_of_2 and mask the rest"
+            )
+        dims.append(dim)
+    if math.prod(dims) > MAX_TILE_ELEMS:
+        raise SemanticError(
+            f"{what}: {math.prod(dims)} elements exceed the limit of {MAX_TILE_ELEMS} a tile"
+        )
+    return tuple(dims)
+
+
+def describe(value: object) -> str:
+    """How an unsuitable value is named in an error."""
+    if isinstance(value, tensor):
+        return f"a run-time value of type {value.type}"
+    return repr(value)
+
+
+def _emit_arange(emit: Emitter, start: object, end: object) -> tensor:
+    """The int32 tile [start, start + 1, …, end - 1]; the length must be a power of 2."""
+    start, end = unwrap(start), unwrap(end)
+    for value in (start, end):
+        if not isinstance(value, int):
+            raise SemanticError(
+                f"arange's arguments must be of type tl.constexpr, got {describe(value)}"
+            )
+    assert isinstance(start, int)
+    assert isinstance(end, int)
+    extent = end - start
+    if extent <= 0:
+        raise SemanticError(f"arange's end {end} must be greater than its start {start}")
+    if extent & (extent - 1):
+        raise SemanticError(
+            f"arange's range must be a power of 2, got {extent}; use triton.next_power_of_2 "
+            "and mask the rest"
+        )
+    shape_argument((extent,), "arange")
+    op = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=start, end=end)
+    return tensor(op.result, block_type(dt.int32, (extent,)))
+
+
+def full(emit: Emitter, shape: object, value: object, dtype: dt.dtype) -> tensor:
+    """A tile of `value`."""
+    dims = shape_argument(shape, "full") if unwrap(shape) not in ((), []) else ()
+    value = unwrap(value)
+    if isinstance(value, tensor):
+        if value.numel != 1 and value.type.is_block():
+            raise SemanticError(f"full: value must be a scalar, got {value.type}")
+        scalar = operators.cast(emit, value, dtype)
+    else:
+        scalar = operators.constant(emit, _to_python(value), dtype)
+    return operators.splat(emit, scalar, dims)
+
+
+def _to_python(value: object) -> bool | int | float:
+    if not isinstance(value, bool | int | float):
+        raise SemanticError(f"expected a number, got {describe(value)}")
+    return value
+
+
+def _dtype_argument(dtype: object, what: str) -> dt.dtype:
+    dtype = unwrap(dtype)
+    if not isinstance(dtype, dt.dtype):
+        raise SemanticError(f"{what}: dtype must be a tl dtype such as tl.float32, got {dtype!r}")
+    return dtype
+
+
+def _emit_full(emit: Emitter, shape: object, value: object, dtype: object) -> tensor:
+    """A tile of `shape` filled with the scalar `value` as `dtype`."""
+    if unwrap(dtype) is None:
+        raise SemanticError("full: dtype must be given")
+    return full(emit, shape, value, _dtype_argument(dtype, "full"))
+
+
+def _emit_zeros(emit: Emitter, shape: object, dtype: object) -> tensor:
+    """A tile of `shape` filled with 0 of `dtype`."""
+    return full(emit, shape, 0, _dtype_argument(dtype, "zeros"))
+
+
+def _emit_zeros_like(emit: Emitter, input: tensor) -> tensor:
+    """Zeros of the shape and dtype of `input`."""
+    return full(emit, input.shape, 0, scalar_dtype(input))
+
+
+def _emit_to(
+    emit: Emitter,
+    input: object,
+    dtype: object,
+    fp_downcast_rounding: object = None,
+    bitcast: object = False,
+) -> tensor:
+    """`input` converted to `dtype`: to nearest even unless fp_downcast_rounding is "rtz".
+
+    Float to integer truncates; anything to int1 is `!= 0`; fp8 saturates. With `bitcast` the bits
+    are kept.
+    """
+    value = operators.to_tensor(emit, input)
+    target = unwrap(dtype)
+    if not isinstance(target, dt.LanguageType):
+        raise SemanticError(f"to: expected a dtype such as tl.float32, got {target!r}")
+    rounding = unwrap(fp_downcast_rounding)
+    if rounding not in (None, "rtne", "rtz"):
+        raise SemanticError(f'fp_downcast_rounding must be "rtne" or "rtz", got {rounding!r}')
+    source = value.type.scalar
+    if rounding is not None:
+        is_downcast = (
+            isinstance(source, dt.dtype)
+            and isinstance(target, dt.dtype)
+            and source.is_floating()
+            and target.is_floating()
+            and target.primitive_bitwidth < source.primitive_bitwidth
+        )
+        if not is_downcast:
+            raise SemanticError(
+                "fp_downcast_rounding is only for conversions to a narrower float, "
+                f"got {source} to {target}"
+            )
+    return operators.cast(emit, value, target, rounding, bool(unwrap(bitcast)))
+
+
+def _emit_broadcast_to(emit: Emitter, input: object, *shape: object) -> tensor:
+    """`input` broadcast to `shape`."""
+    return operators.broadcast_to(
+        emit, operators.to_tensor(emit, input), shape_argument(shape, "broadcast_to")
+    )
+
+
+def _emit_broadcast(emit: Emitter, input: object, other: object) -> tuple[tensor, tensor]:
+    """Both operands broadcast to their common shape."""
+    return operators.broadcast_pair(
+        emit, operators.to_tensor(emit, input), operators.to_tensor(emit, other)
+    )
+
+
+def _emit_expand_dims(emit: Emitter, input: object, axis: object) -> tensor:
+    """New axes of extent 1 at the given place or places of the result."""
+    value = operators.to_tensor(emit, input)
+    axis = unwrap(axis)
+    axes = [axis] if isinstance(axis, int) else [unwrap(a) for a in axis]  # type: ignore[attr-defined]
+    rank = len(value.shape) + len(axes)
+    normal = sorted(a + rank if a < 0 else a for a in axes)
+    if len(set(normal)) != len(normal) or not all(0 <= a < rank for a in normal):
+        raise SemanticError(f"expand_dims: axes {axes} do not fit a result of rank {rank}")
+    for a in normal:
+        value = operators.expand_dims(emit, value, a)
+    return value
+
+
+def reshape(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor:
+    """`value` under another shape of as many elements."""
+    if math.prod(shape) != value.numel:
+        raise SemanticError(
+            f"reshape: {list(value.shape)} has {value.numel} elements, "
+            f"{list(shape)} has {math.prod(shape)}"
+        )
+    if value.shape == shape:
+        return value
+    if not value.type.is_block():
+        return operators.splat(emit, value, shape)
+    op = emit.op("tt.reshape", [value], [ir.tile(shape, ir.element_of(value.value.type))])
+    type_ = block_type(value.type.scalar, shape) if shape else value.type.scalar
+    return tensor(op.result, type_)
+
+
+def _emit_reshape(emit: Emitter, input: object, *shape: object, can_reorder: object = False) -> Any:
+    """The elements of `input`, row-major, under `shape`."""
+    return reshape(emit, operators.to_tensor(emit, input), shape_argument(shape, "reshape"))
+
+
+def _emit_ravel(emit: Emitter, x: object, can_reorder: object = False) -> tensor:
+    """All elements in one axis."""
+    value = operators.to_tensor(emit, x)
+    return reshape(emit, value, (value.numel,))
+
+
+def _emit_squeeze(emit: Emitter, x: tensor, dim: object) -> tensor:
+    """Without axis `dim`, which must have extent 1."""
+    axis = unwrap(dim)
+    assert isinstance(axis, int)
+    if x.shape[axis] != 1:
+        raise SemanticError(f"squeeze: axis {axis} of {list(x.shape)} is not 1")
+    axis %= len(x.shape)
+    return reshape(emit, x, x.shape[:axis] + x.shape[axis + 1 :])
+
+
+def _emit_unsqueeze(emit: Emitter, x: object, dim: object) -> tensor:
+    """A new axis of extent 1 at `dim`."""
+    return _emit_expand_dims(emit, x, dim)
+
+
+def permute(emit: Emitter, value: tensor, order: Sequence[int]) -> tensor:
+    """Axes in the given order."""
+    rank = len(value.shape)
+    normal = tuple(axis % rank if -rank <= axis < rank else axis for axis in order)
+    if sorted(normal) != list(range(rank)):
+        raise SemanticError(f"permute: {list(order)} is no permutation of {rank} axes")
+    if normal == tuple(range(rank)):
+        return value
+    op = emit.op("tt.trans", [value], order=normal)
+    return tensor(op.result, block_type(value.type.scalar, ir.shape_of(op.result.type)))
+
+
+def _axes_argument(dims: tuple[object, ...]) -> list[int]:
+    if len(dims) == 1 and isinstance(unwrap(dims[0]), tuple | list):
+        dims = tuple(unwrap(dims[0]))  # type: ignore[arg-type]
+    return [unwrap(dim) for dim in dims]
+
+
+def _emit_trans(emit: Emitter, input: tensor, *dims: object) -> tensor:
+    """The last two axes swapped, or the axes in the order `dims`."""
+    rank = len(input.shape)
+    if not dims:
+        if rank < 2:
+            raise SemanticError(f"trans needs a tile of at least 2 axes, got {list(input.shape)}")
+        return permute(emit, input, [*range(rank - 2), rank - 1, rank - 2])
+    return permute(emit, input, _axes_argument(dims))
+
+
+def _emit_permute(emit: Emitter, input: tensor, *dims: object) -> tensor:
+    """The axes in the order `dims`."""
+    return permute(emit, input, _axes_argument(dims))
+
+
+def join(emit: Emitter, a: object, b: object) -> tensor:
+    """Both operands side by side in a new last axis of extent 2."""
+    lhs, rhs = operators.to_tensor(emit, a), operators.to_tensor(emit, b)
+    lhs, rhs = operators.broadcast_pair(emit, lhs, rhs)
+    if lhs.dtype != rhs.dtype:
+        raise SemanticError(f"join: dtypes differ: {lhs.dtype} and {rhs.dtype}")
+    op = emit.op("tt.join", [lhs, rhs])
+    return tensor(op.result, block_type(lhs.type.scalar, ir.shape_of(op.result.type)))
+
+
+def split(emit: Emitter, a: tensor) -> tuple[tensor, tensor]:
+    """The two halves along the last axis, which must have extent 2."""
+    if not a.shape or a.shape[-1] != 2:
+        raise SemanticError(f"split: the last axis must have extent 2, got {list(a.shape)}")
+    op = emit.op("tt.split", [a])
+    shape = a.shape[:-1]
+    type_ = block_type(a.type.scalar, shape) if shape else a.type.scalar
+    return tensor(op.results[0], type_), tensor(op.results[1], type_)
+
+
+def _emit_interleave(emit: Emitter, a: object, b: object) -> tensor:
+    """Elements of a and b in turn along the last axis."""
+    joined = join(emit, a, b)
+    shape = joined.shape[:-2] + (2 * joined.shape[-2],) if len(joined.shape) > 1 else (2,)
+    return reshape(emit, joined, shape)
+
+
+def _emit_cat(
+    emit: Emitter, input: tensor, other: tensor, can_reorder: object = False, dim: object = 0
+) -> tensor:
+    """`input` followed by `other` along the first axis."""
+    if input.shape[1:] != other.shape[1:] or input.dtype != other.dtype:
+        raise SemanticError(f"cat: {input.type} and {other.type} do not fit each other")
+    op = emit.op("tt.cat", [input, other])
+    return tensor(op.result, block_type(input.type.scalar, ir.shape_of(op.result.type)))
+
+
+def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tensor:
+    """`x` where `condition` holds, else `y`; both are always computed."""
+    test = operators.to_tensor(emit, condition)
+    if test.dtype != dt.int1:
+        test = operators.cast(emit, test, dt.int1)
+    left, right = unwrap(x), unwrap(y)
+    if isinstance(left, tensor) and left.type.scalar.is_ptr():
+        assert isinstance(right, tensor)
+        a, b = operators.broadcast_pair(emit, left, right)
+    else:
+        a, b = operators.binary_operands(emit, left, right)
+    if test.type.is_block():
+        test, a, b = operators.broadcast_all(emit, test, a, b)
+    return emit.value("arith.select", [test, a, b], a.type)
+
+
+_BUILTINS: tuple[Builtin, ...] = (
+    Builtin("arange", _emit_arange),
+    Builtin("full", _emit_full),
+    Builtin("zeros", _emit_zeros),
+    Builtin("zeros_like", _emit_zeros_like),
+    Builtin("to", _emit_to, member=True),
+    Builtin("cast", _emit_to, member=True),
+    Builtin("broadcast_to", _emit_broadcast_to, member=True),
+    Builtin("broadcast", _emit_broadcast),
+    Builtin("expand_dims", _emit_expand_dims, member=True),
+    Builtin("reshape", _emit_reshape, member=True),
+    Builtin("view", _emit_reshape, member=True),
+    Builtin("ravel", _emit_ravel, member=True),
+    Builtin("squeeze", _emit_squeeze, member=True),
+    Builtin("unsqueeze", _emit_unsqueeze, member=True),
+    Builtin("trans", _emit_trans, member=True),
+    Builtin("permute", _emit_permute, member=True),
+    Builtin("join", join, member=True),
+    Builtin("split", split, member=True),
+    Builtin("interleave", _emit_interleave),
+    Builtin("cat", _emit_cat),
+    Builtin("where", _emit_where),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

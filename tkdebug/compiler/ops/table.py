@@ -1,0 +1,41 @@
+"""The op table: every op of the IR and every function of the language, by name.
+
+`FAMILIES` is the one list of modules; each holds its ops and the language functions that emit
+them. No other place lists names a second time.
+"""
+
+from __future__ import annotations
+
+from tkdebug.compiler.ops import (
+    arith,
+    atomics,
+    control,
+    debug,
+    linalg,
+    math,
+    memory,
+    program,
+    random,
+    reduce,
+    shape,
+)
+from tkdebug.compiler.ops.spec import Builtin, OpSpec
+
+FAMILIES = (
+    arith,
+    math,
+    shape,
+    memory,
+    linalg,
+    reduce,
+    atomics,
+    random,
+    program,
+    debug,
+    control,
+)
+
+OPS: dict[str, OpSpec] = {spec.name: spec for family in FAMILIES for spec in family.OPS}
+LANGUAGE: dict[str, Builtin] = {
+    name: builtin for family in FAMILIES for name, builtin in family.LANGUAGE.items()
+}
