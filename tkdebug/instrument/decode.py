@@ -1,0 +1,194 @@
+"""From rows of a session file to snapshots, trusting nothing that lies in the file.
+
+Every function raises `ValueError` on a value that is not what the schema says; the reader turns
+that into its one clear line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from tkdebug.errors import Frame
+from tkdebug.events import ArgumentInfo, Fault, FaultKind
+from tkdebug.instrument.records import Launch, RecordedFault, RecordedKernel
+
+Row = tuple[object, ...]
+
+
+def integer(value: object) -> int:
+    """`value` as an int."""
+    if not isinstance(value, int):
+        raise ValueError(f"got {value!r:.80}, expected a number")
+    return value
+
+
+def optional_integer(value: object) -> int | None:
+    """`value` as an int or None."""
+    return None if value is None else integer(value)
+
+
+def text(value: object) -> str:
+    """`value` as a str."""
+    if not isinstance(value, str):
+        raise ValueError(f"got {value!r:.80}, expected text")
+    return value
+
+
+def optional_text(value: object) -> str | None:
+    """`value` as a str or None."""
+    return None if value is None else text(value)
+
+
+def json_list(value: object) -> list[object]:
+    """The JSON list that `value` holds."""
+    parsed = _json(value)
+    if not isinstance(parsed, list):
+        raise ValueError(f"got {value!r:.80}, expected a JSON list")
+    return parsed
+
+
+def json_mapping(value: object) -> dict[str, object]:
+    """The JSON object that `value` holds."""
+    parsed = _json(value)
+    if not isinstance(parsed, dict):
+        raise ValueError(f"got {value!r:.80}, expected a JSON object")
+    return parsed
+
+
+def string_mapping(value: object) -> dict[str, str]:
+    """The JSON object of strings that `value` holds."""
+    return {name: text(item) for name, item in json_mapping(value).items()}
+
+
+def float_mapping(value: object) -> dict[str, float]:
+    """The JSON object of numbers that `value` holds."""
+    result: dict[str, float] = {}
+    for name, item in json_mapping(value).items():
+        if not isinstance(item, (int, float)):
+            raise ValueError(f"got {item!r:.80}, expected a number")
+        result[name] = float(item)
+    return result
+
+
+def frames(value: object) -> tuple[Frame, ...]:
+    """A call chain."""
+    result = []
+    for item in json_list(value):
+        file, line, function = _list(item, 3)
+        result.append(Frame(text(file), integer(line), text(function)))
+    return tuple(result)
+
+
+def launch(row: Row) -> Launch:
+    """A row of `launches`, without its revision."""
+    (seq, process, rank, number, kernel, kernel_hash, mode, grid) = row[:8]
+    (options, arguments, stream, start_ns, duration_ns, error) = row[8:]
+    return Launch(
+        seq=integer(seq),
+        process=integer(process),
+        rank=integer(rank),
+        id=integer(number),
+        kernel=text(kernel),
+        kernel_hash=text(kernel_hash),
+        mode=text(mode),
+        grid=_triple(json_list(grid)),
+        options=json_mapping(options),
+        arguments=tuple(_argument(item) for item in json_list(arguments)),
+        stream=integer(stream),
+        start_ns=integer(start_ns),
+        duration_ns=optional_integer(duration_ns),
+        error=optional_text(error),
+    )
+
+
+def kernel(row: Row, stages: Mapping[str, tuple[str, ...]]) -> RecordedKernel:
+    """A row of `kernels`; `stages` are the artifacts' names by kernel hash."""
+    (seq, key, process, rank, name, file) = row[:6]
+    (line, source, signature, options, compile_ns, cache_hit) = row[6:]
+    return RecordedKernel(
+        seq=integer(seq),
+        hash=text(key),
+        process=integer(process),
+        rank=integer(rank),
+        name=text(name),
+        file=text(file),
+        line=integer(line),
+        source=text(source),
+        signature=text(signature),
+        options=json_mapping(options),
+        compile_ns=integer(compile_ns),
+        cache_hit=bool(cache_hit),
+        stages=stages.get(text(key), ()),
+    )
+
+
+def fault(row: Row) -> RecordedFault:
+    """A row of `faults`."""
+    (seq, process, rank, launch_id, kind, severity, name, chain, message, column) = row[:10]
+    (op_id, program_id, lane, tensor, element, legal, count, hint, time_ns) = row[10:]
+    return RecordedFault(
+        seq=integer(seq),
+        process=integer(process),
+        rank=integer(rank),
+        time_ns=integer(time_ns),
+        fault=Fault(
+            # A kind of a later release is shown as it is called there.
+            kind=cast("FaultKind", text(kind)),
+            kernel=text(name),
+            frames=frames(chain),
+            message=text(message),
+            launch_id=integer(launch_id),
+            column=integer(column),
+            severity="warning" if severity == "warning" else "error",
+            op_id=optional_integer(op_id),
+            program_id=None if program_id is None else _triple(json_list(program_id)),
+            lane=_integers(json_list(lane)),
+            tensor=optional_text(tensor),
+            index=optional_integer(element),
+            legal=None if legal is None else _pair(json_list(legal)),
+            count=integer(count),
+            hint=optional_text(hint),
+        ),
+    )
+
+
+def _json(value: object) -> object:
+    try:
+        return cast("object", json.loads(text(value)))
+    except RecursionError as error:
+        raise ValueError("JSON nested too deep") from error
+
+
+def _list(value: object, length: int) -> Sequence[object]:
+    if not isinstance(value, list) or len(value) != length:
+        raise ValueError(f"got {value!r:.80}, expected {length} values")
+    return value
+
+
+def _integers(values: object) -> tuple[int, ...]:
+    if not isinstance(values, list):
+        raise ValueError(f"got {values!r:.80}, expected a list")
+    return tuple(integer(value) for value in values)
+
+
+def _pair(values: object) -> tuple[int, int]:
+    first, second = _list(values, 2)
+    return integer(first), integer(second)
+
+
+def _triple(values: object) -> tuple[int, int, int]:
+    x, y, z = _list(values, 3)
+    return integer(x), integer(y), integer(z)
+
+
+def _argument(item: object) -> ArgumentInfo:
+    name, type_name, value, shape, strides = _list(item, 5)
+    return ArgumentInfo(
+        name=text(name),
+        type=text(type_name),
+        value=text(value),
+        shape=None if shape is None else _integers(shape),
+        strides=None if strides is None else _integers(strides),
+    )

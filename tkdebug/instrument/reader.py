@@ -1,0 +1,456 @@
+"""Reading a session file: headless, while it is written or long after, here or elsewhere.
+
+Responsible for opening what there is (live, killed with its `-wal`, copied without it, in a
+read-only directory) and for immutable snapshots. It never writes to the session, and trusts
+nothing in it: whatever is wrong is a `SessionError` of one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from tkdebug.errors import Frame, SessionError
+from tkdebug.instrument import decode
+from tkdebug.instrument.records import (
+    KernelSummary,
+    Launch,
+    LaunchPage,
+    OutputChunk,
+    Progress,
+    RecordedFault,
+    RecordedKernel,
+    RunInfo,
+    Tuning,
+)
+from tkdebug.instrument.schema import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA_VERSION, TABLES
+
+MAX_TEXT_CHARS = 32 << 20
+MAX_PAGE_ROWS = 10_000
+_LAUNCH_COLUMNS = (
+    "seq, process, rank, launch, kernel, kernel_hash, mode, grid, options, arguments, stream, "
+    "start_ns, duration_ns, error"
+)
+_FAULT_COLUMNS = (
+    "seq, process, rank, launch, kind, severity, kernel, frames, message, source_column, op_id, "
+    "program_id, lane, tensor, element, legal, count, hint, time_ns"
+)
+_T = TypeVar("_T")
+
+
+class Session:
+    """An open session. All methods may be called from any thread; close it when done.
+
+    Open with `Session.open(path)`, also as a context manager.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._log_absent = False
+        self._source_lines: dict[str, tuple[str, ...] | None] = {}
+        self._connection = self._connect()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Session:
+        """Open the session at `path`.
+
+        Raises:
+            SessionError: it is not there, not a session, truncated, or of a newer schema.
+        """
+        place = Path(path).absolute()
+        _check_file(place)
+        session = cls(place)
+        try:
+            session._query(session._check_schema)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def close(self) -> None:
+        """Close the file; a second call is a no-op."""
+        with self._lock:
+            self._connection.close()
+            if self._copy is not None:
+                self._copy.cleanup()
+                self._copy = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def data_version(self) -> int:
+        """A number that changes when another process commits to the file: a cheap poll."""
+        return self._query(lambda: decode.integer(self._rows("PRAGMA data_version")[0][0]))
+
+    def run(self) -> RunInfo:
+        """The run as a whole."""
+
+        def read() -> RunInfo:
+            rows = self._rows(
+                "SELECT script, argv, mode, start_ns, end_ns, exit_status, host, versions FROM run"
+            )
+            if not rows:
+                raise ValueError("the table of the run is empty")
+            script, argv, mode, start_ns, end_ns, exit_status, host, versions = rows[0]
+            return RunInfo(
+                script=decode.text(script),
+                argv=tuple(decode.text(word) for word in decode.json_list(argv)),
+                mode=decode.text(mode),
+                start_ns=decode.integer(start_ns),
+                end_ns=decode.optional_integer(end_ns),
+                exit_status=decode.optional_integer(exit_status),
+                host=decode.text(host),
+                versions=decode.string_mapping(versions),
+            )
+
+        return self._query(read)
+
+    def launches(self, since: int = 0, limit: int = 1000) -> LaunchPage:
+        """Launches new or changed since the cursor `since` (0 for all), oldest change first.
+
+        A launch seen running comes again, with the same `seq`, when it has ended.
+        """
+        limit = max(1, min(limit, MAX_PAGE_ROWS))
+
+        def read() -> LaunchPage:
+            rows = self._rows(
+                f"SELECT revision, {_LAUNCH_COLUMNS} FROM launches WHERE revision > ? "
+                "ORDER BY revision LIMIT ?",
+                since,
+                limit + 1,
+            )
+            page = rows[:limit]
+            return LaunchPage(
+                launches=tuple(decode.launch(row[1:]) for row in page),
+                cursor=decode.integer(page[-1][0]) if page else since,
+                more=len(rows) > limit,
+            )
+
+        return self._query(read)
+
+    def launch(self, seq: int) -> Launch | None:
+        """The launch of that `seq`."""
+
+        def read() -> Launch | None:
+            rows = self._rows(f"SELECT {_LAUNCH_COLUMNS} FROM launches WHERE seq = ?", seq)
+            return decode.launch(rows[0]) if rows else None
+
+        return self._query(read)
+
+    def launch_count(self) -> int:
+        """How many launches are recorded."""
+        return self._query(
+            lambda: decode.integer(
+                self._rows("SELECT coalesce(sum(launches), 0) FROM totals")[0][0]
+            )
+        )
+
+    def kernel_summaries(self) -> tuple[KernelSummary, ...]:
+        """Times by kernel name, the longest in total first."""
+
+        def read() -> tuple[KernelSummary, ...]:
+            rows = self._rows(
+                "SELECT kernel, launches, finished, errors, total_ns, "
+                "CASE WHEN finished THEN min_ns ELSE 0 END, max_ns "
+                "FROM totals ORDER BY total_ns DESC, kernel"
+            )
+            return tuple(
+                KernelSummary(decode.text(kernel), *(decode.integer(value) for value in values))
+                for kernel, *values in rows
+            )
+
+        return self._query(read)
+
+    def kernels(self) -> tuple[RecordedKernel, ...]:
+        """Every specialisation that was compiled, in order."""
+
+        def read() -> tuple[RecordedKernel, ...]:
+            stages: dict[str, tuple[str, ...]] = {}
+            # By rowid: the order in which the stages were written is the compile order.
+            for key, stage in self._rows("SELECT kernel_hash, stage FROM artifacts ORDER BY rowid"):
+                name = decode.text(key)
+                stages[name] = (*stages.get(name, ()), decode.text(stage))
+            rows = self._rows(
+                "SELECT seq, hash, process, rank, name, file, line, substr(source, 1, ?), "
+                "signature, options, compile_ns, cache_hit FROM kernels ORDER BY seq",
+                MAX_TEXT_CHARS,
+            )
+            return tuple(decode.kernel(row, stages) for row in rows)
+
+        return self._query(read)
+
+    def artifact(self, kernel_hash: str, stage: str) -> str | None:
+        """The text of one stage of a kernel, None when it was not recorded."""
+        return self._text(
+            "SELECT substr(text, 1, ?) FROM artifacts JOIN blobs ON blobs.hash = content "
+            "WHERE kernel_hash = ? AND stage = ?",
+            kernel_hash,
+            stage,
+        )
+
+    def op_lines(self, kernel_hash: str, stage: str) -> dict[int, tuple[Frame, ...]]:
+        """Source frames, outermost first, by line (1-based) of that stage's text."""
+        return self._query(
+            lambda: {
+                decode.integer(line): decode.frames(chain)
+                for line, chain in self._rows(
+                    "SELECT line, frames FROM op_lines WHERE kernel_hash = ? AND stage = ? "
+                    "ORDER BY line",
+                    kernel_hash,
+                    stage,
+                )
+            }
+        )
+
+    def source_text(self, file: str) -> str | None:
+        """The text of a source file as it was when it was recorded, None when it was not."""
+        return self._text(
+            "SELECT substr(text, 1, ?) FROM sources JOIN blobs ON blobs.hash = content "
+            "WHERE file = ?",
+            file,
+        )
+
+    def source_line(self, file: str, line: int) -> str | None:
+        """One line (1-based) of a recorded source file, None when it was not recorded."""
+        if file not in self._source_lines:
+            text = self.source_text(file)
+            self._source_lines[file] = None if text is None else tuple(text.splitlines())
+        lines = self._source_lines[file]
+        return lines[line - 1] if lines is not None and 1 <= line <= len(lines) else None
+
+    def faults(self, since: int = 0, limit: int = MAX_PAGE_ROWS) -> tuple[RecordedFault, ...]:
+        """Faults with a `seq` beyond `since`, in order; ask again from the last one's `seq`."""
+        return self._query(
+            lambda: tuple(
+                decode.fault(row)
+                for row in self._rows(
+                    f"SELECT {_FAULT_COLUMNS} FROM faults WHERE seq > ? ORDER BY seq LIMIT ?",
+                    since,
+                    min(limit, MAX_PAGE_ROWS),
+                )
+            )
+        )
+
+    def output(self, since: int = 0, limit: int = 1000) -> tuple[OutputChunk, ...]:
+        """What the script wrote, beyond the chunk of `seq` `since`, in order."""
+        return self._query(
+            lambda: tuple(
+                OutputChunk(
+                    decode.integer(seq),
+                    decode.integer(process),
+                    decode.integer(rank),
+                    decode.integer(time_ns),
+                    decode.text(stream),
+                    decode.text(text),
+                )
+                for seq, process, rank, time_ns, stream, text in self._rows(
+                    "SELECT seq, process, rank, time_ns, stream, substr(text, 1, ?) FROM output "
+                    "WHERE seq > ? ORDER BY seq LIMIT ?",
+                    MAX_TEXT_CHARS,
+                    since,
+                    min(limit, MAX_PAGE_ROWS),
+                )
+            )
+        )
+
+    def tunings(self, since: int = 0) -> tuple[Tuning, ...]:
+        """Autotuners' choices beyond the one of `seq` `since`, in order."""
+        return self._query(
+            lambda: tuple(
+                Tuning(
+                    decode.integer(seq),
+                    decode.integer(process),
+                    decode.integer(rank),
+                    decode.text(kernel),
+                    decode.text(key),
+                    decode.text(config),
+                    decode.float_mapping(timings_ms),
+                )
+                for seq, process, rank, kernel, key, config, timings_ms in self._rows(
+                    "SELECT seq, process, rank, kernel, key, config, timings_ms FROM tunings "
+                    "WHERE seq > ? ORDER BY seq LIMIT ?",
+                    since,
+                    MAX_PAGE_ROWS,
+                )
+            )
+        )
+
+    def progress(self) -> tuple[Progress, ...]:
+        """The latest progress of the launches that run now."""
+        return self._query(
+            lambda: tuple(
+                Progress(
+                    decode.integer(process),
+                    decode.integer(rank),
+                    decode.integer(launch),
+                    decode.text(kernel),
+                    *(decode.integer(value) for value in values),
+                )
+                for process, rank, launch, kernel, *values in self._rows(
+                    "SELECT process, rank, launch, kernel, programs_done, programs, elapsed_ns "
+                    "FROM progress LIMIT ?",
+                    MAX_PAGE_ROWS,
+                )
+            )
+        )
+
+    def _text(self, statement: str, *values: object) -> str | None:
+        def read() -> str | None:
+            rows = self._rows(statement, MAX_TEXT_CHARS, *values)
+            return decode.text(rows[0][0]) if rows else None
+
+        return self._query(read)
+
+    def _rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        return self._connection.execute(statement, values).fetchall()
+
+    def _query(self, read: Callable[[], _T]) -> _T:
+        with self._lock:
+            try:
+                if self._log_absent and _log_size_bytes(self.path) is not None:
+                    # A writer has come since: from now on the file changes under us.
+                    self._connection.close()
+                    self._connection = self._connect()
+                return read()
+            except sqlite3.ProgrammingError as error:
+                raise SessionError(f"{self.path}: this session was closed; open it again") from (
+                    error
+                )
+            except (sqlite3.Error, ValueError, OverflowError) as error:
+                raise SessionError(
+                    f"{self.path}: truncated or damaged session ({error}); record the run again"
+                ) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            return self._open_in_place()
+        except sqlite3.Error as error:
+            # Its log cannot be followed where it lies (a read-only place): read a copy of both,
+            # or the file alone when nothing is in the log.
+            size_bytes = _log_size_bytes(self.path)
+            if size_bytes:
+                return self._open_copy(error)
+            if size_bytes == 0:
+                return _connection(self.path, "immutable=1")
+            raise SessionError(
+                f"{self.path}: cannot be opened as a session ({error}); record the run again"
+            ) from error
+
+    def _open_in_place(self) -> sqlite3.Connection:
+        # A log-mode file with no log beside it has no writer: reading it as immutable needs no
+        # shared-memory file next to it, and so works in read-only places and leaves no litter.
+        self._log_absent = _log_size_bytes(self.path) is None
+        connection = _connection(self.path, "immutable=1" if self._log_absent else "mode=ro")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_copy(self, cause: sqlite3.Error) -> sqlite3.Connection:
+        try:
+            if self._copy is None:
+                self._copy = tempfile.TemporaryDirectory(prefix="tkdebug-")
+            copy = Path(self._copy.name) / "run.tkd"
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(_log_path(self.path), _log_path(copy))
+            connection = _connection(copy, "mode=rw")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except (OSError, sqlite3.Error) as error:
+            raise SessionError(
+                f"{self.path}: cannot be opened as a session ({cause}; and a copy: {error}); "
+                "record the run again"
+            ) from error
+        return connection
+
+    def _check_schema(self) -> None:
+        tables = {
+            name for (name,) in self._rows("SELECT name FROM sqlite_master WHERE type='table'")
+        }
+        missing = sorted(set(TABLES) - tables)
+        if missing:
+            raise ValueError(f"no table {missing[0]}")
+
+
+def _connection(path: Path, options: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?{options}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def _log_path(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _log_size_bytes(path: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        return _log_path(path).stat().st_size
+    return None
+
+
+def _check_file(path: Path) -> None:
+    """Raise the clearest `SessionError` that the first bytes of the file allow."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+            size_bytes = file.seek(0, os.SEEK_END)
+    except FileNotFoundError:
+        raise SessionError(
+            f"{path}: no such session; `tkdebug run -o {path.name} script.py` records one"
+        ) from None
+    except IsADirectoryError:
+        raise SessionError(f"{path}: is a directory, expected a session file") from None
+    except OSError as error:
+        raise SessionError(f"{path}: cannot be read ({error.strerror})") from error
+    if size_bytes == 0:
+        raise SessionError(f"{path}: is empty, expected a session file; record the run again")
+    magic = b"SQLite format 3\0"
+    if not header.startswith(magic[: len(header)]):
+        raise SessionError(f"{path}: is not a tkdebug session; `tkdebug run -o` records one")
+    if len(header) < 100:
+        raise SessionError(f"{path}: truncated session; copy it again or record the run again")
+    # SQLite file format, "The Database Header": application id at 68, user version at 60.
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise SessionError(f"{path}: is an SQLite file but not a tkdebug session")
+    version = int.from_bytes(header[60:64], "big")
+    if version > SCHEMA_VERSION:
+        raise SessionError(
+            f"{path}: has schema {version}, this tkdebug reads up to {SCHEMA_VERSION}; "
+            "open it with a newer tkdebug"
+        )
+    # Page size at 16 (1 stands for 65536), size of the file in pages at 28.
+    page_bytes = int.from_bytes(header[16:18], "big")
+    pages = int.from_bytes(header[28:32], "big")
+    needed_bytes = pages * (65536 if page_bytes == 1 else page_bytes)
+    if size_bytes < needed_bytes and not _log_size_bytes(path):
+        raise SessionError(
+            f"{path}: truncated session, got {size_bytes} of {needed_bytes} bytes; "
+            "copy it again or record the run again"
+        )

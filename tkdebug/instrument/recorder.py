@@ -1,0 +1,188 @@
+"""The recorder: one subscriber of the hook chain, which writes a run into a session file.
+
+Responsible for turning events into rows; it holds on to no argument, tensor or kernel once a
+callback has returned. Storing is `session`'s.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tkdebug.errors import SessionError
+from tkdebug.events import (
+    HOOKS,
+    AutotuneChoice,
+    Fault,
+    Hook,
+    KernelCompiled,
+    LaunchProgress,
+    LaunchRecord,
+)
+from tkdebug.instrument import tables
+from tkdebug.instrument.output import OutputTee
+from tkdebug.instrument.schema import RunStart, create_session
+from tkdebug.instrument.session import SessionWriter
+
+SESSION_VARIABLE = "TKDEBUG_SESSION"
+
+
+class Recorder:
+    """Records launches, kernels, faults and output of this process from `start` to `stop`.
+
+    Args:
+        path: the session file; created by `start`, replacing an older session of that name.
+        script: what to call the run; the running program by default.
+        argv: its arguments; those of this process by default.
+        mode: how kernels run, as shown in reports.
+        join: add to the session that another process created instead of creating one.
+        output: also record what goes through `sys.stdout` and `sys.stderr`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        script: str | None = None,
+        argv: tuple[str, ...] | None = None,
+        mode: str = "interpret",
+        join: bool = False,
+        output: bool = True,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self._start_info = RunStart(
+            script=sys.argv[0] if script is None else script,
+            argv=tuple(sys.argv[1:]) if argv is None else argv,
+            mode=mode,
+        )
+        self._join = join
+        self._output = output
+        self._writer: SessionWriter | None = None
+        self._tees: tuple[OutputTee, ...] = ()
+        self._owner = 0
+        self._hook = Hook(
+            enter=self._on_enter,
+            exit=self._on_exit,
+            compiled=self._on_compiled,
+            autotuned=self._on_autotuned,
+            fault=self._on_fault,
+            progress=self._on_progress,
+        )
+
+    @property
+    def error(self) -> str | None:
+        """Why recording stopped before `stop`, if it did."""
+        return self._writer.error if self._writer is not None else None
+
+    def start(self) -> Recorder:
+        """Create or join the session and subscribe.
+
+        Raises:
+            SessionError: the session cannot be created, or to join one that is not there.
+        """
+        if self._writer is not None:
+            raise SessionError(f"{self.path}: this recorder was started before; make a new one")
+        if not self._join:
+            create_session(self.path, self._start_info)
+        elif not self.path.is_file():
+            raise SessionError(f"{self.path}: no session to join; start one there first")
+        self._writer = SessionWriter(self.path)
+        self._put = self._writer.put
+        self._owner = os.getpid()
+        HOOKS.add(self._hook)
+        if self._output:
+            self._tees = (
+                OutputTee(sys.stdout, "stdout", self._on_output),
+                OutputTee(sys.stderr, "stderr", self._on_output),
+            )
+            for tee in self._tees:
+                tee.start()
+        atexit.register(self.stop)
+        return self
+
+    def stop(self, exit_status: int | None = None) -> None:
+        """Unsubscribe and store everything; a second call is a no-op.
+
+        Args:
+            exit_status: of the script, where it is known.
+        """
+        if self._writer is None:
+            return
+        atexit.unregister(self.stop)
+        for tee in reversed(self._tees):
+            tee.stop()
+        self._tees = ()
+        HOOKS.remove(self._hook)
+        # A forked child that comes here, or one that joined, does not end the run.
+        if not self._join and os.getpid() == self._owner:
+            self._put((tables.END, exit_status, time.time_ns()))
+        self._writer.close()
+
+    def flush(self) -> None:
+        """Wait until all events so far are in the file."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def __enter__(self) -> Recorder:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop(0 if error is None else 1)
+
+    def _on_enter(self, kernel: object, record: LaunchRecord) -> None:
+        self._put(
+            (
+                tables.STARTED,
+                record.id,
+                record.kernel,
+                record.kernel_hash,
+                record.mode,
+                record.grid,
+                dict(record.options),
+                record.arguments,
+                record.start_ns,
+                record.stream,
+            )
+        )
+
+    def _on_exit(self, kernel: object, record: LaunchRecord) -> None:
+        self._put((tables.FINISHED, record.id, record.duration_ns, record.error))
+
+    def _on_compiled(self, event: KernelCompiled) -> None:
+        self._put((tables.COMPILED, event))
+
+    def _on_autotuned(self, event: AutotuneChoice) -> None:
+        self._put((tables.TUNED, event))
+
+    def _on_fault(self, event: Fault) -> None:
+        self._put((tables.FAULT, event, time.time_ns()))
+
+    def _on_progress(self, event: LaunchProgress) -> None:
+        self._put((tables.PROGRESS, event))
+
+    def _on_output(self, stream: str, text: str) -> None:
+        self._put((tables.OUTPUT, stream, text, time.time_ns()))
+
+
+def join_from_environment() -> Recorder | None:
+    """Join the session that a parent process named in `TKDEBUG_SESSION`, if it named one.
+
+    A session that has gone meanwhile is told on stderr; the child runs on unrecorded.
+    """
+    path = os.environ.get(SESSION_VARIABLE)
+    if not path:
+        return None
+    try:
+        return Recorder(path, join=True).start()
+    except SessionError as error:
+        print(f"tkdebug: {error}", file=sys.stderr)
+        return None

@@ -1,0 +1,161 @@
+"""What a reader gives out: immutable snapshots of a recorded run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tkdebug.events import ArgumentInfo, Fault
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The run as a whole; `end_ns` is None while it goes on or when it was killed.
+
+    Attributes:
+        exit_status: the script's own; None while unknown.
+        versions: of python, torch, tkdebug, by name.
+    """
+
+    script: str
+    argv: tuple[str, ...]
+    mode: str
+    start_ns: int
+    end_ns: int | None
+    exit_status: int | None
+    host: str
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch. `duration_ns` and `error` are None while it runs, or when it was killed.
+
+    Attributes:
+        seq: unique in the session, in order of recording.
+        id: unique in its process.
+    """
+
+    seq: int
+    process: int
+    rank: int
+    id: int
+    kernel: str
+    kernel_hash: str
+    mode: str
+    grid: tuple[int, int, int]
+    options: Mapping[str, object]
+    arguments: tuple[ArgumentInfo, ...]
+    stream: int
+    start_ns: int
+    duration_ns: int | None
+    error: str | None
+
+    @property
+    def running(self) -> bool:
+        """Whether no end of it was recorded."""
+        return self.duration_ns is None and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPage:
+    """Launches that are new or changed since a cursor.
+
+    Attributes:
+        cursor: what to pass as `since` next time.
+        more: whether further ones are there already.
+    """
+
+    launches: tuple[Launch, ...]
+    cursor: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSummary:
+    """Times of all launches of the kernels of one name.
+
+    Attributes:
+        finished: how many of `launches` have ended; times are of those.
+    """
+
+    kernel: str
+    launches: int
+    finished: int
+    errors: int
+    total_ns: int
+    min_ns: int
+    max_ns: int
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean duration of those that have ended, 0 when none has."""
+        return self.total_ns / self.finished if self.finished else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedKernel:
+    """One specialisation of a kernel; `stages` names its artifacts in compile order."""
+
+    seq: int
+    hash: str
+    process: int
+    rank: int
+    name: str
+    file: str
+    line: int
+    source: str
+    signature: str
+    options: Mapping[str, object]
+    compile_ns: int
+    cache_hit: bool
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFault:
+    """A fault and where it was recorded."""
+
+    seq: int
+    process: int
+    rank: int
+    time_ns: int
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A tuner's choice; `timings_ms` is empty under interpret."""
+
+    seq: int
+    process: int
+    rank: int
+    kernel: str
+    key: str
+    config: str
+    timings_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChunk:
+    """Text a process wrote to `stream` ("stdout" or "stderr"), from `time_ns` on."""
+
+    seq: int
+    process: int
+    rank: int
+    time_ns: int
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The latest of a long launch: programs done of how many, after `elapsed_ns`."""
+
+    process: int
+    rank: int
+    launch_id: int
+    kernel: str
+    programs_done: int
+    programs: int
+    elapsed_ns: int

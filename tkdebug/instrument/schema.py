@@ -1,0 +1,215 @@
+"""The layout of a session file: tables, schema version, and how a new file comes to be.
+
+Responsible for the DDL and for creating or replacing a file; rows are `session`'s, reading is
+`reader`'s. Invariant: a file under its final name always holds the whole schema in its main part,
+so that a copy without the `-wal` opens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import socket
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tkdebug.errors import SessionError
+
+APPLICATION_ID = 0x746B6462  # "tkdb"
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 10.0
+
+# `revision` counts every insert and update of a launch, so that a follower asks for what changed
+# since its cursor. `totals` is kept by the writers: a summary costs no scan of a million launches.
+TABLES: dict[str, str] = {
+    "run": """(id INTEGER PRIMARY KEY CHECK (id = 1), script TEXT, argv TEXT, mode TEXT,
+        start_ns INTEGER, end_ns INTEGER, exit_status INTEGER, host TEXT, versions TEXT,
+        rank_group TEXT)""",
+    "clock": "(id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL)",
+    "launches": """(seq INTEGER PRIMARY KEY, revision INTEGER NOT NULL, process INTEGER,
+        rank INTEGER, launch INTEGER, kernel_hash TEXT, kernel TEXT, mode TEXT, grid TEXT,
+        options TEXT, arguments TEXT, stream INTEGER, start_ns INTEGER, duration_ns INTEGER,
+        error TEXT)""",
+    "totals": """(kernel TEXT PRIMARY KEY, launches INTEGER, finished INTEGER, errors INTEGER,
+        total_ns INTEGER, min_ns INTEGER, max_ns INTEGER)""",
+    "kernels": """(seq INTEGER PRIMARY KEY, hash TEXT UNIQUE, process INTEGER, rank INTEGER,
+        name TEXT, file TEXT, line INTEGER, source TEXT, signature TEXT, options TEXT,
+        compile_ns INTEGER, cache_hit INTEGER)""",
+    "artifacts": "(kernel_hash TEXT, stage TEXT, content TEXT, PRIMARY KEY (kernel_hash, stage))",
+    "blobs": "(hash TEXT PRIMARY KEY, text TEXT)",
+    "op_lines": """(kernel_hash TEXT, stage TEXT, line INTEGER, frames TEXT,
+        PRIMARY KEY (kernel_hash, stage, line)) WITHOUT ROWID""",
+    "sources": "(file TEXT PRIMARY KEY, content TEXT)",
+    "tunings": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, kernel TEXT,
+        key TEXT, config TEXT, timings_ms TEXT)""",
+    "faults": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, launch INTEGER,
+        kind TEXT, severity TEXT, kernel TEXT, frames TEXT, message TEXT, source_column INTEGER,
+        op_id INTEGER, program_id TEXT, lane TEXT, tensor TEXT, element INTEGER, legal TEXT,
+        count INTEGER, hint TEXT, time_ns INTEGER)""",
+    "output": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, time_ns INTEGER,
+        stream TEXT, text TEXT)""",
+    "progress": """(process INTEGER, launch INTEGER, rank INTEGER, kernel TEXT,
+        programs_done INTEGER, programs INTEGER, elapsed_ns INTEGER,
+        PRIMARY KEY (process, launch)) WITHOUT ROWID""",
+}
+INDEXES = ("CREATE INDEX launches_by_revision ON launches (revision)",)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """What is known of a run before it begins."""
+
+    script: str
+    argv: tuple[str, ...]
+    mode: str
+
+
+def process_rank() -> int:
+    """The rank of this process as torchrun and its like tell it, else 0."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def create_session(path: Path, start: RunStart) -> None:
+    """Create the session at `path`, replacing an older session of that name.
+
+    Ranks of one torchrun that name the same file share it: the first creates, the others join.
+
+    Raises:
+        SessionError: the place cannot be written, or holds something that is no session.
+    """
+    group = _rank_group()
+    if group is None:
+        _replace(path, start, None)
+        return
+    with _exclusive(path):
+        if _stored_group(path) != group:
+            _replace(path, start, group)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise `SessionError` unless a session can be put at `path`."""
+    if path.is_dir():
+        raise SessionError(f"{path}: is a directory; give a file name such as {path / 'run.tkd'}")
+    if not path.parent.is_dir():
+        raise SessionError(f"{path}: there is no directory {path.parent}; create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise SessionError(f"{path}: directory {path.parent} is not writable; choose another place")
+    if path.exists() and path.stat().st_size and not _is_session(path):
+        raise SessionError(
+            f"{path}: exists and is not a tkdebug session; it is not overwritten, "
+            "choose another name"
+        )
+
+
+def _is_session(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise SessionError(f"{path}: cannot be read ({error.strerror}); choose another") from error
+    return header.startswith(b"SQLite format 3\0") and header[68:72] == APPLICATION_ID.to_bytes(
+        4, "big"
+    )
+
+
+def _replace(path: Path, start: RunStart, group: str | None) -> None:
+    check_replaceable(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        _write_schema(draft, start, group)
+        # A log left by an older session of this name would be replayed into the new file.
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        os.replace(draft, path)
+    except (OSError, sqlite3.Error) as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise SessionError(f"{path}: session cannot be created: {error}") from error
+
+
+def _write_schema(path: Path, start: RunStart, group: str | None) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN")
+        for name, columns in TABLES.items():
+            connection.execute(f"CREATE TABLE {name} {columns}")
+        for statement in INDEXES:
+            connection.execute(statement)
+        connection.execute("INSERT INTO clock VALUES (1, 0)")
+        connection.execute(
+            "INSERT INTO run VALUES (1, ?, ?, ?, ?, NULL, NULL, ?, ?, ?)",
+            (
+                start.script,
+                json.dumps(start.argv),
+                start.mode,
+                time.time_ns(),
+                socket.gethostname(),
+                json.dumps(_versions()),
+                group,
+            ),
+        )
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _versions() -> dict[str, str]:
+    # Read from the installed metadata: a version is no reason to import torch.
+    from importlib import metadata
+
+    versions = {"python": platform.python_version(), "platform": sys.platform}
+    for package in ("tkdebug", "torch"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
+
+
+def _rank_group() -> str | None:
+    # All ranks of one host are children of one launcher; a restart begins a new run.
+    if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
+        return None
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return f"{socket.gethostname()}/{os.getppid()}/{restart}"
+
+
+def _stored_group(path: Path) -> str | None:
+    if not path.exists() or not _is_session(path):
+        return None
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
+            row = connection.execute("SELECT rank_group FROM run").fetchone()
+    except sqlite3.Error:
+        return None  # whatever lies there is not this run's; `_replace` deals with it
+    return str(row[0]) if row and row[0] is not None else None
+
+
+@contextlib.contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    lock = path.with_name(f".{path.name}.lock")
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            break
+        except FileExistsError:
+            if time.monotonic() > deadline_s:
+                raise SessionError(
+                    f"{path}: another rank holds {lock} since more than {BUSY_TIMEOUT_S:g} s; "
+                    "delete that file if no run is going on"
+                ) from None
+            time.sleep(0.01)
+        except OSError as error:
+            raise SessionError(f"{path}: session cannot be created: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)

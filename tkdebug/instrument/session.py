@@ -1,0 +1,225 @@
+"""The writer of a session file: rows go into a queue, one background thread stores them.
+
+Responsible for batching, checkpoints, forks and the end of the process. Not responsible for what
+is recorded (`recorder`) nor for how a row lies in its table (`tables`).
+
+Invariants: `put` never touches the disk; a batch is committed after 100 ms or 500 rows, whichever
+is first; no connection and no thread is open across a fork; what fails stops the recording with
+one line on stderr and never the script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sqlite3
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from tkdebug.instrument.tables import Row, SessionTables
+
+BATCH_S = 0.1
+BATCH_ROWS = 500
+CHECKPOINT_S = 1.0
+MAX_PENDING_ROWS = 100_000
+MAX_TRANSACTION_ROWS = 20_000
+
+
+class _Stop:
+    """Asks the thread to store what is queued before it and to end."""
+
+
+class SessionWriter:
+    """Writes rows into an existing session file, from any thread and across forks.
+
+    Args:
+        path: a file made by `schema.create_session`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.error: str | None = None
+        self._closed = False
+        self._start_fresh()
+        _follow_forks(self)
+
+    def put(self, row: Row) -> None:
+        """Queue one row; blocks only while more than 100,000 wait."""
+        if self._closed:
+            return
+        self._queue.put(row)
+        if self._thread is None:
+            self._start_thread()
+        waiting = self._queue.qsize()
+        if waiting >= BATCH_ROWS:
+            self._wake.set()
+            if waiting >= MAX_PENDING_ROWS:
+                self.flush()
+
+    def flush(self, timeout_s: float = 60.0) -> None:
+        """Wait until all rows put so far are committed."""
+        if self._closed or (self._thread is None and self._queue.empty()):
+            return
+        if threading.current_thread() is self._thread:
+            return
+        stored = threading.Event()
+        self._queue.put(stored)
+        if self._thread is None:
+            self._start_thread()
+        self._wake.set()
+        stored.wait(timeout_s)
+
+    def close(self) -> None:
+        """Store what is queued and end the thread; later rows are dropped."""
+        with self._lifecycle:
+            self._stop_thread()
+            self._closed = True
+
+    def _start_fresh(self) -> None:
+        self._queue: queue.SimpleQueue[Row | threading.Event | _Stop] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        # Reentrant: a signal handler may fork while this thread is inside `_start_thread`.
+        self._lifecycle = threading.RLock()
+        self._thread: threading.Thread | None = None
+
+    def _start_thread(self) -> None:
+        with self._lifecycle:
+            if self._thread is None and not self._closed:
+                thread = threading.Thread(target=self._run, name="tkdebug-session", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _stop_thread(self) -> None:
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        self._queue.put(_Stop())
+        self._wake.set()
+        thread.join()
+        self._thread = None
+
+    def _run(self) -> None:
+        tables: SessionTables | None = None
+        try:
+            if self.error is None:
+                tables = SessionTables(self.path)
+        except sqlite3.Error as error:
+            self._fail(error)
+        checkpoint_due_s: float | None = None
+        while True:
+            rows = self._next_rows(checkpoint_due_s)
+            events = [row for row in rows if isinstance(row, threading.Event)]
+            stop = any(isinstance(row, _Stop) for row in rows)
+            checkpoint_due_s = self._store(tables, rows, checkpoint_due_s, stop)
+            for event in events:
+                event.set()
+            if stop:
+                return
+
+    def _next_rows(self, checkpoint_due_s: float | None) -> list[Row | threading.Event | _Stop]:
+        try:
+            if checkpoint_due_s is None:
+                rows = [self._queue.get()]
+            else:
+                rows = [self._queue.get(timeout=max(0.0, checkpoint_due_s - time.monotonic()))]
+        except queue.Empty:
+            return []
+        self._wake.wait(BATCH_S)
+        self._wake.clear()
+        while len(rows) < MAX_TRANSACTION_ROWS:
+            try:
+                rows.append(self._queue.get_nowait())
+            except queue.Empty:
+                break
+            if isinstance(rows[-1], _Stop):
+                break
+        return rows
+
+    def _store(
+        self,
+        tables: SessionTables | None,
+        rows: list[Row | threading.Event | _Stop],
+        checkpoint_due_s: float | None,
+        stop: bool,
+    ) -> float | None:
+        """Commit `rows`; the result is when the next checkpoint is due, None when nothing is."""
+        if tables is None or self.error is not None:
+            if tables is not None and stop:
+                tables.close()
+            return None
+        batch = [row for row in rows if isinstance(row, tuple)]
+        try:
+            if batch:
+                tables.write(batch)
+                if checkpoint_due_s is None:
+                    checkpoint_due_s = time.monotonic() + CHECKPOINT_S
+            if stop:
+                tables.close()
+                return None
+            if checkpoint_due_s is not None and time.monotonic() >= checkpoint_due_s:
+                tables.checkpoint()
+                return None
+        except Exception as error:
+            # Whatever goes wrong here must not leave a `flush` waiting for a dead thread.
+            self._fail(error)
+            with contextlib.suppress(sqlite3.Error):
+                tables.close()
+        return checkpoint_due_s
+
+    def _fail(self, error: Exception) -> None:
+        self.error = str(error) or type(error).__name__
+        print(
+            f"tkdebug: {self.path}: recording stopped: {self.error}; "
+            "check that the file is there and the disk has room",
+            file=sys.stderr,
+        )
+
+    def before_fork(self) -> None:
+        """Store what is queued and end the thread."""
+        # SQLite's locks and threads do not survive a fork: parent and child each start again.
+        self._lifecycle.acquire()
+        self._stop_thread()
+
+    def after_fork_in_parent(self) -> None:
+        """Let the next row start the thread again."""
+        self._lifecycle.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin with an empty queue: what was queued is the parent's to store."""
+        self._start_fresh()
+        if "multiprocessing.util" in sys.modules:
+            from multiprocessing import util
+
+            # A multiprocessing child ends by os._exit, which runs finalizers but no atexit; they
+            # are cleared before the after-fork calls, so they are registered from one.
+            util.register_after_fork(self, SessionWriter._flush_at_process_exit)
+
+    def _flush_at_process_exit(self) -> None:
+        from multiprocessing import util
+
+        util.Finalize(self, self.flush, exitpriority=-100)
+
+
+def _follow_forks(writer: SessionWriter) -> None:
+    if not hasattr(os, "register_at_fork"):
+        return
+    reference = weakref.ref(writer)
+
+    def call(step: Callable[[SessionWriter], None]) -> Callable[[], None]:
+        def hook() -> None:
+            alive = reference()
+            if alive is not None:
+                step(alive)
+
+        return hook
+
+    os.register_at_fork(
+        before=call(SessionWriter.before_fork),
+        after_in_parent=call(SessionWriter.after_fork_in_parent),
+        after_in_child=call(SessionWriter.after_fork_in_child),
+    )

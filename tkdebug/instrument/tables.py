@@ -1,0 +1,374 @@
+"""How rows lie in the tables of a session file: one connection of one process's writer thread.
+
+Responsible for turning queued rows into SQL within one transaction per batch. Invariant: the
+numbers `seq` and `revision` are taken inside the write transaction, so that they grow in commit
+order across all processes that share the file, and a reader's cursor never skips a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from tkdebug.errors import Frame
+from tkdebug.events import ArgumentInfo, AutotuneChoice, Fault, KernelCompiled, LaunchProgress
+from tkdebug.instrument.schema import BUSY_TIMEOUT_S, process_rank
+
+# Tags of the rows that a recorder queues; what follows the tag is said at the handler.
+STARTED, FINISHED, COMPILED, TUNED, FAULT, OUTPUT, PROGRESS, END = (
+    "started",
+    "finished",
+    "compiled",
+    "tuned",
+    "fault",
+    "output",
+    "progress",
+    "end",
+)
+Row = tuple[object, ...]
+MAX_TEXT_CHARS = 16 << 20
+MAX_VALUE_CHARS = 4096
+MAX_OUTPUT_CHARS = 64 << 20
+
+
+class SessionTables:
+    """The open session file of this process.
+
+    Raises:
+        sqlite3.Error: the file cannot be opened; it is never created here.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+        )
+        # A dead process loses nothing that was written; only a dead machine would.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._process = os.getpid()
+        self._rank = process_rank()
+        self._running: dict[object, tuple[int, str]] = {}
+        self._stored_sources: set[str] = set()
+        self._output_chars = 0
+        self._revision = 0
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Commit `rows` as one transaction."""
+        by_tag: dict[object, list[Row]] = {}
+        for tag, *values in rows:
+            by_tag.setdefault(tag, []).append(tuple(values))
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            (self._revision,) = execute("SELECT revision FROM clock").fetchone()
+            self._write_kernels(by_tag.get(COMPILED, ()))
+            self._write_launches(by_tag.get(STARTED, ()), by_tag.get(FINISHED, ()))
+            self._write_tunings(by_tag.get(TUNED, ()))
+            self._write_faults(by_tag.get(FAULT, ()))
+            self._write_output(by_tag.get(OUTPUT, ()))
+            self._write_progress(by_tag.get(PROGRESS, ()))
+            self._write_end(by_tag.get(END, ()))
+            execute("UPDATE clock SET revision = ?", (self._revision,))
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+
+    def checkpoint(self) -> None:
+        """Move what is committed into the main file, as far as readers allow."""
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def close(self) -> None:
+        """Close the connection; the last one to close moves all into the main file."""
+        self._connection.close()
+
+    def _write_launches(self, started: Sequence[Row], finished: Sequence[Row]) -> None:
+        """Started: (launch, kernel, hash, mode, grid, options, arguments, start_ns, stream).
+
+        Finished: (launch, duration_ns, error). A launch with both in one batch is one insert.
+        """
+        if not started and not finished:
+            return
+        ends = {row[0]: row for row in finished}
+        (last,) = self._connection.execute("SELECT max(seq) FROM launches").fetchone()
+        seq = last or 0
+        inserts: list[Row] = []
+        changes: list[tuple[str, int, object, object, bool]] = []
+        for row in started:
+            launch, kernel, kernel_hash, mode, grid, options, arguments, start_ns, stream = row
+            seq += 1
+            self._revision += 1
+            _, duration_ns, error = end = ends.pop(launch, (launch, None, None))
+            done = end[1] is not None or end[2] is not None
+            if not done:
+                self._running[launch] = (seq, str(kernel))
+            changes.append((str(kernel), 1, duration_ns, error, done))
+            inserts.append(
+                (
+                    seq,
+                    self._revision,
+                    self._process,
+                    self._rank,
+                    launch,
+                    kernel_hash,
+                    kernel,
+                    mode,
+                    _json(grid),
+                    _json_options(cast("Mapping[str, object]", options)),
+                    _json_arguments(cast("Sequence[ArgumentInfo]", arguments)),
+                    stream,
+                    start_ns,
+                    duration_ns,
+                    error,
+                )
+            )
+        self._connection.executemany(
+            f"INSERT INTO launches VALUES ({', '.join('?' * 15)})", inserts
+        )
+        self._finish_launches(ends, changes)
+        self._add_totals(changes)
+
+    def _finish_launches(
+        self,
+        ends: Mapping[object, Row],
+        changes: list[tuple[str, int, object, object, bool]],
+    ) -> None:
+        updates: list[Row] = []
+        for launch, duration_ns, error in ends.values():
+            started = self._running.pop(launch, None) or self._find_launch(launch)
+            if started is None:
+                continue
+            seq, kernel = started
+            self._revision += 1
+            updates.append((self._revision, duration_ns, error, seq))
+            changes.append((kernel, 0, duration_ns, error, True))
+        self._connection.executemany(
+            "UPDATE launches SET revision = ?, duration_ns = ?, error = ? WHERE seq = ?", updates
+        )
+        self._connection.executemany(
+            "DELETE FROM progress WHERE process = ? AND launch = ?",
+            [(self._process, launch) for launch in ends],
+        )
+
+    def _find_launch(self, launch: object) -> tuple[int, str] | None:
+        # Only a launch that was under way at a fork, where this connection was opened anew.
+        return cast(
+            "tuple[int, str] | None",
+            self._connection.execute(
+                "SELECT seq, kernel FROM launches WHERE process = ? AND launch = ? AND "
+                "duration_ns IS NULL ORDER BY seq DESC LIMIT 1",
+                (self._process, launch),
+            ).fetchone(),
+        )
+
+    def _add_totals(self, changes: Sequence[tuple[str, int, object, object, bool]]) -> None:
+        totals: dict[str, list[int]] = {}
+        for kernel, new, duration_ns, error, done in changes:
+            total = totals.setdefault(kernel, [0, 0, 0, 0, 1 << 62, 0])
+            total[0] += new
+            if not done:
+                continue
+            total[1] += 1
+            total[2] += error is not None
+            if isinstance(duration_ns, int):
+                total[3] += duration_ns
+                total[4] = min(total[4], duration_ns)
+                total[5] = max(total[5], duration_ns)
+        self._connection.executemany(
+            """INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?)
+            ON CONFLICT (kernel) DO UPDATE SET
+                launches = launches + excluded.launches, finished = finished + excluded.finished,
+                errors = errors + excluded.errors, total_ns = total_ns + excluded.total_ns,
+                min_ns = min(min_ns, excluded.min_ns), max_ns = max(max_ns, excluded.max_ns)""",
+            [(kernel, *total) for kernel, total in totals.items()],
+        )
+
+    def _write_kernels(self, rows: Sequence[Row]) -> None:
+        """Each: (KernelCompiled,)."""
+        for (event,) in rows:
+            kernel = cast("KernelCompiled", event)
+            added = self._connection.execute(
+                f"INSERT OR IGNORE INTO kernels VALUES (NULL, {', '.join('?' * 11)})",
+                (
+                    kernel.hash,
+                    self._process,
+                    self._rank,
+                    kernel.name,
+                    kernel.file,
+                    kernel.line,
+                    _bounded(kernel.source),
+                    kernel.signature,
+                    _json_options(kernel.options),
+                    kernel.compile_ns,
+                    int(kernel.cache_hit),
+                ),
+            )
+            if added.rowcount:
+                self._write_artifacts(kernel)
+
+    def _write_artifacts(self, kernel: KernelCompiled) -> None:
+        execute, executemany = self._connection.execute, self._connection.executemany
+        for stage, text in kernel.artifacts.items():
+            execute(
+                "INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?)",
+                (kernel.hash, stage, self._store_blob(text)),
+            )
+        files = {kernel.file}
+        for stage, lines in kernel.op_lines.items():
+            executemany(
+                "INSERT OR REPLACE INTO op_lines VALUES (?, ?, ?, ?)",
+                [(kernel.hash, stage, line, _json_frames(f)) for line, f in lines.items()],
+            )
+            files.update(frame.file for frames in lines.values() for frame in frames)
+        for file in sorted(files):
+            self._store_source(file)
+
+    def _store_blob(self, text: str) -> str:
+        text = _bounded(text)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        self._connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (digest, _utf8(text)))
+        return digest
+
+    def _store_source(self, file: str) -> None:
+        # Kept with the run, so that it shows its source on another machine and after an edit.
+        if file in self._stored_sources:
+            return
+        self._stored_sources.add(file)
+        try:
+            with open(file, encoding="utf-8", errors="replace") as source:
+                text = source.read(MAX_TEXT_CHARS)
+        except (OSError, ValueError):
+            return  # no file behind the code (a notebook cell, exec): the kernel's text is there
+        self._connection.execute(
+            "INSERT OR IGNORE INTO sources VALUES (?, ?)", (_utf8(file), self._store_blob(text))
+        )
+
+    def _write_tunings(self, rows: Sequence[Row]) -> None:
+        """Each: (AutotuneChoice,)."""
+        self._connection.executemany(
+            "INSERT INTO tunings VALUES (NULL, ?, ?, ?, ?, ?, ?)",
+            [
+                (self._process, self._rank, c.kernel, c.key, c.config, _json(dict(c.timings_ms)))
+                for c in (cast("AutotuneChoice", row[0]) for row in rows)
+            ],
+        )
+
+    def _write_faults(self, rows: Sequence[Row]) -> None:
+        """Each: (Fault, time_ns)."""
+        for event, time_ns in rows:
+            fault = cast("Fault", event)
+            self._connection.execute(
+                f"INSERT INTO faults VALUES (NULL, {', '.join('?' * 18)})",
+                (
+                    self._process,
+                    self._rank,
+                    fault.launch_id,
+                    fault.kind,
+                    fault.severity,
+                    fault.kernel,
+                    _json_frames(fault.frames),
+                    _utf8(_bounded(fault.message)),
+                    fault.column,
+                    fault.op_id,
+                    _json(fault.program_id),
+                    _json(fault.lane),
+                    fault.tensor,
+                    fault.index,
+                    _json(fault.legal),
+                    fault.count,
+                    fault.hint and _utf8(fault.hint),
+                    time_ns,
+                ),
+            )
+            for frame in fault.frames:
+                self._store_source(frame.file)
+
+    def _write_output(self, rows: Sequence[Row]) -> None:
+        """Each: (stream, text, time_ns). Neighbours of one stream become one row."""
+        joined: list[tuple[object, list[str], object]] = []
+        for stream, text, time_ns in rows:
+            if joined and joined[-1][0] == stream:
+                joined[-1][1].append(cast("str", text))
+            else:
+                joined.append((stream, [cast("str", text)], time_ns))
+        for stream, texts, time_ns in joined:
+            if self._output_chars > MAX_OUTPUT_CHARS:
+                return
+            text = _bounded("".join(texts))
+            self._output_chars += len(text)
+            if self._output_chars > MAX_OUTPUT_CHARS:
+                text += f"\n[tkdebug: output beyond {MAX_OUTPUT_CHARS >> 20} MiB is not recorded]\n"
+            self._connection.execute(
+                "INSERT INTO output VALUES (NULL, ?, ?, ?, ?, ?)",
+                (self._process, self._rank, time_ns, stream, _utf8(text)),
+            )
+
+    def _write_progress(self, rows: Sequence[Row]) -> None:
+        """Each: (LaunchProgress,); only the latest of a launch that still runs is kept."""
+        for event in (cast("LaunchProgress", row[0]) for row in rows):
+            if event.launch_id not in self._running:
+                continue
+            self._connection.execute(
+                "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    self._process,
+                    event.launch_id,
+                    self._rank,
+                    event.kernel,
+                    event.programs_done,
+                    event.programs,
+                    event.elapsed_ns,
+                ),
+            )
+
+    def _write_end(self, rows: Sequence[Row]) -> None:
+        """Each: (exit_status or None, end_ns). Of several ranks, the first failure stays."""
+        for exit_status, end_ns in rows:
+            self._connection.execute(
+                """UPDATE run SET end_ns = ?, exit_status =
+                CASE WHEN coalesce(exit_status, 0) = 0 THEN ? ELSE exit_status END""",
+                (end_ns, exit_status),
+            )
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    return text[:MAX_TEXT_CHARS] + f"\n[tkdebug: cut at {MAX_TEXT_CHARS >> 20} MiB]\n"
+
+
+def _utf8(text: str) -> str:
+    # A lone surrogate (a file name, a script's output) is no UTF-8 and SQLite would refuse it.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _json_frames(frames: Sequence[Frame]) -> str:
+    return json.dumps([(frame.file, frame.line, frame.function) for frame in frames])
+
+
+def _json_options(options: Mapping[str, object]) -> str:
+    return json.dumps({str(name): _plain(value) for name, value in options.items()})
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value[:64]]
+    text = value if isinstance(value, str) else repr(value)
+    return text[:MAX_VALUE_CHARS]
+
+
+def _json_arguments(arguments: Sequence[ArgumentInfo]) -> str:
+    return json.dumps(
+        [(a.name, a.type, a.value[:MAX_VALUE_CHARS], a.shape, a.strides) for a in arguments]
+    )
