@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, no_results
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.errors import IRError
 
 
@@ -82,4 +83,38 @@ OPS: tuple[OpSpec, ...] = (
         effects=Effects.TERMINATOR,
     ),
 )
-LANGUAGE: dict[str, Builtin] = {}
+
+
+def _emit_range(
+    emit: Emitter,
+    arg1: object,
+    arg2: object = None,
+    step: object = None,
+    num_stages: object = None,
+    loop_unroll_factor: object = None,
+    disallow_acc_multi_buffer: object = False,
+    flatten: object = False,
+    warp_specialize: object = False,
+    disable_licm: object = False,
+) -> None:
+    """Like Python's range, with hints on how to compile the loop."""
+    raise SemanticError("tl.range only has a meaning in `for i in tl.range(...)`")
+
+
+def _emit_static_range(
+    emit: Emitter, arg1: object, arg2: object = None, step: object = None
+) -> None:
+    """Like Python's range over constants; the loop is unrolled and its variable a constant."""
+    raise SemanticError("tl.static_range only has a meaning in `for i in tl.static_range(...)`")
+
+
+def _emit_condition(emit: Emitter, arg1: object, disable_licm: object = False) -> object:
+    """The condition of a `while`, with a hint on how to compile the loop."""
+    return arg1
+
+
+LANGUAGE: dict[str, Builtin] = {
+    "range": Builtin("range", _emit_range),
+    "static_range": Builtin("static_range", _emit_static_range),
+    "condition": Builtin("condition", _emit_condition),
+}

@@ -1,0 +1,207 @@
+"""Operators: arithmetic, logic, comparisons, membership; on run-time values and on constants.
+
+Two constants fold by Python's rules; anything with a run-time value goes to the operator rules of
+the language (`tkdebug.compiler.ops.operators`).
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tkdebug.compiler.frontend import folding
+from tkdebug.compiler.frontend.values import describe, has_runtime, is_number, known_constant
+from tkdebug.compiler.frontend.visitor import ExpressionHandler, Visitor
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.spec import SemanticError
+from tkdebug.compiler.tensor import is_runtime, tensor
+
+BINARY_NAMES: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.LShift: "lshift",
+    ast.RShift: "rshift",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.MatMult: "matmul",
+}
+_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+}
+
+
+def _visit_binary(v: Visitor, node: ast.BinOp) -> Any:
+    left, right = v.expression(node.left), v.expression(node.right)
+    return apply_binary(v, BINARY_NAMES[type(node.op)], left, right)
+
+
+def apply_binary(v: Visitor, name: str, left: Any, right: Any) -> Any:
+    """The binary operator `name` on any two values."""
+    if isinstance(left, tuple) or isinstance(right, tuple):
+        return _tuple_binary(name, left, right)
+    if not is_runtime(left) and not is_runtime(right):
+        return folding.fold_binary(name, left, right)
+    _require_operands(folding.SYMBOLS[name], left, right)
+    return operators.binary(v.emit, name, left, right)
+
+
+def _tuple_binary(name: str, left: Any, right: Any) -> Any:
+    if name == "mul":
+        left, right = known_constant(left), known_constant(right)
+    joins = name == "add" and isinstance(left, tuple) and isinstance(right, tuple)
+    repeats = name == "mul" and (isinstance(left, int) or isinstance(right, int))
+    if joins or repeats:
+        return folding.fold_binary(name, left, right)
+    raise SemanticError(
+        f"`{folding.SYMBOLS[name]}` on {describe(left)} and {describe(right)}: tuples can only be "
+        "joined with `+` and repeated with `*` and a constant"
+    )
+
+
+def _require_operands(symbol: str, *values: Any) -> None:
+    for value in values:
+        if not isinstance(value, tensor) and not is_number(value):
+            other = next(item for item in values if item is not value or len(values) == 1)
+            raise SemanticError(
+                f"`{symbol}` needs tensors or numbers, got {describe(value)} beside "
+                f"{describe(other)}"
+            )
+
+
+def _visit_unary(v: Visitor, node: ast.UnaryOp) -> Any:
+    value = v.expression(node.operand)
+    if isinstance(node.op, ast.Not):
+        return logical_not(v, value)
+    name = _UNARY[type(node.op)]
+    if not is_runtime(value):
+        return folding.fold(folding.UNARY[name], f"unary `{name}`", value)
+    _require_operands(f"unary {name}", value)
+    return operators.unary(v.emit, name, value)
+
+
+def logical_not(v: Visitor, value: Any) -> Any:
+    """`not value`."""
+    if isinstance(value, tensor):
+        return operators.logical_not(v.emit, value)
+    return not is_true(value)
+
+
+def is_true(value: Any) -> bool:
+    """The truth of a compile-time value."""
+    if is_runtime(value):
+        raise SemanticError(f"{describe(value)} has no truth value")
+    return folding.fold(bool, "truth test", value) if not isinstance(value, tuple) else bool(value)
+
+
+def _visit_bool(v: Visitor, node: ast.BoolOp) -> Any:
+    """Constants decide or drop out, as upstream has it; run-time operands are all evaluated."""
+    is_and = isinstance(node.op, ast.And)
+    combine = operators.logical_and if is_and else operators.logical_or
+    run_time: list[Any] = []
+    value: Any = None
+    for operand in node.values:
+        value = v.expression(operand)
+        if isinstance(value, tensor):
+            run_time.append(value)
+        elif is_true(value) is not is_and:
+            return value
+    if not run_time:
+        return value
+    result = run_time[0]
+    for right in run_time[1:]:
+        result = combine(v.emit, result, right)
+    return result
+
+
+def _visit_compare(v: Visitor, node: ast.Compare) -> Any:
+    left = v.expression(node.left)
+    result: Any = None
+    for index, (op, comparator) in enumerate(zip(node.ops, node.comparators, strict=True)):
+        right = v.expression(comparator)
+        step = _compare(v, op, left, right)
+        if index == 0:
+            result = step
+        elif isinstance(result, tensor) and isinstance(step, tensor):
+            result = operators.logical_and(v.emit, result, step)
+        elif isinstance(result, tensor):
+            result = result if step else False
+        # A constant True so far leaves the decision to `step`.
+        else:
+            result = step
+        if result is False:
+            return False
+        left = right
+    return result
+
+
+def _compare(v: Visitor, op: ast.cmpop, left: Any, right: Any) -> Any:
+    match op:
+        case ast.Is():
+            return folding.identical(left, right)
+        case ast.IsNot():
+            return not folding.identical(left, right)
+        case ast.In():
+            return _contains(v, right, left)
+        case ast.NotIn():
+            return logical_not(v, _contains(v, right, left))
+    name = _COMPARE[type(op)]
+    if isinstance(left, tuple) and isinstance(right, tuple) and has_runtime((left, right)):
+        return _compare_tuples(v, name, left, right)
+    if not has_runtime(left) and not has_runtime(right):
+        result = folding.fold(folding.COMPARE[name], f"`{folding.SYMBOLS[name]}`", left, right)
+        return bool(result) if isinstance(result, int) else result
+    if name in ("eq", "ne") and (left is None or right is None):
+        return name == "ne"
+    _require_operands(folding.SYMBOLS[name], left, right)
+    return operators.compare(v.emit, name, left, right)
+
+
+def _compare_tuples(v: Visitor, name: str, left: tuple[Any, ...], right: tuple[Any, ...]) -> Any:
+    if name not in ("eq", "ne"):
+        raise SemanticError("tuples of run-time values can only be compared with == and !=")
+    if len(left) != len(right):
+        return name == "ne"
+    result: Any = True
+    for a, b in zip(left, right, strict=True):
+        same = _compare(v, ast.Eq(), a, b)
+        if same is False:
+            result = False
+            break
+        if isinstance(same, tensor):
+            result = same if result is True else operators.logical_and(v.emit, result, same)
+    return result if name == "eq" else logical_not(v, result)
+
+
+def _contains(v: Visitor, container: Any, item: Any) -> Any:
+    if is_runtime(container):
+        raise SemanticError(f"`in` needs a tuple or a string, got {describe(container)}")
+    if not has_runtime(container) and not has_runtime(item):
+        return folding.fold(lambda a, b: b in a, "`in`", container, item)
+    found: Any = False
+    for candidate in container:
+        same = _compare(v, ast.Eq(), item, candidate)
+        if same is True:
+            return True
+        if isinstance(same, tensor):
+            found = same if found is False else operators.logical_or(v.emit, found, same)
+    return found
+
+
+OPERATORS: dict[type[ast.expr], ExpressionHandler] = {
+    ast.BinOp: _visit_binary,
+    ast.UnaryOp: _visit_unary,
+    ast.BoolOp: _visit_bool,
+    ast.Compare: _visit_compare,
+}

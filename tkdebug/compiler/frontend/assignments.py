@@ -1,0 +1,94 @@
+"""Assignment: a plain one makes run-time values of numbers, `x: tl.constexpr = …` keeps them."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tkdebug.compiler.frontend.arithmetic import BINARY_NAMES, apply_binary
+from tkdebug.compiler.frontend.flow import Outcome, Rest
+from tkdebug.compiler.frontend.values import describe, has_runtime
+from tkdebug.compiler.frontend.visitor import Visitor
+from tkdebug.compiler.ops.spec import SemanticError
+from tkdebug.compiler.tensor import constexpr
+
+
+def assign(v: Visitor, target: ast.expr, value: Any) -> None:
+    """Bind `target` to `value` as a plain assignment does."""
+    match target:
+        case ast.Name(id=name):
+            v.bind(name, v.decay(value), target)
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            for inner, item in zip(targets, _unpack(v, target, targets, value), strict=True):
+                assign(v, inner, item)
+        case ast.Subscript():
+            raise v.error(
+                target,
+                "an element cannot be assigned: values are immutable; "
+                "use tl.where(mask, new, old), or tl.store for memory",
+            )
+        case ast.Attribute(attr=name):
+            raise v.error(target, f"attribute `{name}` cannot be assigned in a kernel")
+        case ast.Starred():
+            raise v.error(target, "`*` in an assignment is not supported; name each element")
+        case _:
+            raise v.error(target, f"cannot assign to {type(target).__name__}")
+
+
+def _unpack(v: Visitor, node: ast.expr, targets: list[ast.expr], value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | range):
+        raise v.error(node, f"cannot unpack {describe(value)} into {len(targets)} names")
+    starred = next((target for target in targets if isinstance(target, ast.Starred)), None)
+    if starred is not None:
+        raise v.error(starred, "`*` in an assignment is not supported; name each element")
+    if len(value) != len(targets):
+        raise v.error(node, f"cannot unpack {len(value)} values into {len(targets)} names")
+    return tuple(value)
+
+
+def visit_assign(v: Visitor, node: ast.Assign, rest: Rest) -> Outcome | None:
+    """`x = value`, `x, y = value`, `x = y = value`."""
+    value = v.expression(node.value)
+    with v.visiting(node.value):
+        value = v.decay(value)
+    for target in node.targets:
+        assign(v, target, value)
+    return None
+
+
+def visit_annotated(v: Visitor, node: ast.AnnAssign, rest: Rest) -> Outcome | None:
+    """`x: tl.constexpr = value`; any other annotation is ignored, as upstream does."""
+    if node.value is None:
+        return None
+    if v.expression(node.annotation) is not constexpr:
+        with v.visiting(node.value):
+            value = v.decay(v.expression(node.value))
+        assign(v, node.target, value)
+        return None
+    if not isinstance(node.target, ast.Name):
+        raise v.error(node.target, "only a name can be annotated tl.constexpr")
+    value = v.expression(node.value)
+    if has_runtime(value):
+        raise v.error(
+            node.value,
+            f"constexpr `{node.target.id}` must be a constant, got a run-time {describe(value)}; "
+            "drop the annotation, or compute it from constexprs only",
+        )
+    v.bind(node.target.id, value, node.target, is_constexpr=True)
+    return None
+
+
+def visit_augmented(v: Visitor, node: ast.AugAssign, rest: Rest) -> Outcome | None:
+    """`x += value`."""
+    if not isinstance(node.target, ast.Name):
+        assign(v, node.target, None)
+        raise AssertionError("an augmented target is a name, a subscript or an attribute")
+    with v.visiting(node.target):
+        left = v.lookup(node.target.id)
+    right = v.expression(node.value)
+    try:
+        value = v.decay(apply_binary(v, BINARY_NAMES[type(node.op)], left, right))
+    except SemanticError as error:
+        raise v.error(node, str(error)) from None
+    v.bind(node.target.id, value, node.target)
+    return None

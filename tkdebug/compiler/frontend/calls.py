@@ -1,0 +1,128 @@
+"""Calls: functions of the language, jit functions (inlined), Python's builtins on constants."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tkdebug.compiler.dtypes import LanguageType
+from tkdebug.compiler.frontend.arguments import is_jit_function, unwrap_deep
+from tkdebug.compiler.frontend.attributes import BoundMember
+from tkdebug.compiler.frontend.expressions import expand_starred
+from tkdebug.compiler.frontend.inline import inline
+from tkdebug.compiler.frontend.python_builtins import CALLS
+from tkdebug.compiler.frontend.values import describe, has_runtime
+from tkdebug.compiler.frontend.visitor import Visitor
+from tkdebug.compiler.ops import table
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
+from tkdebug.compiler.tensor import constexpr
+
+
+def call_arguments(v: Visitor, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The values of a call's arguments."""
+    arguments = expand_starred(v, node.args)
+    keywords: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise v.error(keyword.value, "`**` in a call is not supported; name each argument")
+        keywords[keyword.arg] = v.expression(keyword.value)
+    return arguments, keywords
+
+
+def visit_call(v: Visitor, node: ast.Call) -> Any:
+    """A call."""
+    function = v.expression(node.func)
+    arguments, keywords = call_arguments(v, node)
+    return call(v, function, arguments, keywords)
+
+
+def call(v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Call `function` at the current point."""
+    if isinstance(function, BoundMember):
+        arguments, function = (function.owner, *arguments), function.function
+    if isinstance(function, Builtin):
+        return _call_builtin(v, function, arguments, keywords)
+    if is_jit_function(function):
+        return inline(v.program, v.builder.location, function, arguments, keywords)
+    handler = CALLS.get(function) if _is_hashable(function) else None
+    if handler is not None:
+        return handler(v, *arguments, **keywords)
+    if function is constexpr:
+        return unwrap_deep(arguments[0])
+    if getattr(function, "__constexpr_function__", False):
+        return _call_constexpr_function(v, function, arguments, keywords)
+    if isinstance(function, type) and issubclass(function, tuple):
+        return _make_tuple(function, arguments, keywords)
+    return _call_python(function, arguments, keywords)
+
+
+def _is_hashable(value: Any) -> bool:
+    return type(value).__hash__ is not None and not isinstance(value, tuple)
+
+
+def _call_builtin(
+    v: Visitor, function: Builtin, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    try:
+        result = function.emit(v.emit, *arguments, **keywords)
+    except TypeError as error:
+        # Raised by the call itself, not inside it: the arguments do not fit the signature.
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            raise SemanticError(_misfit(function, arguments, keywords)) from None
+        raise
+    return tuple(result) if isinstance(result, list) else result
+
+
+def _misfit(function: Builtin, arguments: Sequence[Any], keywords: dict[str, Any]) -> str:
+    signature = function.__signature__
+    try:
+        signature.bind(*arguments, **keywords)
+    except TypeError as error:
+        plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        shown = ", ".join(str(parameter) for parameter in plain)
+        return f"tl.{function.name}: {error}; it is tl.{function.name}({shown})"
+    raise AssertionError(f"tl.{function.name} refused arguments that fit its signature")
+
+
+def _call_constexpr_function(
+    v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    if not has_runtime((*arguments, *keywords.values())):
+        return _call_python(function, arguments, keywords)
+    name = getattr(function, "__name__", "")
+    if name in table.LANGUAGE:
+        return _call_builtin(v, table.LANGUAGE[name], arguments, keywords)
+    raise SemanticError(
+        f"`{name}` is a constexpr_function and was given a run-time value; "
+        "pass constants only, or make it a @triton.jit function"
+    )
+
+
+def _make_tuple(
+    class_: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    try:
+        return class_(*arguments, **keywords)
+    except TypeError as error:
+        raise SemanticError(str(error)) from None
+
+
+def _call_python(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    name = getattr(function, "__name__", None) or describe(function)
+    if not callable(function) or isinstance(function, LanguageType):
+        hint = "; convert with x.to(dtype)" if isinstance(function, LanguageType) else ""
+        raise SemanticError(f"{describe(function)} cannot be called{hint}")
+    if has_runtime((*arguments, *keywords.values())):
+        near = f"; use tl.{name}" if name in table.LANGUAGE else ""
+        raise SemanticError(
+            f"`{name}` is a plain Python function and was given a run-time value"
+            f"{near or '; decorate it with @triton.jit to call it from a kernel'}"
+        )
+    try:
+        return unwrap_deep(function(*arguments, **keywords))
+    except Exception as error:
+        shown = f"{type(error).__name__}: {error}"
+        raise SemanticError(f"`{name}` failed when it was called at compile time: {shown}") from (
+            error
+        )

@@ -1,0 +1,111 @@
+"""Entry of the front end: a kernel and its arguments in, Tile IR out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tkdebug.compiler.frontend.arguments import (
+    ArgSpec,
+    Constant,
+    JitCallable,
+    bind_argument,
+    flatten_names,
+)
+from tkdebug.compiler.frontend.arithmetic import OPERATORS
+from tkdebug.compiler.frontend.assignments import visit_annotated, visit_assign, visit_augmented
+from tkdebug.compiler.frontend.attributes import visit_attribute
+from tkdebug.compiler.frontend.branches import visit_conditional, visit_if
+from tkdebug.compiler.frontend.calls import visit_call
+from tkdebug.compiler.frontend.expressions import EXPRESSIONS
+from tkdebug.compiler.frontend.flow import END_OF_FUNCTION, Flow
+from tkdebug.compiler.frontend.inline import inline
+from tkdebug.compiler.frontend.loops import visit_for, visit_while
+from tkdebug.compiler.frontend.scope import UsedGlobals
+from tkdebug.compiler.frontend.statements import STATEMENTS
+from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
+from tkdebug.compiler.ir import Block, Module, Region
+from tkdebug.compiler.ops import table
+from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
+
+_EXPRESSIONS: dict[type[ast.expr], ExpressionHandler] = {
+    **EXPRESSIONS,
+    **OPERATORS,
+    ast.Attribute: visit_attribute,
+    ast.Call: visit_call,
+    ast.IfExp: visit_conditional,
+}
+_STATEMENTS: dict[type[ast.stmt], StatementHandler] = {
+    **STATEMENTS,
+    ast.Assign: visit_assign,
+    ast.AnnAssign: visit_annotated,
+    ast.AugAssign: visit_augmented,
+    ast.If: visit_if,
+    ast.For: visit_for,
+    ast.While: visit_while,
+}
+
+
+class TileModule(Module):
+    """A module fresh from the front end.
+
+    Attributes:
+        used_globals: module-level names the kernel read; when one has `changed`, compile again.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.used_globals: UsedGlobals = {}
+
+
+def compile_to_tile_ir(
+    kernel: JitCallable, arguments: Mapping[str, ArgSpec], options: CompileOptions
+) -> TileModule:
+    """Compile a kernel for given argument types and constants.
+
+    Args:
+        kernel: the jit function.
+        arguments: a type, a `Constant` or a tuple of such for each parameter; one that is absent
+            takes the parameter's default as a constant.
+        options: what the language can see of the launch.
+
+    Raises:
+        CompileError: the kernel is wrong; the message says where, why and what to write instead.
+    """
+    source = kernel.kernel_source
+    module = TileModule(source.name)
+    emit = Emitter(module, options, table.OPS)
+    program = Program(emit, source.name, _EXPRESSIONS, _STATEMENTS, module.used_globals)
+    program.chain.append((kernel, None))
+
+    def call_function(function: Any, values: Sequence[Any]) -> Any:
+        return inline(program, emit.builder.location, function, values, {})
+
+    emit.call_function = call_function
+    visitor = Visitor(program, kernel.fn, source, caller=None, is_kernel=True)
+    definition = source.definition
+    block = Block()
+    names: list[str] = []
+    with visitor.visiting(definition):
+        for parameter in kernel.params:
+            spec = arguments.get(parameter.name)
+            if spec is None:
+                if not parameter.has_default:
+                    raise visitor.error(definition, f"no argument given for `{parameter.name}`")
+                spec = Constant(parameter.default)
+            names += flatten_names(parameter.name, spec)
+            value = bind_argument(parameter.name, spec, block)
+            visitor.bind(parameter.name, value, definition)
+        with emit.builder.inside(block):
+            outcome = visitor.run(definition.body, END_OF_FUNCTION)
+            assert outcome.flow is Flow.RETURNS, f"{source.name} ends in {outcome.flow}"
+            emit.op("tt.return")
+        emit.op(
+            "tt.func",
+            result_types=(),
+            regions=[Region([block])],
+            sym_name=source.name,
+            arg_names=tuple(names),
+        )
+    return module

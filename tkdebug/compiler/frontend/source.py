@@ -1,0 +1,119 @@
+"""The Python source of a kernel or device function, with true line numbers and columns.
+
+Responsible for finding and parsing the text; knows nothing of the language. Invariant: every AST
+node's `lineno` and `col_offset` are those of the file on disk.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import FunctionType
+
+from tkdebug.errors import CompileError, Frame
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSource:
+    """Where a kernel is defined and what it says.
+
+    Attributes:
+        file: path as the code object names it.
+        first_line: 1-based line of the first decorator, or of `def`.
+        text: the dedented source, decorators included.
+        definition: the function's AST; never modified.
+        lines: the file's lines `first_line`…, as they stand in the file.
+    """
+
+    name: str
+    file: str
+    first_line: int
+    text: str
+    definition: ast.FunctionDef
+    lines: tuple[str, ...]
+    _returning: dict[int, bool] = field(default_factory=dict)
+
+    @staticmethod
+    def of(fn: FunctionType) -> KernelSource:
+        """The source of a Python function.
+
+        Raises:
+            CompileError: the source cannot be found, or is not that of a plain `def`.
+        """
+        return _source_of(fn)
+
+    def line(self, number: int) -> str | None:
+        """The text of file line `number` when the function spans it."""
+        index = number - self.first_line
+        return self.lines[index] if 0 <= index < len(self.lines) else None
+
+    def column(self, node: ast.AST) -> int:
+        """1-based column of `node` in characters (the AST counts UTF-8 bytes)."""
+        offset: int = getattr(node, "col_offset", 0)
+        text = self.line(getattr(node, "lineno", 0))
+        if text is None or text.isascii():
+            return offset + 1
+        return len(text.encode()[:offset].decode(errors="ignore")) + 1
+
+    def contains_return(self, statements: Iterable[ast.stmt]) -> bool:
+        """Whether a `return` stands anywhere in `statements`."""
+        return any(self._statement_returns(statement) for statement in statements)
+
+    def _statement_returns(self, statement: ast.stmt) -> bool:
+        key = id(statement)
+        if key not in self._returning:
+            self._returning[key] = any(isinstance(n, ast.Return) for n in ast.walk(statement))
+        return self._returning[key]
+
+
+@lru_cache(maxsize=1024)
+def _source_of(fn: FunctionType) -> KernelSource:
+    code = fn.__code__
+    file, first_line = code.co_filename, code.co_firstlineno
+    file_lines = linecache.getlines(file, fn.__globals__)
+    if not file_lines or first_line > len(file_lines):
+        raise CompileError(
+            f"kernel source not available for `{fn.__name__}` (defined in a REPL or by exec?), "
+            f"looked for line {first_line} of {file}; define the kernel in a .py file and import it"
+        )
+    lines = inspect.getblock(file_lines[first_line - 1 :])
+    try:
+        definition = _parse(lines, first_line, fn.__name__)
+    except SyntaxError as error:
+        raise _changed(fn, f"does not parse ({error.msg})") from None
+    if definition is None:
+        raise _changed(fn, f"does not hold `def {fn.__name__}`")
+    stripped = tuple(line.rstrip("\r\n") for line in lines)
+    text = textwrap.dedent("".join(lines))
+    return KernelSource(fn.__name__, file, first_line, text, definition, stripped)
+
+
+def _changed(fn: FunctionType, what: str) -> CompileError:
+    code = fn.__code__
+    return CompileError(
+        f"kernel source not available: the text here {what}; "
+        "was the file edited after it was imported, or is the kernel a lambda? "
+        "Restart the script, and define kernels with `def`",
+        frames=(Frame(code.co_filename, code.co_firstlineno, fn.__name__),),
+        kernel=fn.__name__,
+    )
+
+
+def _parse(lines: list[str], first_line: int, name: str) -> ast.FunctionDef | None:
+    indented = lines[0][:1] in (" ", "\t")
+    # An enclosing `if` makes an indented function parse where it stands, so columns stay true
+    # and multi-line strings keep their text; dedenting would change both.
+    tree = ast.parse(("if 1:\n" if indented else "") + "".join(lines))
+    body = tree.body
+    if indented and isinstance(tree.body[0], ast.If):
+        body = tree.body[0].body
+    definition = body[0] if body else None
+    if not isinstance(definition, ast.FunctionDef) or definition.name != name:
+        return None
+    ast.increment_lineno(definition, first_line - (2 if indented else 1))
+    return definition

@@ -1,0 +1,240 @@
+"""Visits one function: dispatches AST nodes, keeps locations, turns wrong uses into errors.
+
+Responsible for what every statement and expression shares; what each one means is in the modules
+that register handlers (`statements`, `expressions`…). Invariant: while a node is visited, the
+builder's location is that node's, with the chain of inlined calls that led there.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from tkdebug.compiler.frontend.arguments import JitCallable
+from tkdebug.compiler.frontend.flow import END_OF_FUNCTION, FALLS, Flow, Outcome, Rest
+from tkdebug.compiler.frontend.scope import Binding, Scope, Surroundings, UsedGlobals, undefined
+from tkdebug.compiler.frontend.source import KernelSource
+from tkdebug.compiler.frontend.unsupported import ADVICE
+from tkdebug.compiler.frontend.values import is_number, map_numbers
+from tkdebug.compiler.ir import Block, Builder, SourceLocation
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.spec import SemanticError
+from tkdebug.compiler.tensor import block_pointer, tensor, tensor_descriptor
+from tkdebug.errors import CompileError, IRError, TkError
+
+PYTHON_BUILTINS = (
+    "range min max len abs sum print float int bool str tuple list isinstance issubclass getattr "
+    "hasattr type round pow divmod any all zip enumerate reversed sorted slice NotImplementedError "
+    "ValueError TypeError RuntimeError AssertionError Exception Ellipsis"
+).split()
+
+ExpressionHandler = Callable[["Visitor", Any], Any]
+# Gets what follows the statement; gives None to go on there, or how the whole list ended.
+StatementHandler = Callable[["Visitor", Any, Rest], "Outcome | None"]
+
+
+@dataclass
+class Program:
+    """One compilation: what all functions inlined into a kernel share.
+
+    Attributes:
+        chain: the functions being inlined, outermost first, with the constants they got.
+    """
+
+    emit: Emitter
+    kernel_name: str
+    expressions: dict[type[ast.expr], ExpressionHandler]
+    statements: dict[type[ast.stmt], StatementHandler]
+    used_globals: UsedGlobals = field(default_factory=dict)
+    chain: list[tuple[JitCallable, object]] = field(default_factory=list)
+
+
+class Visitor:
+    """Compiles one function's statements at the builder's insertion point."""
+
+    def __init__(
+        self,
+        program: Program,
+        fn: FunctionType,
+        source: KernelSource,
+        caller: SourceLocation | None,
+        is_kernel: bool,
+    ) -> None:
+        self.program = program
+        self.emit = program.emit
+        self.source = source
+        self.caller = caller
+        self.is_kernel = is_kernel
+        self.scope = Scope()
+        self.surroundings = Surroundings(fn, program.used_globals, PYTHON_BUILTINS)
+        # Run-time loops around the statement being visited: a `return` may not leave them.
+        self.loops: list[ast.For | ast.While] = []
+
+    @property
+    def builder(self) -> Builder:
+        """The builder that all functions of the program share."""
+        return self.emit.builder
+
+    def locate(self, node: ast.AST) -> SourceLocation:
+        """The location of `node`, called from where this function was inlined."""
+        source = self.source
+        line: int = getattr(node, "lineno", source.definition.lineno)
+        return SourceLocation(source.file, line, source.column(node), source.name, self.caller)
+
+    def error(self, node: ast.AST, message: str) -> CompileError:
+        """A compile error at `node`."""
+        location = self.locate(node)
+        text = self.source.line(location.line)
+        return CompileError(
+            message,
+            frames=location.frames,
+            column=location.column,
+            source_line=None if text is None else text.replace("\t", " "),
+            kernel=self.program.kernel_name,
+        )
+
+    @contextmanager
+    def visiting(self, node: ast.AST) -> Iterator[None]:
+        """Emit at `node`'s location; wrong uses raised inside become errors there."""
+        builder = self.builder
+        previous, builder.location = builder.location, self.locate(node)
+        try:
+            yield
+        except CompileError:
+            raise
+        except SemanticError as error:
+            raise self.error(node, str(error)) from None
+        except IRError as error:
+            self._note(error, node)
+            raise
+        except TkError as error:
+            raise self.error(node, str(error)) from error
+        except Exception as error:
+            # Not the kernel author's mistake but ours: show it as it is, with where it happened.
+            self._note(error, node)
+            raise
+        finally:
+            builder.location = previous
+
+    def _note(self, error: Exception, node: ast.AST) -> None:
+        notes: list[str] = getattr(error, "__notes__", [])
+        if any(note.startswith("while compiling") for note in notes):
+            return
+        line: int = getattr(node, "lineno", self.source.definition.lineno)
+        # Python 3.10 has no add_note, but shows nothing of the attribute either way.
+        error.__notes__ = [
+            *notes,
+            f"while compiling {self.source.file}:{line}, kernel {self.program.kernel_name}; "
+            "this is an error in tkdebug, not in the kernel",
+        ]
+
+    def expression(self, node: ast.expr) -> Any:
+        """The value of an expression."""
+        with self.visiting(node):
+            handler = self.program.expressions.get(type(node))
+            if handler is None:
+                raise SemanticError(_unsupported(node))
+            return handler(self, node)
+
+    def statement(self, node: ast.stmt, rest: Rest) -> Outcome | None:
+        """Compile one statement; None means that control goes on with `rest`."""
+        with self.visiting(node):
+            handler = self.program.statements.get(type(node))
+            if handler is None:
+                raise SemanticError(_unsupported(node))
+            return handler(self, node, rest)
+
+    def run(self, statements: Sequence[ast.stmt], after: Rest | None, start: int = 0) -> Outcome:
+        """Compile `statements[start:]`, then `after`."""
+        for index in range(start, len(statements)):
+            outcome = self.statement(statements[index], Rest(statements, index + 1, after))
+            if outcome is not None:
+                return outcome
+        return self.resume(after)
+
+    def resume(self, rest: Rest | None) -> Outcome:
+        """Compile what follows."""
+        if rest is None:
+            return FALLS
+        if rest is END_OF_FUNCTION:
+            return Outcome(Flow.RETURNS)
+        return self.run(rest.statements, rest.after, rest.index)
+
+    def lookup(self, name: str) -> Any:
+        """The value of `name` here."""
+        binding = self.scope.names.get(name)
+        if binding is not None:
+            return binding.value
+        if name in self.scope.missing:
+            raise SemanticError(undefined(name, self.scope, self.surroundings))
+        try:
+            return self.surroundings.lookup(name)
+        except LookupError:
+            message = undefined(name, self.scope, self.surroundings)
+            if hasattr(builtins, name):
+                message = f"Python's `{name}` cannot be used in a kernel"
+            raise SemanticError(message) from None
+
+    def bind(self, name: str, value: Any, node: ast.AST, is_constexpr: bool = False) -> None:
+        """Bind a local variable; IR values without a name take it."""
+        name_values(name, value)
+        line: int = getattr(node, "lineno", self.source.definition.lineno)
+        self.scope.bind(name, Binding(value, line, is_constexpr))
+
+    def number_to_tensor(self, value: Any) -> Any:
+        """A constant number as the tensor that an assignment makes of it; others unchanged."""
+        from tkdebug.compiler.ops import operators
+
+        return operators.to_tensor(self.emit, value) if is_number(value) else value
+
+    def decay(self, value: Any) -> Any:
+        """`value` with every number in it made a run-time value."""
+        return map_numbers(value, self.number_to_tensor)
+
+    def number_to_tensor_in(self, block: Block) -> Callable[[Any], Any]:
+        """`number_to_tensor` that emits at the end of `block`."""
+
+        def convert(value: Any) -> Any:
+            with self.builder.inside(block):
+                return self.number_to_tensor(value)
+
+        return convert
+
+
+def name_values(name: str, value: Any) -> None:
+    """Give the IR values inside `value` the variable's name; a first name is kept."""
+    match value:
+        case tensor():
+            if value.value.name is None:
+                value.value.name = name
+        case tensor_descriptor():
+            if value.value.name is None:
+                value.value.name = name
+            name_values(f"{name}.shape", value.shape)
+            name_values(f"{name}.stride", value.strides)
+        case block_pointer():
+            name_values(f"{name}.base", value.base)
+            name_values(f"{name}.shape", value.shape)
+            name_values(f"{name}.stride", value.strides)
+            name_values(f"{name}.offset", value.offsets)
+        case tuple():
+            for index, item in enumerate(value):
+                name_values(f"{name}.{index}", item)
+
+
+def discard(block: Block) -> None:
+    """Drop a detached block's operations, so that outer values forget their uses in it."""
+    for op in block.operations:
+        for inner in op.walk():
+            inner.operands = ()
+    block.operations.clear()
+
+
+def _unsupported(node: ast.AST) -> str:
+    name = type(node).__name__
+    return ADVICE.get(type(node), f"Python syntax `{name}` is not part of the kernel language")
