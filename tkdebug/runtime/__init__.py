@@ -1,0 +1,1 @@
+"""@jit, kernel[grid], specialisation, autotuning, compile cache, modes, drivers, benchmarks."""

@@ -1,0 +1,134 @@
+"""Binds the arguments of a launch and works out its specialisation key, fast.
+
+`inspect.Signature.bind` costs more than a native launch may, so each kernel gets a Python function
+generated from its signature: binding is that function's own call, and the common cases (a tensor,
+an int of 32 bits, an int constant) are keyed without a further call. Everything else goes through
+`specialize.launch_key`; both must agree on every key.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from tkdebug.runtime.errors import ArgumentTypeError
+from tkdebug.runtime.parameters import KernelParam, refuse_variadic
+from tkdebug.runtime.specialize import (
+    INT32_MAX,
+    INT32_MIN,
+    accepts_declared,
+    constant_key,
+    launch_key,
+)
+
+# Names inside the generated function that no parameter has.
+_PREFIX = "_tk_"
+Bound = tuple[tuple[Any, ...], tuple[Hashable, ...], dict[str, Any]]
+
+
+class _NoTensor:
+    """Stands for torch.Tensor in a process that has not imported torch."""
+
+
+def make_binder(
+    kernel: str, signature: inspect.Signature, parameters: Sequence[KernelParam]
+) -> Callable[..., Bound]:
+    """A function that takes a launch's arguments.
+
+    Returns:
+        A function giving (values in order of the parameters, key of each, other keywords).
+
+    Raises:
+        UnsupportedError: the kernel has `*args` or `**kwargs`.
+    """
+    refuse_variadic(kernel, signature)
+    torch = sys.modules.get("torch")
+    namespace: dict[str, Any] = {
+        f"{_PREFIX}Tensor": _NoTensor if torch is None else torch.Tensor,
+        f"{_PREFIX}launch_key": launch_key,
+        f"{_PREFIX}constant_key": constant_key,
+        f"{_PREFIX}declared_key": _declared_key,
+    }
+    for parameter in parameters:
+        namespace[f"{_PREFIX}default_{parameter.num}"] = parameter.default
+        namespace[f"{_PREFIX}type_{parameter.num}"] = parameter.declared_type
+    names = "".join(f"{parameter.name}, " for parameter in parameters)
+    keys = "".join(f"{_key_expression(parameter)}, " for parameter in parameters)
+    text = (
+        f"def {_PREFIX}bind({_declare(parameters)}**{_PREFIX}options):\n"
+        f"    return ({names}), ({keys}), {_PREFIX}options\n"
+    )
+    exec(compile(text, f"<arguments of {kernel}>", "exec"), namespace)
+    binder: Callable[..., Bound] = namespace[f"{_PREFIX}bind"]
+    return binder
+
+
+def _declare(parameters: Sequence[KernelParam]) -> str:
+    declared = ""
+    keyword_only = False
+    for parameter in parameters:
+        if parameter.source.kind is inspect.Parameter.KEYWORD_ONLY and not keyword_only:
+            keyword_only = True
+            declared += "*, "
+        default = f"={_PREFIX}default_{parameter.num}" if parameter.has_default else ""
+        declared += f"{parameter.name}{default}, "
+    return declared
+
+
+def _key_expression(parameter: KernelParam) -> str:
+    name = parameter.name
+    if parameter.is_constexpr:
+        return f"{name} if {name}.__class__ is int else {_PREFIX}constant_key({name})"
+    if parameter.declared_type is not None:
+        arguments = f"{_PREFIX}type_{parameter.num}, {name}, {not parameter.do_not_specialize}"
+        return f"{_PREFIX}declared_key({arguments})"
+    not_one = "" if parameter.do_not_specialize else f"{name} != 1 and "
+    return (
+        f"{name}.dtype if {name}.__class__ is {_PREFIX}Tensor else "
+        f"'i32' if {name}.__class__ is int and {not_one}{INT32_MIN} <= {name} <= {INT32_MAX} else "
+        f"{_PREFIX}launch_key({name}, {not parameter.do_not_specialize})"
+    )
+
+
+def _declared_key(declared: Any, value: Any, specialize: bool) -> Hashable:
+    return "declared" if accepts_declared(declared, value) else launch_key(value, specialize)
+
+
+def explain_binding(
+    kernel: str,
+    signature: inspect.Signature,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> None:
+    """Say why a launch's arguments do not fit the kernel's signature.
+
+    Raises:
+        ArgumentTypeError: naming the missing, doubled or surplus arguments.
+    """
+    names = list(signature.parameters)
+    shown = f"kernel {kernel}({', '.join(names)})"
+    if len(arguments) > len(names):
+        raise ArgumentTypeError(
+            f"{shown} takes {len(names)} arguments, got {len(arguments)} positional ones"
+        )
+    given = names[: len(arguments)]
+    doubled = [name for name in given if name in keywords]
+    if doubled:
+        raise ArgumentTypeError(f"{shown} got {_quoted(doubled)} twice, by position and by keyword")
+    missing = [
+        name
+        for name, parameter in signature.parameters.items()
+        if name not in given
+        and name not in keywords
+        and parameter.default is inspect.Parameter.empty
+    ]
+    if missing:
+        plural = "s" if len(missing) > 1 else ""
+        raise ArgumentTypeError(f"{shown} is missing argument{plural} {_quoted(missing)}")
+    return None
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,77 @@
+"""What a kernel depends on besides its own text: functions it calls, globals it reads.
+
+Found by reading the AST, without compiling: names that the function does not bind itself, looked
+up in its closure and its module. Not responsible for noticing that a global changed after a
+compile: the front end tells which ones it really used.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+from tkdebug.compiler.dtypes import LanguageType
+from tkdebug.compiler.frontend.source import KernelSource
+from tkdebug.compiler.tensor import constexpr, unwrap
+from tkdebug.runtime.specialize import constant_key
+
+_UNBOUND = object()
+_PLAIN = (bool, int, float, str, tuple, constexpr, LanguageType)
+
+
+def content_key(fn: FunctionType, source: KernelSource) -> str:
+    """A hash of the text of `fn`, of what it calls, and of the constants it refers to."""
+    hasher = hashlib.sha256(f"{source.file}:{source.first_line}\n{source.text}".encode())
+    for name, value in _references(fn, source):
+        if hasattr(value, "cache_key"):
+            hasher.update(f"{name}={value.cache_key}{getattr(value, 'noinline', '')}".encode())
+        elif isinstance(value, _PLAIN):
+            hasher.update(f"{name}={constant_key(unwrap(value))!r}".encode())
+    return hasher.hexdigest()
+
+
+def _references(fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
+    """What `fn` refers to outside itself, by dotted name, sorted so that keys are stable."""
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    for dotted in sorted(_free_names(source.definition)):
+        first, *attributes = dotted.split(".")
+        if first in cells:
+            value = _cell_value(cells[first])
+        else:
+            value = fn.__globals__.get(first, _UNBOUND)
+        for attribute in attributes:
+            if not isinstance(value, ModuleType):
+                break
+            value = getattr(value, attribute, _UNBOUND)
+        if value is not _UNBOUND:
+            yield dotted, value
+
+
+def _cell_value(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _UNBOUND
+
+
+def _free_names(definition: ast.FunctionDef) -> set[str]:
+    """Names, dotted where attributes are read off them, that the body reads and does not bind."""
+    bound = {argument.arg for argument in ast.walk(definition) if isinstance(argument, ast.arg)}
+    nodes = [node for statement in definition.body for node in ast.walk(statement)]
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+    dotted = (_dotted(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute))
+    return {name for name in dotted if name and name.partition(".")[0] not in bound}
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return ""

@@ -1,0 +1,92 @@
+"""What a launch can raise, each error also of the builtin type that upstream raises there."""
+
+from __future__ import annotations
+
+from tkdebug.errors import LaunchError, TkError, UnsupportedError
+
+
+class GridError(LaunchError, ValueError):
+    """The grid is not one to three non-negative ints."""
+
+
+class ArgumentTypeError(LaunchError, TypeError):
+    """A launch lacks an argument, has one too many, or one that no kernel can take."""
+
+
+class ArgumentOverflowError(LaunchError, OverflowError):
+    """An int argument needs more than 64 bits."""
+
+
+class UnknownOptionError(LaunchError, KeyError):
+    """A keyword of a launch is neither a parameter of the kernel nor an option."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class OptionValueError(LaunchError, ValueError):
+    """A launch option has a value that it cannot have."""
+
+
+class OutsideKernelError(TkError, RuntimeError):
+    """A kernel was called like a function."""
+
+
+class GlobalChangedError(LaunchError, RuntimeError):
+    """A global that a kernel was compiled with has another value now."""
+
+
+class ConflictingParametersError(LaunchError, ValueError):
+    """A launch gives a value for a parameter that the tuner sets."""
+
+
+class DescriptorError(LaunchError, ValueError):
+    """A tensor descriptor breaks a rule of the hardware's."""
+
+
+class MissingArtifactError(UnsupportedError, KeyError):
+    """A compiled kernel has no such stage."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InterpreterError(TkError):
+    """An interpreted kernel failed."""
+
+
+class AutotunerError(TkError):
+    """A tuner was left without a configuration."""
+
+    def __str__(self) -> str:
+        return f"Autotuner error: {super().__str__()}"
+
+
+class PTXASError(TkError):
+    """The PTX assembler refused a kernel."""
+
+    def __str__(self) -> str:
+        return f"PTXAS error: {super().__str__()}"
+
+
+class OutOfResources(TkError):
+    """A kernel needs more of a resource than the device has.
+
+    Args:
+        required: how much it needs.
+        limit: how much there is.
+        name: the resource, e.g. "shared memory".
+    """
+
+    def __init__(self, required: int, limit: int, name: str) -> None:
+        self.required = required
+        self.limit = limit
+        self.name = name
+        # All three stay in `args`: that is what pickling gives back to the constructor.
+        super().__init__(required, limit, name)
+
+    def __str__(self) -> str:
+        return (
+            f"out of resource: {self.name}, required {self.required}, hardware limit {self.limit}; "
+            "smaller blocks or a lower num_stages may help"
+        )

@@ -1,0 +1,60 @@
+"""Grids: one to three counts of programs, or a function of the arguments that gives them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from tkdebug.runtime.errors import GridError
+
+Grid = tuple[int, int, int]
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+_LIMITS = ((1 << 31) - 1, 65535, 65535)
+_AXES = "xyz"
+
+
+def grid_dimensions(kernel: str, grid: Any) -> Grid:
+    """Programs along x, y and z.
+
+    Args:
+        kernel: the kernel's name, for messages.
+        grid: an int, or a sequence of one to three.
+
+    Raises:
+        GridError: it is neither, or a count is negative or beyond the hardware's limit.
+    """
+    if isinstance(grid, tuple | list):
+        counts = tuple(grid)
+    elif hasattr(grid, "__index__"):
+        counts = (grid,)
+    else:
+        raise GridError(
+            f"kernel {kernel}: grid is a {type(grid).__name__}, expected an int, "
+            "a tuple of 1 to 3 ints, or a function that returns one"
+        )
+    if not 1 <= len(counts) <= 3:
+        raise GridError(
+            f"kernel {kernel}: grid {counts} has {len(counts)} entries, expected 1 to 3"
+        )
+    sizes = [_count(kernel, axis, count) for axis, count in enumerate(counts)]
+    x, y, z = sizes + [1] * (3 - len(sizes))
+    return x, y, z
+
+
+def _count(kernel: str, axis: int, count: Any) -> int:
+    where = f"kernel {kernel}: grid[{axis}]"
+    try:
+        size = operator.index(count)
+    except TypeError:
+        raise GridError(
+            f"{where} is {count!r} ({type(count).__name__}), expected an int; "
+            "divide with // or triton.cdiv"
+        ) from None
+    if size < 0:
+        raise GridError(f"{where} is {size}, expected 0 or more")
+    if size > _LIMITS[axis]:
+        raise GridError(
+            f"{where} is {size}, the hardware's limit along {_AXES[axis]} is {_LIMITS[axis]}; "
+            "put the long axis first, or loop in the kernel"
+        )
+    return size

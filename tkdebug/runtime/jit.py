@@ -1,0 +1,321 @@
+"""`@jit`: a Python function as a kernel that compiles for what it is launched with.
+
+Responsible for the decorator, for finding or making the compiled kernel of a launch, and for what
+scripts read off a jit function. Invariant: nothing of the source is looked at before the first
+launch, so that decorating never fails for want of source.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import threading
+from collections.abc import Callable, Collection, Hashable
+from types import FunctionType
+from typing import Any, overload
+
+from tkdebug.compiler.frontend.arguments import is_jit_function
+from tkdebug.compiler.frontend.scope import UsedGlobal
+from tkdebug.compiler.frontend.source import KernelSource
+from tkdebug.compiler.tensor import unwrap
+from tkdebug.errors import UsageError
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.binder import Bound, explain_binding, make_binder
+from tkdebug.runtime.compiled import CompiledKernel, Specialization, compile_kernel
+from tkdebug.runtime.dependencies import content_key
+from tkdebug.runtime.errors import GlobalChangedError, OutsideKernelError
+from tkdebug.runtime.grid import grid_dimensions
+from tkdebug.runtime.interface import KernelInterface
+from tkdebug.runtime.modes import current_mode, refuse_native
+from tkdebug.runtime.options import OPTION_NAMES, parse_options
+from tkdebug.runtime.parameters import kernel_parameters
+from tkdebug.runtime.specialize import argument_spec, constant_key
+
+Key = tuple[Hashable, ...]
+PreRunHook = Callable[..., object]
+
+
+class JITFunction(KernelInterface):
+    """A kernel, or a function that kernels call.
+
+    Attributes:
+        fn: the Python function.
+        params: its parameters.
+        arg_names: their names.
+        constexprs: positions of the compile-time ones.
+        pre_run_hooks: called with each launch's arguments before it.
+    """
+
+    def __init__(
+        self,
+        fn: FunctionType,
+        version: object = None,
+        do_not_specialize: Collection[int | str] | None = None,
+        do_not_specialize_on_alignment: Collection[int | str] | None = None,
+        debug: bool | None = None,
+        noinline: bool | None = None,
+        repr: Callable[[Specialization], str] | None = None,
+        launch_metadata: Callable[..., dict[str, object]] | None = None,
+    ) -> None:
+        if not isinstance(fn, FunctionType):
+            raise UsageError(
+                f"jit: got {fn!r}, expected a Python function; put the decorator above a `def`"
+            )
+        self.fn = fn
+        self.signature = inspect.signature(fn)
+        self.do_not_specialize = tuple(do_not_specialize or ())
+        self.do_not_specialize_on_alignment = tuple(do_not_specialize_on_alignment or ())
+        self.params = kernel_parameters(
+            self.signature, self.do_not_specialize, self.do_not_specialize_on_alignment
+        )
+        self.arg_names = [parameter.name for parameter in self.params]
+        self.constexprs = [parameter.num for parameter in self.params if parameter.is_constexpr]
+        self.version = version
+        self.debug = debug
+        self.noinline = noinline
+        self.launch_metadata = launch_metadata
+        self.module = fn.__module__
+        self.pre_run_hooks: list[PreRunHook] = []
+        self.__name__ = fn.__name__
+        self.__qualname__ = fn.__qualname__
+        self.__module__ = fn.__module__
+        self.__doc__ = fn.__doc__
+        self.__globals__ = fn.__globals__
+        self._repr = repr
+        self._binder: Callable[..., Bound] | None = None
+        self._kernels: dict[Key, CompiledKernel] = {}
+        self._edited_source: KernelSource | None = None
+        # `cache_key` once it was worked out; set to None to have it worked out again.
+        self.hash: str | None = None
+        self._lock = threading.RLock()
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
+        """Launch on `grid`; with `warmup` only compile.
+
+        Args:
+            args: the kernel's arguments.
+            grid: one to three ints, or a function from the arguments by name to such.
+            warmup: compile, and launch nothing.
+            kwargs: arguments by name, and launch options.
+
+        Returns:
+            The compiled kernel.
+
+        Raises:
+            LaunchError: arguments, options or grid are wrong.
+            CompileError: the kernel does not compile.
+        """
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
+        values, types, options = self._bind(args, kwargs)
+        if current_mode(self.__name__) == "native":
+            refuse_native(self.__name__)
+        key: Key = (types, tuple(options.items()), KNOBS.debug)
+        try:
+            kernel = self._kernels.get(key)
+        except TypeError:
+            # An option that has no hash, such as a dict of libraries.
+            key = (types, constant_key(options), KNOBS.debug)
+            kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._compile(key, values, options, kwargs)
+        for used in kernel.used_globals:
+            if used.namespace.get(used.name) is not used.value and self._is_stale(used):
+                self._kernels.pop(key, None)
+                self.hash = None
+                kernel = self._compile(key, values, options, kwargs)
+                break
+        if warmup:
+            return kernel
+        if callable(grid):
+            grid = grid(dict(zip(self.arg_names, map(unwrap, values), strict=True)))
+        dimensions = grid_dimensions(self.__name__, grid)
+        if 0 not in dimensions:
+            kernel.launch(dimensions, values)
+        return kernel
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
+        binder = self._binder
+        if binder is None:
+            binder = self._binder = make_binder(self.__name__, self.signature, self.params)
+        try:
+            return binder(*args, **kwargs)
+        except TypeError:
+            explain_binding(self.__name__, self.signature, args, kwargs)
+            raise
+
+    def _compile(
+        self, key: Key, values: tuple[Any, ...], options: dict[str, Any], kwargs: dict[str, Any]
+    ) -> CompiledKernel:
+        with self._lock:
+            kernel = self._kernels.get(key)
+            if kernel is not None:
+                return kernel
+            # A parameter named like an option (`num_warps: tl.constexpr`) sets both.
+            doubled = {name: kwargs[name] for name in OPTION_NAMES & kwargs.keys()}
+            parsed = parse_options(
+                self.__name__,
+                {**options, **doubled},
+                self.arg_names,
+                bool(self.debug or KNOBS.debug),
+            )
+            specs = tuple(
+                argument_spec(parameter, value)
+                for parameter, value in zip(self.params, values, strict=True)
+            )
+            kernel = compile_kernel(Specialization(self, specs, parsed))
+            self._kernels[key] = kernel
+            return kernel
+
+    def _is_stale(self, used: UsedGlobal) -> bool:
+        """Whether a global that no longer is the object it was calls for another compile."""
+        if not used.changed:
+            return False
+        now = used.namespace.get(used.name, "<deleted>")
+        if is_jit_function(used.value) and is_jit_function(now):
+            return True
+        raise GlobalChangedError(
+            f"kernel {self.__name__}: global variable `{used.name}` has changed since the "
+            f"kernel was compiled, from {used.value!r} to {now!r}; "
+            "pass it as a tl.constexpr parameter instead"
+        )
+
+    def add_pre_run_hook(self, hook: PreRunHook) -> None:
+        """Call `hook` with the arguments of every launch, before it."""
+        if not callable(hook):
+            raise UsageError(f"add_pre_run_hook: got {hook!r}, expected a function")
+        self.pre_run_hooks.append(hook)
+
+    @property
+    def kernel_source(self) -> KernelSource:
+        """The function's source.
+
+        Raises:
+            CompileError: it is not available.
+        """
+        return self._edited_source or KernelSource.of(self.fn)
+
+    @property
+    def src(self) -> str:
+        """The function's text from `def` on."""
+        source = self.kernel_source
+        skipped = source.definition.lineno - source.first_line
+        return "".join(source.text.splitlines(keepends=True)[skipped:])
+
+    @property
+    def raw_src(self) -> list[str]:
+        """The lines of the function as they stand in its file, decorators included."""
+        return [f"{line}\n" for line in self.kernel_source.lines]
+
+    @property
+    def starting_line_number(self) -> int:
+        """Line of the first decorator, or of `def`."""
+        return self.kernel_source.first_line
+
+    def parse(self) -> ast.Module:
+        """The function's text from `def` on, as an AST of its own."""
+        return ast.parse(self.src)
+
+    def _unsafe_update_src(self, new_src: str) -> None:
+        """Compile `new_src` from now on; callers must forget their own `hash` themselves."""
+        original = KernelSource.of(self.fn)
+        first_line = original.definition.lineno
+        tree = ast.parse(new_src)
+        definition = tree.body[0]
+        if len(tree.body) != 1 or not isinstance(definition, ast.FunctionDef):
+            raise UsageError(f"kernel {self.__name__}: the new source is not a single `def`")
+        ast.increment_lineno(definition, first_line - 1)
+        lines = tuple(new_src.splitlines())
+        self._edited_source = KernelSource(
+            self.__name__, original.file, first_line, new_src, definition, lines
+        )
+        self.hash = None
+        self._kernels.clear()
+
+    @property
+    def cache_key(self) -> str:
+        """Content hash of the source, of what it calls and of the constants it reads."""
+        with self._lock:
+            if self.hash is None:
+                # Stands in while the callees are read, which may call this function again.
+                self.hash = f"recursion:{self.__qualname__}"
+                try:
+                    self.hash = content_key(self.fn, self.kernel_source)
+                except BaseException:
+                    self.hash = None
+                    raise
+            return self.hash
+
+    def repr(self, specialization: Specialization) -> str:
+        """The kernel's name in one specialisation: what `repr=` gives, else the function's."""
+        return self.__name__ if self._repr is None else str(self._repr(specialization))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: kernels are launched, and device functions called inside kernels.
+
+        Raises:
+            OutsideKernelError: always.
+        """
+        raise OutsideKernelError(
+            f"Cannot call @triton.jit'd outside of the scope of a kernel: "
+            f"launch it with {self.__name__}[grid](…)"
+        )
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self.__module__}:{self.__qualname__})"
+
+
+@overload
+def jit(fn: Callable[..., Any]) -> JITFunction: ...
+
+
+@overload
+def jit(
+    *,
+    version: object = None,
+    repr: Callable[[Specialization], str] | None = None,
+    launch_metadata: Callable[..., dict[str, object]] | None = None,
+    do_not_specialize: Collection[int | str] | None = None,
+    do_not_specialize_on_alignment: Collection[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+
+
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    version: object = None,
+    repr: Callable[[Specialization], str] | None = None,
+    launch_metadata: Callable[..., dict[str, object]] | None = None,
+    do_not_specialize: Collection[int | str] | None = None,
+    do_not_specialize_on_alignment: Collection[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+    """Decorator: make a Python function a kernel, or a function that kernels call.
+
+    Args:
+        fn: the function, where the decorator stands without parentheses.
+        version: anything; kept for the script.
+        repr: gives the kernel's name from what it is specialised for.
+        launch_metadata: gives launch hooks more to know, from (grid, metadata, arguments).
+        do_not_specialize: parameters, by name or position, whose ints stay run-time values.
+        do_not_specialize_on_alignment: parameters whose alignment is not noted.
+        debug: compile device_assert and overflow checks in.
+        noinline: keep it a function of its own in generated code.
+    """
+
+    def decorate(function: Any) -> JITFunction:
+        return JITFunction(
+            function,
+            version=version,
+            do_not_specialize=do_not_specialize,
+            do_not_specialize_on_alignment=do_not_specialize_on_alignment,
+            debug=debug,
+            noinline=noinline,
+            repr=repr,
+            launch_metadata=launch_metadata,
+        )
+
+    return decorate if fn is None else decorate(fn)

@@ -1,0 +1,105 @@
+"""The options of a launch: keywords that are no parameters of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tkdebug.runtime.errors import OptionValueError, UnknownOptionError
+
+# Keywords that upstream once took; it refuses them by name.
+_GONE = {
+    "device": "the current device is used; call torch.cuda.set_device first",
+    "device_type": "the current target is used",
+    "stream": "the current stream is used; launch inside `with torch.cuda.stream(s):`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """How a kernel is compiled and launched.
+
+    Attributes:
+        num_warps: warps per program; a power of 2.
+        num_stages: stages of the software pipeline.
+        num_ctas: thread blocks per cluster.
+        maxnreg: registers per thread at most.
+        launch_pdl: programmatic dependent launch.
+        debug: device_assert and overflow checks are compiled in.
+        extern_libs: bitcode libraries as (name, path) pairs.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    launch_pdl: bool = False
+    launch_cooperative_grid: bool = False
+    debug: bool = False
+    sanitize_overflow: bool = True
+    enable_fp_fusion: bool = True
+    enable_reflect_ftz: bool = True
+    extern_libs: tuple[tuple[str, str], ...] = ()
+    ir_override: str | None = None
+    arch: str | None = None
+    warp_size: int = 32
+    ptx_version: int | None = None
+    ptx_options: str | None = None
+    default_dot_input_precision: str = "tf32"
+    allowed_dot_input_precisions: tuple[str, ...] = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+    max_num_imprecise_acc_default: int | None = None
+    supported_fp8_dtypes: tuple[str, ...] = ("fp8e5", "fp8e4b15", "fp8e4nv")
+    deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ("fp8e4b15",)
+    instrumentation_mode: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("num_warps", "num_ctas"):
+            _check_power_of_2(name, getattr(self, name))
+        if not isinstance(self.num_stages, int) or self.num_stages < 0:
+            raise OptionValueError(f"num_stages: got {self.num_stages!r}, expected an int, 0 or up")
+
+    def as_dict(self) -> dict[str, Any]:
+        """All options by name."""
+        return asdict(self)
+
+
+OPTION_NAMES = frozenset(field.name for field in fields(LaunchOptions))
+
+
+def _check_power_of_2(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0 or value & (value - 1):
+        raise OptionValueError(f"{name}: got {value!r}, expected a power of 2")
+
+
+def parse_options(
+    kernel: str, keywords: Mapping[str, Any], parameters: Collection[str], debug: bool
+) -> LaunchOptions:
+    """The options that `keywords` give.
+
+    Args:
+        kernel: the kernel's name, for messages.
+        keywords: what a launch was given beyond the kernel's parameters.
+        parameters: names of the kernel's parameters, for messages.
+        debug: the value of `debug` where the launch does not say.
+
+    Raises:
+        UnknownOptionError: a keyword that is no option.
+        OptionValueError: a value an option cannot have.
+    """
+    values = {"debug": debug, **{name: v for name, v in keywords.items() if v is not None}}
+    for name in keywords:
+        if name in OPTION_NAMES:
+            continue
+        if name in _GONE:
+            raise UnknownOptionError(f"kernel {kernel}: keyword `{name}` is gone; {_GONE[name]}")
+        known = ", ".join([*parameters, "num_warps", "num_stages", "num_ctas", "maxnreg", "…"])
+        raise UnknownOptionError(
+            f"kernel {kernel}: keyword argument {name} was specified but unrecognised; "
+            f"expected one of {known}"
+        )
+    libraries = values.get("extern_libs") or ()
+    items = libraries.items() if isinstance(libraries, Mapping) else libraries
+    values["extern_libs"] = tuple((str(name), str(path)) for name, path in items)
+    values["debug"] = bool(values["debug"] or debug)
+    return LaunchOptions(**values)
