@@ -16,7 +16,7 @@ from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import math, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 from tkdebug.errors import IRError
 
@@ -62,6 +62,7 @@ OPS: tuple[OpSpec, ...] = (
         "Ends a combine region.",
         lambda operands, attributes: (),
         lambda ev, op, *operands: operands,
+        effects=Effects.TERMINATOR,
     ),
 )
 

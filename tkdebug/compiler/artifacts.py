@@ -1,0 +1,96 @@
+"""The texts of one compilation by stage, and the source lines behind their lines.
+
+What a viewer needs to show source and IR side by side without the compiler. Stages are "source",
+"tile-ir", and "tile-ir after <pass>" for each pass that changed something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir.core import Module
+from tkdebug.compiler.ir.printer import print_with_lines
+from tkdebug.errors import Frame
+
+SOURCE_STAGE = "source"
+TILE_STAGE = "tile-ir"
+
+Frames = tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A module's text at one time.
+
+    Attributes:
+        op_frames: call chain (outermost first) of the op that starts on a text line (1-based).
+    """
+
+    stage: str
+    text: str
+    op_frames: Mapping[int, Frames]
+
+
+class SnapshotRecorder:
+    """Takes snapshots; `after_pass` is what `PassManager.run` takes as its callback."""
+
+    def __init__(self, stage: str = TILE_STAGE) -> None:
+        self.stage = stage
+        self.snapshots: list[Snapshot] = []
+
+    def take(self, module: Module) -> None:
+        """Record the module as the front end left it."""
+        self._record(self.stage, module)
+
+    def after_pass(self, pass_name: str, module: Module) -> None:
+        """Record the module as a pass left it."""
+        self._record(f"{self.stage} after {pass_name}", module)
+
+    def _record(self, stage: str, module: Module) -> None:
+        taken = {snapshot.stage for snapshot in self.snapshots}
+        name, count = stage, 1
+        while name in taken:
+            count += 1
+            name = f"{stage} ({count})"
+        text, op_lines = print_with_lines(module)
+        frames = {line: op.location.frames for line, op in op_lines.items()}
+        self.snapshots.append(Snapshot(name, text, frames))
+
+
+def kernel_artifacts(
+    source_text: str, snapshots: Sequence[Snapshot], *, file: str, first_line: int
+) -> tuple[dict[str, str], dict[str, dict[int, Frames]]]:
+    """The artifacts and line tables of one kernel, as `events.KernelCompiled` holds them.
+
+    Args:
+        source_text: the kernel's source, decorators included.
+        snapshots: in the order in which they were taken.
+        file: the file that `source_text` is from.
+        first_line: line of `file` (1-based) at which it starts.
+
+    Returns:
+        Stage name -> text, and stage name -> text line (1-based) -> source frames. Source lines
+        from which no op comes have no entry.
+    """
+    artifacts = {SOURCE_STAGE: source_text}
+    op_lines: dict[str, dict[int, Frames]] = {
+        SOURCE_STAGE: _source_lines(source_text, snapshots, file, first_line)
+    }
+    for snapshot in snapshots:
+        artifacts[snapshot.stage] = snapshot.text
+        op_lines[snapshot.stage] = dict(snapshot.op_frames)
+    return artifacts, op_lines
+
+
+def _source_lines(
+    source_text: str, snapshots: Sequence[Snapshot], file: str, first_line: int
+) -> dict[int, Frames]:
+    last_line = first_line + len(source_text.splitlines()) - 1
+    lines: dict[int, Frames] = {}
+    for snapshot in snapshots:
+        for frames in snapshot.op_frames.values():
+            for frame in frames:
+                if frame.file == file and first_line <= frame.line <= last_line:
+                    lines.setdefault(frame.line - first_line + 1, (frame,))
+    return dict(sorted(lines.items()))

@@ -1,0 +1,342 @@
+"""Prints a module as MLIR-like text that `parser.parse_module` reads back exactly.
+
+Responsible for names (the Python variable where there is one, made unique), types, attributes,
+locations, and which text line shows which operation. Invariant: the text depends only on the
+module, and `print(parse(print(m))) == print(m)`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Value
+from tkdebug.compiler.ir.location import Location, SourceLocation
+from tkdebug.compiler.ir.naming import NameTable, constant_hint
+from tkdebug.compiler.ir.types import ScalarType, TensorType, Type
+
+_BARE_NAME = re.compile(r"[A-Za-z_][\w$]*(?:\.[\w$]+)*", re.ASCII)
+_CANONICAL_NAN = struct.pack(">d", math.nan)
+
+
+def print_module(module: Module, locations: bool = False, ids: bool | None = None) -> str:
+    """The module as text.
+
+    Args:
+        module: what to print.
+        locations: whether each op carries `loc(...)`.
+        ids: whether each op carries `id(N)`; None means: where locations are printed.
+    """
+    return _print(module, locations, ids).text()
+
+
+def print_with_lines(
+    module: Module, locations: bool = False, ids: bool | None = None
+) -> tuple[str, dict[int, Operation]]:
+    """The module as text, and which operation starts on each text line (1-based)."""
+    printer = _print(module, locations, ids)
+    return printer.text(), printer.op_lines
+
+
+def print_operation(op: Operation, locations: bool = False) -> str:
+    """One operation with its regions, its values named as in the whole function."""
+    top = op
+    while top.block is not None and top.block.parent_op is not None:
+        top = top.block.parent_op
+    printer = _Printer("", locations, locations)
+    printer.operation(top, "")
+    shown = _Printer("", locations, locations)
+    shown.names = printer.names
+    shown.fixed_names = True
+    shown.operation(op, "")
+    return shown.text().rstrip("\n")
+
+
+def _print(module: Module, locations: bool, ids: bool | None) -> _Printer:
+    printer = _Printer(module.name, locations, locations if ids is None else ids)
+    for op in module.body.operations:
+        printer.operation(op, "")
+    return printer
+
+
+def attribute_text(value: Attribute | Type) -> str:
+    """An attribute value as text."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return _float_text(value)
+        case str():
+            return json.dumps(value)
+        case tuple():
+            return "[" + ", ".join(map(attribute_text, value)) + "]"
+        case _:
+            return str(value)
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        bits = struct.pack(">d", value)
+        return "nan" if bits == _CANONICAL_NAN else f"nan(0x{bits.hex()})"
+    return repr(value)
+
+
+def attributes_text(attributes: Mapping[str, Attribute]) -> str:
+    """` {name = value, …}`, or nothing when there are none."""
+    if not attributes:
+        return ""
+    items = (
+        f"{name if _BARE_NAME.fullmatch(name) else json.dumps(name)} = {attribute_text(value)}"
+        for name, value in attributes.items()
+    )
+    return " {" + ", ".join(items) + "}"
+
+
+def location_text(location: Location) -> str:
+    """What stands inside `loc(...)`."""
+    places = [_place_text(place) for place in location.sources]
+    if isinstance(location, SourceLocation):
+        return places[0]
+    return "fused[" + ", ".join(places) + "]"
+
+
+def _place_text(place: SourceLocation | None) -> str:
+    chain = []
+    while place is not None:
+        file, function = json.dumps(place.file), json.dumps(place.function)
+        chain.append(f"{file}:{place.line}:{place.column} in {function}")
+        place = place.caller
+    return " at ".join(chain)
+
+
+def signature_text(operands: Sequence[Value], results: Sequence[Value]) -> str:
+    """` : types`, in the shortest form the parser can expand again."""
+    ins = [str(value.type) for value in operands]
+    outs = [str(value.type) for value in results]
+    if not outs:
+        return " : " + ", ".join(ins) if ins else ""
+    if len(outs) == 1 and all(type_ == outs[0] for type_ in ins):
+        return f" : {outs[0]}"
+    left = ins[0] if len(ins) == 1 else "(" + ", ".join(ins) + ")"
+    right = outs[0] if len(outs) == 1 else "(" + ", ".join(outs) + ")"
+    return f" : {left} -> {right}"
+
+
+class _Printer:
+    """State of one printing: the lines so far and the names given."""
+
+    def __init__(self, function: str, locations: bool, ids: bool) -> None:
+        self.function = function
+        self.locations = locations
+        self.ids = ids
+        self.lines: list[str] = []
+        self.op_lines: dict[int, Operation] = {}
+        self.names: dict[Value, str] = {}
+        self.table = NameTable()
+        self.fixed_names = False
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def define(self, values: Sequence[Value], hint: str | None = None) -> str:
+        if not self.fixed_names:
+            for value in values:
+                self.names[value] = self.table.allocate(value.name, hint)
+        return ", ".join("%" + self.name(value) for value in values)
+
+    def name(self, value: Value) -> str:
+        # A value that is used but never defined is an error the verifier reports by this name.
+        return self.names.get(value, "<undefined>")
+
+    def uses(self, values: Sequence[Value]) -> str:
+        return ", ".join("%" + self.name(value) for value in values)
+
+    def parameters(self, block: Block) -> str:
+        self.define(block.arguments)
+        return ", ".join(f"%{self.name(value)}: {value.type}" for value in block.arguments)
+
+    def operation(self, op: Operation, indent: str) -> None:
+        """Print one operation and everything inside it."""
+        results = self.define(op.results, constant_hint(op)) + " = " if op.results else ""
+        self.op_lines[len(self.lines) + 1] = op
+        custom = CUSTOM_FORMS.get(op.name)
+        if custom is None or not custom(self, op, indent, results):
+            name = op.name
+            if custom is not None or not _BARE_NAME.fullmatch(name):
+                name = json.dumps(name)
+            self._generic(op, indent, results + name)
+        if self.locations:
+            self.lines[-1] += f" loc({location_text(op.location)})"
+        if self.ids:
+            self.lines[-1] += f" id({op.id})"
+
+    def _generic(self, op: Operation, indent: str, head: str) -> None:
+        if op.operands:
+            head += " " + self.uses(op.operands)
+        head += attributes_text(op.attributes)
+        if not op.regions:
+            self.lines.append(indent + head + signature_text(op.operands, op.results))
+            return
+        opening = head + " ("
+        for region in op.regions:
+            self.lines.append(indent + opening + "{")
+            for block in region.blocks:
+                if block.arguments or len(region.blocks) > 1:
+                    self.lines.append(f"{indent}^bb0({self.parameters(block)}):")
+                self.body(block, indent)
+            opening = "}, "
+        self.lines.append(indent + "})" + signature_text(op.operands, op.results))
+
+    def body(self, block: Block, indent: str) -> None:
+        inner = indent + "  "
+        for op in block.operations:
+            self.operation(op, inner)
+
+
+def _is_single_block(op: Operation, regions: int) -> bool:
+    return len(op.regions) == regions and all(len(region.blocks) == 1 for region in op.regions)
+
+
+def _types(values: Sequence[Value]) -> list[Type]:
+    return [value.type for value in values]
+
+
+def _list(types: Sequence[Type]) -> str:
+    return "(" + ", ".join(map(str, types)) + ")"
+
+
+def _print_func(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
+    if results or op.operands or not _is_single_block(op, 1):
+        return False
+    name = op.attributes.get("sym_name", printer.function)
+    if not isinstance(name, str):
+        return False
+    attributes = {key: value for key, value in op.attributes.items() if key != "sym_name"}
+    symbol = name if _BARE_NAME.fullmatch(name) else json.dumps(name)
+    head = f"{indent}tt.func @{symbol}({printer.parameters(op.regions[0].block)})"
+    if attributes:
+        head += " attributes" + attributes_text(attributes)
+    printer.lines.append(head + " {")
+    printer.body(op.regions[0].block, indent)
+    printer.lines.append(indent + "}")
+    return True
+
+
+def _print_constant(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
+    value = op.attributes.get("value")
+    if (
+        len(op.results) != 1
+        or len(op.attributes) != 1
+        or not isinstance(value, bool | int | float)
+        or op.operands
+        or op.regions
+    ):
+        return False
+    type_ = op.results[0].type
+    text = attribute_text(value)
+    shown = f"dense<{text}>" if isinstance(type_, TensorType) else text
+    printer.lines.append(f"{indent}{results}arith.constant {shown} : {type_}")
+    return True
+
+
+def _print_for(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
+    if len(op.operands) < 3 or not _is_single_block(op, 1):
+        return False
+    block = op.regions[0].block
+    bounds, inits = op.operands[:3], op.operands[3:]
+    carried = _types(inits)
+    if (
+        not block.arguments
+        or any(value.type != block.arguments[0].type for value in bounds)
+        or _types(op.results) != carried
+        or _types(block.arguments[1:]) != carried
+    ):
+        return False
+    printer.define(block.arguments)
+    variable = block.arguments[0]
+    low, high, step = ("%" + printer.name(value) for value in bounds)
+    head = f"{results}scf.for %{printer.name(variable)} = {low} to {high} step {step}"
+    if inits:
+        pairs = _pairs(printer, block.arguments[1:], inits)
+        head += f" iter_args({pairs}) -> {_list(carried)}"
+    printer.lines.append(f"{indent}{head} : {variable.type} {{")
+    printer.body(block, indent)
+    printer.lines.append(indent + "}" + attributes_text(op.attributes))
+    return True
+
+
+def _pairs(printer: _Printer, arguments: Sequence[Value], inits: Sequence[Value]) -> str:
+    return ", ".join(
+        f"%{printer.name(argument)} = %{printer.name(init)}"
+        for argument, init in zip(arguments, inits, strict=True)
+    )
+
+
+def _print_if(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
+    count = len(op.regions)
+    if len(op.operands) != 1 or count not in (1, 2) or not _is_single_block(op, count):
+        return False
+    if op.operands[0].type != ScalarType("i1") or any(r.block.arguments for r in op.regions):
+        return False
+    head = f"{results}scf.if {printer.uses(op.operands)}"
+    if op.results:
+        head += f" -> {_list(_types(op.results))}"
+    printer.lines.append(f"{indent}{head} {{")
+    printer.body(op.regions[0].block, indent)
+    if count == 2:
+        printer.lines.append(indent + "} else {")
+        printer.body(op.regions[1].block, indent)
+    printer.lines.append(indent + "}" + attributes_text(op.attributes))
+    return True
+
+
+def _print_while(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
+    if not _is_single_block(op, 2):
+        return False
+    before, after = (region.block for region in op.regions)
+    ins, outs = _types(op.operands), _types(op.results)
+    if _types(before.arguments) != ins or _types(after.arguments) != outs:
+        return False
+    printer.define(before.arguments)
+    pairs = _pairs(printer, before.arguments, op.operands)
+    printer.lines.append(f"{indent}{results}scf.while ({pairs}) : {_list(ins)} -> {_list(outs)} {{")
+    printer.body(before, indent)
+    printer.lines.append(indent + "} do {")
+    if after.arguments:
+        printer.lines.append(f"{indent}^bb0({printer.parameters(after)}):")
+    printer.body(after, indent)
+    printer.lines.append(indent + "}" + attributes_text(op.attributes))
+    return True
+
+
+def _print_condition(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
+    if results or not op.operands or op.regions or op.attributes:
+        return False
+    if op.operands[0].type != ScalarType("i1"):
+        return False
+    condition, *rest = op.operands
+    head = f"{indent}scf.condition(%{printer.name(condition)})"
+    if rest:
+        head += f" {printer.uses(rest)}{signature_text(rest, ())}"
+    printer.lines.append(head)
+    return True
+
+
+_CustomForm = Callable[[_Printer, Operation, str, str], bool]
+# A form declines (False) an op that does not have its shape; that op is then printed in the
+# generic form with its name in quotes, which is how the parser tells the two apart.
+CUSTOM_FORMS: dict[str, _CustomForm] = {
+    "tt.func": _print_func,
+    "arith.constant": _print_constant,
+    "scf.for": _print_for,
+    "scf.if": _print_if,
+    "scf.while": _print_while,
+    "scf.condition": _print_condition,
+}

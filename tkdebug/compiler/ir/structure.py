@@ -1,0 +1,77 @@
+"""What passes and the verifier know about ops with regions, and the effects of whole subtrees.
+
+The op table knows single ops; this module answers for an op with everything inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir.core import Block, Operation, Value
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+
+# The terminator of each region, for the ops whose regions are known.
+REGION_TERMINATORS: dict[str, tuple[str, ...]] = {
+    "tt.func": ("tt.return",),
+    "scf.for": ("scf.yield",),
+    "scf.if": ("scf.yield", "scf.yield"),
+    "scf.while": ("scf.condition", "scf.yield"),
+    "tt.reduce": ("tt.reduce.return",),
+    "tt.scan": ("tt.reduce.return",),
+}
+# Their regions use no value from outside, and nothing is moved or merged across their border.
+ISOLATED = frozenset(("tt.func", "tt.reduce", "tt.scan"))
+# They have the effects of what is inside them and no others. scf.while is not one of them:
+# it may never end, and a kernel that hangs must still hang after every pass.
+TRANSPARENT = frozenset(("scf.for", "scf.if"))
+LOOPS = frozenset(("scf.for", "scf.while"))
+
+
+def is_terminator(op: Operation) -> bool:
+    """Whether `op` ends its block."""
+    spec = OPS.get(op.name)
+    return spec is not None and Effects.TERMINATOR in spec.effects
+
+
+def is_effect_free(op: Operation) -> bool:
+    """Whether `op`, with everything inside it, does nothing but compute its results."""
+    spec = OPS.get(op.name)
+    if spec is None:
+        return False
+    if not spec.effects and not op.regions:
+        return True
+    if spec.effects and op.name not in TRANSPARENT:
+        return False
+    return all(
+        is_terminator(inner) or is_effect_free(inner)
+        for region in op.regions
+        for block in region.blocks
+        for inner in block.operations
+    )
+
+
+def owner_block(value: Value) -> Block | None:
+    """The block in which `value` is defined."""
+    owner = value.owner
+    return owner.block if isinstance(owner, Operation) else owner
+
+
+def constant_value(value: Value) -> int | float | bool | None:
+    """The number that `value` is in every element, None when it is no constant."""
+    op = value.owner
+    if isinstance(op, Operation) and op.name == "arith.constant":
+        number = op.attributes.get("value")
+        return number if isinstance(number, bool | int | float) else None
+    return None
+
+
+def constant_values(values: Sequence[Value]) -> list[int | float | bool] | None:
+    """The numbers of all `values`, None unless each is a constant."""
+    numbers = []
+    for value in values:
+        number = constant_value(value)
+        if number is None:
+            return None
+        numbers.append(number)
+    return numbers

@@ -1,0 +1,68 @@
+"""`HoistLoopInvariants`: effect-free ops that compute the same in every iteration move out.
+
+A hoisted op also runs when the loop does not. Divisions therefore stay unless their divisor is a
+constant other than zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.ir.core import Block, Module, Operation
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.structure import (
+    LOOPS,
+    constant_value,
+    is_effect_free,
+    is_terminator,
+    owner_block,
+)
+from tkdebug.compiler.passes.peephole import DIVISIONS
+
+
+@dataclass(frozen=True, slots=True)
+class HoistLoopInvariants:
+    """Moves invariant ops out of scf.for and scf.while, innermost loops first."""
+
+    name: ClassVar[str] = "hoist-loop-invariants"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Hoist from every loop."""
+        # A walk meets a loop before the loops inside it.
+        for loop in reversed([op for op in module.walk() if op.name in LOOPS]):
+            self._hoist(loop, rewriter)
+            rewriter.commit()
+
+    def _hoist(self, loop: Operation, rewriter: Rewriter) -> None:
+        inside = _blocks(loop)
+        for region in loop.regions:
+            for block in region.blocks:
+                for op in block.operations:
+                    if _is_invariant(op, inside):
+                        rewriter.move_before(op, loop, "hoist")
+
+
+def _blocks(op: Operation) -> set[Block]:
+    """Every block inside `op`, at any depth."""
+    return {
+        block
+        for inner in op.walk()
+        if inner.regions
+        for region in inner.regions
+        for block in region.blocks
+    }
+
+
+def _is_invariant(op: Operation, inside: set[Block]) -> bool:
+    if is_terminator(op) or not is_effect_free(op):
+        return False
+    own = _blocks(op) if op.regions else set()
+    for inner in op.walk() if op.regions else (op,):
+        if inner.name in DIVISIONS and not constant_value(inner.operands[1]):
+            return False
+        for value in inner.operands:
+            block = owner_block(value)
+            if block in inside and block not in own:
+                return False
+    return True

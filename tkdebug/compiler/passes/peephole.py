@@ -1,0 +1,317 @@
+"""The peephole rules of `Canonicalize`, as data.
+
+Integer rules hold for wrapping arithmetic of any width; float rules only where the result is the
+same under IEEE 754 for every operand, NaN and signed zeros included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tkdebug.compiler.ir.core import Attribute, Operation, Value
+from tkdebug.compiler.ir.rewriter import Pattern, Rewriter
+from tkdebug.compiler.ir.structure import constant_value, constant_values
+from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.ops.table import OPS
+
+DIVISIONS = frozenset(("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"))
+
+
+def _is_int(value: Value, wanted: int) -> bool:
+    number = constant_value(value)
+    if number is None or isinstance(number, float):
+        return False
+    element = element_of(value.type)
+    # All ones is -1, except for i1, whose only bit is written 1.
+    if wanted == -1 and isinstance(element, ScalarType) and element.bits == 1:
+        wanted = 1
+    return int(number) == wanted
+
+
+def _is_float(value: Value, wanted: float) -> bool:
+    number = constant_value(value)
+    return (
+        isinstance(number, float)
+        and number == wanted
+        and math.copysign(1.0, number) == math.copysign(1.0, wanted)
+    )
+
+
+def _defined_by(value: Value, name: str) -> Operation | None:
+    owner = value.owner
+    return owner if isinstance(owner, Operation) and owner.name == name else None
+
+
+def _fold_constants(op: Operation, rewriter: Rewriter) -> bool:
+    spec = OPS.get(op.name)
+    if spec is None or spec.fold is None or not op.operands or not spec.is_pure:
+        return False
+    numbers = constant_values(op.operands)
+    if numbers is None or (op.name in DIVISIONS and numbers[1] == 0):
+        return False
+    folded = spec.fold(op, numbers)
+    if folded is None:
+        return False
+    rewriter.replace_with_op(op, "fold-constants", "arith.constant", (), {"value": folded})
+    return True
+
+
+# (op, index of the constant operand, constant): the op is its other operand.
+_INT_IDENTITIES: dict[str, tuple[tuple[int, int], ...]] = {
+    "arith.addi": ((0, 0), (1, 0)),
+    "arith.subi": ((1, 0),),
+    "arith.muli": ((0, 1), (1, 1)),
+    "arith.divsi": ((1, 1),),
+    "arith.divui": ((1, 1),),
+    "arith.andi": ((0, -1), (1, -1)),
+    "arith.ori": ((0, 0), (1, 0)),
+    "arith.xori": ((0, 0), (1, 0)),
+    "arith.shli": ((1, 0),),
+    "arith.shrsi": ((1, 0),),
+    "arith.shrui": ((1, 0),),
+    "tt.addptr": ((1, 0),),
+}
+# The op is the constant operand itself.
+_INT_ABSORBERS: dict[str, tuple[tuple[int, int], ...]] = {
+    "arith.muli": ((0, 0), (1, 0)),
+    "arith.andi": ((0, 0), (1, 0)),
+    "arith.ori": ((0, -1), (1, -1)),
+}
+# x + -0.0, x - 0.0, x * 1.0 and x / 1.0 are x for every x; x + 0.0 is not, for x = -0.0.
+_FLOAT_IDENTITIES: dict[str, tuple[tuple[int, float], ...]] = {
+    "arith.addf": ((0, -0.0), (1, -0.0)),
+    "arith.subf": ((1, 0.0),),
+    "arith.mulf": ((0, 1.0), (1, 1.0)),
+    "arith.divf": ((1, 1.0),),
+    "tt.precise_divf": ((1, 1.0),),
+}
+_IDEMPOTENT = (
+    "arith.andi",
+    "arith.ori",
+    "arith.minsi",
+    "arith.maxsi",
+    "arith.minui",
+    "arith.maxui",
+)
+
+
+def _drop_integer_identity(op: Operation, rewriter: Rewriter) -> bool:
+    for index, number in _INT_IDENTITIES[op.name]:
+        other = op.operands[1 - index]
+        if _is_int(op.operands[index], number) and other.type == op.results[0].type:
+            rewriter.replace_with_values(op, "drop-identity", (other,))
+            return True
+    return False
+
+
+def _absorb(op: Operation, rewriter: Rewriter) -> bool:
+    for index, number in _INT_ABSORBERS[op.name]:
+        if _is_int(op.operands[index], number):
+            rewriter.replace_with_values(op, "absorb", (op.operands[index],))
+            return True
+    return False
+
+
+def _drop_float_identity(op: Operation, rewriter: Rewriter) -> bool:
+    for index, number in _FLOAT_IDENTITIES[op.name]:
+        if _is_float(op.operands[index], number):
+            rewriter.replace_with_values(op, "drop-identity", (op.operands[1 - index],))
+            return True
+    return False
+
+
+def _fold_same_operands(op: Operation, rewriter: Rewriter) -> bool:
+    if op.operands[0] is not op.operands[1]:
+        return False
+    if op.name in _IDEMPOTENT:
+        rewriter.replace_with_values(op, "fold-same-operands", (op.operands[0],))
+        return True
+    if op.name == "arith.cmpi":
+        predicate = str(op.attributes["predicate"])
+        answer = int(predicate in ("eq", "sle", "sge", "ule", "uge"))
+    else:
+        answer = 0
+    rewriter.replace_with_op(op, "fold-same-operands", "arith.constant", (), {"value": answer})
+    return True
+
+
+def _fold_select(op: Operation, rewriter: Rewriter) -> bool:
+    condition, first, second = op.operands
+    number = constant_value(condition)
+    if first is second or number is not None:
+        chosen = first if first is second or number else second
+        rewriter.replace_with_values(op, "fold-select", (chosen,))
+        return True
+    return False
+
+
+# (outer, inner): outer(inner(x)) is x when the types agree.
+_INVERSE_CASTS = {
+    ("arith.trunci", "arith.extsi"),
+    ("arith.trunci", "arith.extui"),
+    ("arith.truncf", "arith.extf"),
+    ("tt.bitcast", "tt.bitcast"),
+    ("tt.int_to_ptr", "tt.ptr_to_int"),
+}
+_WIDENING = ("arith.extsi", "arith.extui", "arith.extf")
+
+
+def _drop_redundant_cast(op: Operation, rewriter: Rewriter) -> bool:
+    (source,) = op.operands
+    if source.type == op.results[0].type and op.name == "tt.bitcast":
+        rewriter.replace_with_values(op, "drop-redundant-cast", (source,))
+        return True
+    inner = source.owner
+    if not isinstance(inner, Operation):
+        return False
+    if (op.name, inner.name) in _INVERSE_CASTS and (inner.operands[0].type == op.results[0].type):
+        rewriter.replace_with_values(op, "drop-redundant-cast", (inner.operands[0],))
+        return True
+    if op.name == inner.name and op.name in (*_WIDENING, "arith.trunci", "tt.bitcast"):
+        rewriter.replace_with_op(op, "merge-casts", op.name, inner.operands, absorbed=(inner,))
+        return True
+    return False
+
+
+_ORDER_KEEPING = ("tt.broadcast", "tt.reshape", "tt.expand_dims", "tt.trans")
+
+
+def _move_splat_out(op: Operation, rewriter: Rewriter) -> bool:
+    """A change of shape of a tile of one value is a tile of that value."""
+    (source,) = op.operands
+    splat = _defined_by(source, "tt.splat")
+    if splat is not None:
+        rewriter.replace_with_op(
+            op, "reshape-of-splat", "tt.splat", splat.operands, absorbed=(splat,)
+        )
+        return True
+    return _fold_shape_of_constant(op, rewriter)
+
+
+def _fold_shape_of_constant(op: Operation, rewriter: Rewriter) -> bool:
+    number = constant_value(op.operands[0])
+    if number is None:
+        return False
+    rewriter.replace_with_op(op, "fold-constants", "arith.constant", (), {"value": number})
+    return True
+
+
+def _drop_same_shape(op: Operation, rewriter: Rewriter) -> bool:
+    (source,) = op.operands
+    if source.type != op.results[0].type:
+        return False
+    rewriter.replace_with_values(op, "drop-same-shape", (source,))
+    return True
+
+
+def _merge_shape_ops(op: Operation, rewriter: Rewriter) -> bool:
+    inner = _defined_by(op.operands[0], op.name)
+    if inner is None:
+        return False
+    rewriter.replace_with_op(op, "merge-reshapes", op.name, inner.operands, absorbed=(inner,))
+    return True
+
+
+def _axes(op: Operation) -> Sequence[int]:
+    order: Attribute = op.attributes["order"]
+    assert isinstance(order, tuple)
+    return [axis for axis in order if isinstance(axis, int)]
+
+
+def _merge_trans(op: Operation, rewriter: Rewriter) -> bool:
+    order = _axes(op)
+    (source,) = op.operands
+    if list(order) == list(range(len(order))):
+        rewriter.replace_with_values(op, "trans-identity", (source,))
+        return True
+    inner = _defined_by(source, "tt.trans")
+    if inner is None:
+        return False
+    inner_order = _axes(inner)
+    merged = tuple(inner_order[axis] for axis in order)
+    if merged == tuple(range(len(merged))):
+        rewriter.replace_with_values(op, "trans-of-trans", (inner.operands[0],))
+    else:
+        rewriter.replace_with_op(
+            op, "trans-of-trans", "tt.trans", inner.operands, {"order": merged}, absorbed=(inner,)
+        )
+    return True
+
+
+def _fold_unsplat(op: Operation, rewriter: Rewriter) -> bool:
+    splat = _defined_by(op.operands[0], "tt.splat")
+    if splat is None:
+        return _fold_shape_of_constant(op, rewriter)
+    rewriter.replace_with_values(op, "unsplat-of-splat", splat.operands)
+    return True
+
+
+def _fold_split(op: Operation, rewriter: Rewriter) -> bool:
+    join = _defined_by(op.operands[0], "tt.join")
+    if join is None:
+        return False
+    rewriter.replace_with_values(op, "split-of-join", join.operands)
+    return True
+
+
+def _fold_if(op: Operation, rewriter: Rewriter) -> bool:
+    number = constant_value(op.operands[0])
+    if number is None or (not number and len(op.regions) < 2):
+        return False
+    chosen = op.regions[0 if number else 1].block
+    rewriter.replace_with_block(op, "fold-if", chosen)
+    return True
+
+
+def _fold_empty_for(op: Operation, rewriter: Rewriter) -> bool:
+    numbers = constant_values(op.operands[:3])
+    if numbers is None or numbers[0] < numbers[1] or numbers[2] <= 0 or numbers[1] < 0:
+        return False
+    rewriter.erase_unreachable(op, "fold-empty-for", op.operands[3:])
+    return True
+
+
+def _drop_true_mask(op: Operation, rewriter: Rewriter) -> bool:
+    """A mask that is true everywhere masks nothing."""
+    index = 2 if op.name == "tt.store" else 1
+    if len(op.operands) <= index or not constant_value(op.operands[index]):
+        return False
+    if shape_of(op.operands[index].type) != shape_of(op.operands[0].type):
+        return False
+    operands = op.operands[:index]
+    rewriter.replace_with_op(op, "drop-true-mask", op.name, operands, op.attributes)
+    return True
+
+
+_SAME_OPERANDS = (*_IDEMPOTENT, "arith.cmpi", "arith.subi", "arith.xori")
+_CASTS = (*_WIDENING, "arith.trunci", "arith.truncf", "tt.bitcast", "tt.int_to_ptr")
+_Rule = Callable[[Operation, Rewriter], bool]
+_RULES: tuple[tuple[str, tuple[str, ...], _Rule], ...] = (
+    ("drop-integer-identity", tuple(_INT_IDENTITIES), _drop_integer_identity),
+    ("absorb", tuple(_INT_ABSORBERS), _absorb),
+    ("drop-float-identity", tuple(_FLOAT_IDENTITIES), _drop_float_identity),
+    ("fold-same-operands", _SAME_OPERANDS, _fold_same_operands),
+    ("fold-select", ("arith.select",), _fold_select),
+    ("drop-redundant-cast", _CASTS, _drop_redundant_cast),
+    ("drop-same-shape", ("tt.broadcast", "tt.reshape"), _drop_same_shape),
+    ("merge-reshapes", ("tt.broadcast", "tt.reshape"), _merge_shape_ops),
+    ("merge-trans", ("tt.trans",), _merge_trans),
+    ("move-splat-out", _ORDER_KEEPING, _move_splat_out),
+    ("fold-splat", ("tt.splat",), _fold_shape_of_constant),
+    ("fold-unsplat", ("tt.unsplat",), _fold_unsplat),
+    ("fold-split", ("tt.split",), _fold_split),
+    ("fold-if", ("scf.if",), _fold_if),
+    ("fold-empty-for", ("scf.for",), _fold_empty_for),
+    ("drop-true-mask", ("tt.load", "tt.store"), _drop_true_mask),
+)
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        "fold-constants",
+        tuple(name for name, spec in OPS.items() if spec.fold is not None),
+        _fold_constants,
+    ),
+    *(Pattern(*rule) for rule in _RULES),
+)

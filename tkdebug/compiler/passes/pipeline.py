@@ -1,0 +1,147 @@
+"""Runs passes in order, and says what each did and how long it took.
+
+In debug runs (knobs `verify_each`, `print_after`) each pass is followed by the verifier and the
+provenance check, or by a print on stderr. Without them, and without a snapshot callback, nothing
+is printed, copied or checked.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tkdebug.compiler.ir.core import Module
+from tkdebug.compiler.ir.printer import print_module
+from tkdebug.compiler.ir.rewriter import Rewriter, RewriteRecord
+from tkdebug.compiler.ir.verifier import verify
+from tkdebug.compiler.passes.canonicalize import Canonicalize
+from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
+from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.invariants import Inventory, check_provenance
+from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
+from tkdebug.errors import IRError
+from tkdebug.knobs import KNOBS
+
+
+class Pass(Protocol):
+    """One transformation of a module; its fields are its options."""
+
+    @property
+    def name(self) -> str:
+        """As on the command line: `eliminate-dead-code`."""
+        ...
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Change `module` through `rewriter`, and commit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PassRun:
+    """What one pass did in one run.
+
+    Attributes:
+        time_ns: of the pass alone, without checks and snapshots.
+    """
+
+    name: str
+    time_ns: int
+    records: tuple[RewriteRecord, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the module is another than before."""
+        return bool(self.records)
+
+
+# Called with the name of the pass and the module as the pass left it, if it changed anything.
+SnapshotCallback = Callable[[str, Module], None]
+
+TILE_PIPELINE: tuple[Pass, ...] = (
+    Canonicalize(),
+    EliminateCommonSubexpressions(),
+    HoistLoopInvariants(),
+    EliminateDeadCode(),
+)
+
+
+class PassManager:
+    """Runs `passes` over a module.
+
+    Args:
+        passes: in the order in which they run.
+        verify_each: verify before the first and after each pass; None means the knob.
+        print_after: names of passes after which the IR is printed on stderr, "all" for each;
+            None means the knob.
+    """
+
+    def __init__(
+        self,
+        passes: Sequence[Pass],
+        *,
+        verify_each: bool | None = None,
+        print_after: Collection[str] | None = None,
+    ) -> None:
+        self.passes = tuple(passes)
+        self._verify_each = verify_each
+        self._print_after = print_after
+
+    def run(
+        self, module: Module, *, snapshot: SnapshotCallback | None = None
+    ) -> tuple[PassRun, ...]:
+        """Run every pass on `module`, which they change.
+
+        Raises:
+            IRError: a pass failed, or (with `verify_each`) left something broken.
+        """
+        checking = KNOBS.verify_each if self._verify_each is None else self._verify_each
+        shown = KNOBS.print_after if self._print_after is None else self._print_after
+        before: Inventory | None = None
+        if checking:
+            verify(module)
+            before = Inventory.of(module)
+        runs = []
+        for pass_ in self.passes:
+            run = _run_pass(pass_, module)
+            runs.append(run)
+            if before is not None:
+                before = _check(run, module, before)
+            if shown and ("all" in shown or run.name in shown):
+                text = print_module(module)
+                print(f"tkdebug: IR of {module.name} after {run.name}:\n{text}", file=sys.stderr)
+            if snapshot is not None and run.changed:
+                snapshot(run.name, module)
+        return tuple(runs)
+
+
+def run_pipeline(
+    module: Module,
+    passes: Sequence[Pass] = TILE_PIPELINE,
+    *,
+    snapshot: SnapshotCallback | None = None,
+) -> tuple[PassRun, ...]:
+    """Run `passes` on `module` under the knobs of this process."""
+    return PassManager(passes).run(module, snapshot=snapshot)
+
+
+def _run_pass(pass_: Pass, module: Module) -> PassRun:
+    rewriter = Rewriter(module, pass_.name)
+    start_ns = time.perf_counter_ns()
+    pass_.run(module, rewriter)
+    rewriter.commit()
+    return PassRun(pass_.name, time.perf_counter_ns() - start_ns, tuple(rewriter.records))
+
+
+def _check(run: PassRun, module: Module, before: Inventory) -> Inventory:
+    try:
+        verify(module)
+    except IRError as error:
+        broken = IRError(f"{error} (after pass {run.name})")
+        broken.__notes__ = getattr(error, "__notes__", [])
+        raise broken from error
+    after = Inventory.of(module)
+    check_provenance(run.name, before, after, run.records)
+    return after
