@@ -3,3 +3,27 @@
 A pass is a frozen dataclass whose fields are its options; it changes the module only through the
 `Rewriter` it is given, so that every change is recorded.
 """
+
+from tkdebug.compiler.passes.canonicalize import Canonicalize
+from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
+from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
+from tkdebug.compiler.passes.pipeline import (
+    TILE_PIPELINE,
+    Pass,
+    PassManager,
+    PassRun,
+    run_pipeline,
+)
+
+__all__ = [
+    "TILE_PIPELINE",
+    "Canonicalize",
+    "EliminateCommonSubexpressions",
+    "EliminateDeadCode",
+    "HoistLoopInvariants",
+    "Pass",
+    "PassManager",
+    "PassRun",
+    "run_pipeline",
+]
