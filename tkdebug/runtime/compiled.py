@@ -326,7 +326,6 @@ def compile_kernel(src: Specialization) -> CompiledKernel:
         UnsupportedError: an option that interpretation cannot honour.
     """
     from tkdebug.compiler.frontend import compile_to_tile_ir
-    from tkdebug.compiler.passes import TILE_PIPELINE, run_pipeline
 
     if src.options.ir_override is not None:
         raise UnsupportedError(
@@ -344,12 +343,18 @@ def compile_kernel(src: Specialization) -> CompiledKernel:
     announce = HOOKS.wants_compiled()
     if announce:
         stages["tile-ir"] = _printed(module)
-    run_pipeline(module, TILE_PIPELINE)
+    _run_passes(module)
     kernel = CompiledKernel(src, module)
     if announce:
         stages["tile-ir after passes"] = _printed(module)
         _announce_compiled(kernel, stages, time.perf_counter_ns() - started_ns)
     return kernel
+
+
+def _run_passes(module: TileModule) -> None:
+    from tkdebug.compiler.passes.pipeline import TILE_PIPELINE, run_pipeline
+
+    run_pipeline(module, TILE_PIPELINE)
 
 
 def _language_options(src: Specialization) -> CompileOptions:

@@ -33,9 +33,7 @@ def grid_dimensions(kernel: str, grid: Any) -> Grid:
             "a tuple of 1 to 3 ints, or a function that returns one"
         )
     if not 1 <= len(counts) <= 3:
-        raise GridError(
-            f"kernel {kernel}: grid {counts} has {len(counts)} entries, expected 1 to 3"
-        )
+        raise GridError(f"kernel {kernel}: grid {counts} has {len(counts)} axes, expected 1 to 3")
     sizes = [_count(kernel, axis, count) for axis, count in enumerate(counts)]
     x, y, z = sizes + [1] * (3 - len(sizes))
     return x, y, z

@@ -155,10 +155,8 @@ class Mark:
         Returns:
             None, unless `return_df`.
         """
-        single = isinstance(self.benchmarks, Benchmark)
-        benchmarks = (
-            [self.benchmarks] if isinstance(self.benchmarks, Benchmark) else self.benchmarks
-        )
+        given = self.benchmarks
+        benchmarks = [given] if isinstance(given, Benchmark) else given
         directory = Path(save_path) if save_path else None
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
@@ -181,7 +179,7 @@ class Mark:
         if not return_df:
             return None
         frames = [table.to_dataframe() for table in tables]
-        return frames[0] if single else frames
+        return frames[0] if isinstance(given, Benchmark) else frames
 
     def _sweep(self, benchmark: Benchmark, kwargs: Mapping[str, Any]) -> SweepTable:
         names = list(benchmark.x_names)
@@ -194,12 +192,9 @@ class Mark:
                     f"benchmark {benchmark.plot_name}: got x value {x!r}, "
                     f"expected {len(names)} values for {', '.join(names)}"
                 )
-            x_arguments = dict(zip(names, values, strict=True))
+            fixed = {**dict(zip(names, values, strict=True)), **benchmark.args, **kwargs}
             spreads = [
-                _spread(
-                    self.fn(**x_arguments, **{benchmark.line_arg: y}, **benchmark.args, **kwargs)
-                )
-                for y in benchmark.line_vals
+                _spread(self.fn(**fixed, **{benchmark.line_arg: y})) for y in benchmark.line_vals
             ]
             rows.append((*values, *(middle for middle, _, _ in spreads)))
             lows.append(tuple(low for _, low, _ in spreads))

@@ -191,7 +191,8 @@ def do_bench_cudagraph(
         return do_bench(fn, 0, rep, tensors, quantiles, return_mode)
     import torch
 
-    with torch.cuda.stream(torch.cuda.Stream()):
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
         fn()
         for tensor in tensors:
             tensor.detach_()
@@ -213,13 +214,19 @@ def _span_ms(fn: Callable[[], object], calls: int) -> float:
     """Device milliseconds that `calls` calls of `fn` take together."""
     import torch
 
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start, end = _cuda_event(), _cuda_event()
     start.record()
     for _ in range(calls):
         fn()
     end.record()
     torch.cuda.synchronize()
     return float(start.elapsed_time(end))
+
+
+def _cuda_event() -> Any:
+    import torch
+
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def assert_close(

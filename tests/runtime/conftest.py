@@ -1,0 +1,36 @@
+from types import SimpleNamespace
+
+import pytest
+
+from tkdebug.knobs import KNOB_TABLE, KNOBS
+
+
+@pytest.fixture(autouse=True)
+def clean_knobs(monkeypatch):
+    """Knobs as a process without TKDEBUG_* and TRITON_* variables has them."""
+    for knob in KNOB_TABLE:
+        for variable in knob.sources:
+            monkeypatch.delenv(variable, raising=False)
+    KNOBS.refresh()
+    yield
+    KNOBS.refresh()
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Records launches (kernel, grid, run-time values) in place of running them."""
+    from tkdebug.runtime import compiled, jit
+    from tkdebug.runtime.specialize import runtime_values
+
+    seen = []
+
+    def compile_kernel(src):
+        return compiled.CompiledKernel(src, SimpleNamespace(used_globals={}))
+
+    def execute(kernel, grid, values, record):
+        flat = runtime_values(kernel.src.specs, values)
+        seen.append(SimpleNamespace(kernel=kernel, grid=grid, values=flat, record=record))
+
+    monkeypatch.setattr(jit, "compile_kernel", compile_kernel)
+    monkeypatch.setattr(compiled.CompiledKernel, "_execute", execute)
+    return seen
