@@ -1,3 +1,4 @@
+# ruff: noqa: F821
 """Control flow: structure of the emitted IR, and agreement with Python on integers."""
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def constant_branch(p, FLAG: tl.constexpr):
     if FLAG:
         tl.store(p, 1)
     else:
-        tl.store(p, undefined_name)  # noqa: F821
+        tl.store(p, undefined_name)
 
 
 def test_constant_if_leaves_the_other_branch_unvisited():
@@ -313,7 +314,7 @@ def test_block_pointers_are_carried():
 @jit
 def ternaries(p, n, FLAG: tl.constexpr):
     tl.store(p, n if n > 3 else 3)
-    tl.store(p + 1, 1 if FLAG else undefined_name)  # noqa: F821
+    tl.store(p + 1, 1 if FLAG else undefined_name)
 
 
 def test_conditional_expression():
@@ -323,7 +324,7 @@ def test_conditional_expression():
 
 @jit
 def logic(p, n, m, FLAG: tl.constexpr):
-    if n > 1 and m > 1 or not (n < m):
+    if (n > 1 and m > 1) or not (n < m):
         tl.store(p, 1)
     if FLAG is None or n == 2:
         tl.store(p + 1, 1)
@@ -335,7 +336,7 @@ def logic(p, n, m, FLAG: tl.constexpr):
 
 @pytest.mark.parametrize(("n", "m"), [(2, 3), (5, 4), (0, 0), (-1, 3)])
 def test_logic_agrees_with_python(n, m):
-    checks = [n > 1 and m > 1 or not n < m, n == 2, 0 < n < m, n in (2, 5)]
+    checks = [(n > 1 and m > 1) or not n < m, n == 2, 0 < n < m, n in (2, 5)]
     expected = {index: 1 for index, holds in enumerate(checks) if holds}
     assert run(logic, 0, n, m, FLAG=1) == expected
 

@@ -50,7 +50,7 @@ def call(v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[s
         return handler(v, *arguments, **keywords)
     if function is constexpr:
         return unwrap_deep(arguments[0])
-    if getattr(function, "__constexpr_function__", False):
+    if getattr(function, "is_constexpr_function", False):
         return _call_constexpr_function(v, function, arguments, keywords)
     if isinstance(function, type) and issubclass(function, tuple):
         return _make_tuple(function, arguments, keywords)

@@ -215,7 +215,9 @@ def _bounds(v: Visitor, iteration: Iteration, step: Any) -> tuple[tensor, tensor
         bound = operators.to_tensor(v.emit, value)
         found = scalar_int_type(bound)
         if found is None:
-            hint = "; cast it with .to(tl.int32)" if not bound.type.is_block() else ""
+            hint = (
+                "" if bound.type.is_block() else "; divide with //, or cast it with .to(tl.int32)"
+            )
             raise SemanticError(
                 f"range: {what} must be a scalar integer, got {describe(bound)}{hint}"
             )

@@ -69,8 +69,9 @@ def _visit_assert(v: Visitor, node: ast.Assert, rest: Rest) -> Outcome | None:
 
 def _visit_raise(v: Visitor, node: ast.Raise, rest: Rest) -> Outcome | None:
     shown = "an error" if node.exc is None else ast.unparse(node.exc)
-    if isinstance(node.exc, ast.Call) and node.exc.args:
-        shown = " ".join(str(v.expression(argument)) for argument in node.exc.args)
+    if isinstance(node.exc, ast.Call):
+        details = [str(v.expression(argument)) for argument in node.exc.args]
+        shown = ": ".join([ast.unparse(node.exc.func), *details])
     raise v.error(node, f"this `raise` is reached when the kernel is compiled: {shown}")
 
 

@@ -1,0 +1,207 @@
+# ruff: noqa: F821, F841
+"""Kernels that do not compile, one mistake each; `test_errors` compares what they are told."""
+
+import math
+
+from frontend_support import tl
+
+from tkdebug.runtime.jit import jit
+
+FACTOR = 3
+
+
+def plain(x):
+    return x
+
+
+@jit
+def undefined_name(p):
+    offsets = tl.arange(0, 16)
+    tl.store(p + ofsets, 0.0)
+
+
+@jit
+def plain_global(p):
+    tl.store(p, FACTOR)
+
+
+@jit
+def plain_function(p):
+    tl.store(p, plain(1.0))
+
+
+@jit
+def python_function(p, n):
+    tl.store(p, math.sqrt(n))
+
+
+@jit
+def carried_type(p, n):
+    acc = tl.zeros([64], tl.float32)
+    for _ in range(n):
+        acc += 1.0
+        acc = acc.to(tl.float16)
+    tl.store(p + tl.arange(0, 64), acc)
+
+
+@jit
+def carried_shape(p, n):
+    acc = 0.0
+    for k in range(n):
+        acc += tl.load(p + k + tl.arange(0, 32))
+    tl.store(p, tl.sum(acc, axis=0))
+
+
+@jit
+def branch_type(p, n):
+    if n > 3:
+        x = 1.0
+    else:
+        x = n
+    tl.store(p, x)
+
+
+@jit
+def tile_condition(p, n):
+    offsets = tl.arange(0, 16)
+    if offsets < n:
+        tl.store(p + offsets, 1.0)
+
+
+@jit
+def return_in_loop(p, n):
+    for i in range(n):
+        if i > 3:
+            return
+        tl.store(p + i, 1.0)
+
+
+@jit
+def breaks(p, n):
+    for i in range(n):
+        if i > 3:
+            break
+
+
+@jit
+def inner_helper(x, n):
+    y = x + 1
+    return y[n]
+
+
+@jit
+def outer_helper(x):
+    return inner_helper(x, 2) * 2
+
+
+@jit
+def in_device_function(p):
+    x = tl.arange(0, 16)
+    tl.store(p + x, outer_helper(x))
+
+
+@jit
+def endless(x):
+    return endless(x)
+
+
+@jit
+def recursion(p):
+    tl.store(p, endless(1))
+
+
+@jit
+def return_types(x):
+    if x > 3:
+        return x
+    return x * 2.0
+
+
+@jit
+def mixed_returns(p, n):
+    tl.store(p, return_types(n))
+
+
+@jit
+def not_constant(p, n):
+    BLOCK: tl.constexpr = n * 2
+    tl.store(p, BLOCK)
+
+
+@jit
+def item_assignment(p):
+    x = tl.zeros([16], tl.float32)
+    x[0] = 1.0
+
+
+@jit
+def unknown_member(p):
+    x = tl.zeros([16], tl.float32)
+    tl.store(p + tl.arange(0, 16), x.too(tl.float16))
+
+
+@jit
+def unknown_function(p):
+    tl.store(p, tl.program_idx(0))
+
+
+@jit
+def wrong_keyword(p):
+    tl.store(p, tl.load(p, masc=None))
+
+
+@jit
+def missing_argument(p):
+    tl.store(p, inner_helper(3))
+
+
+@jit
+def constant_arithmetic(p):
+    tl.store(p, 1.0 << 1)
+
+
+@jit
+def static_assertion(p, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK % 16 == 0, f"BLOCK is {BLOCK}")
+
+
+@jit
+def raises(p, BLOCK: tl.constexpr):
+    if BLOCK > 4:
+        raise ValueError("BLOCK is too large")
+
+
+@jit
+def dictionary(p):
+    table = {"a": 1}
+
+
+@jit
+def run_time_static_range(p, n):
+    for i in tl.static_range(n):
+        tl.store(p + i, 1.0)
+
+
+@jit
+def float_bound(p, n):
+    for i in range(n / 2):
+        tl.store(p + i, 1.0)
+
+
+@jit
+def unpacking(p, n):
+    a, b = n, n, n
+
+
+@jit
+def f_string(p, n):
+    tl.static_print(f"n is {n}")
+
+
+@jit
+def wrong_tile(p):
+    offsets = tl.arange(0, 16)
+    tl.store(
+        p + offsets,
+        tl.arange(0, 32) + offsets,
+    )
