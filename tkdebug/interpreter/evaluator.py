@@ -1,0 +1,347 @@
+"""The evaluator: runs a function's ops on tile values, control flow under a program mask."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.ir import Block, Operation, Region, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.spec import Evaluate
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.atomics import AtomicOps
+from tkdebug.interpreter.values import (
+    AddressTile,
+    AffineTile,
+    BoxTile,
+    DescriptorTile,
+    PointerTile,
+    TileValue,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# One step of a block: how to run the op, the op, and the values that die after it.
+Step = tuple[Evaluate, Operation, tuple[Value, ...]]
+
+
+class Plan:
+    """A function's blocks as lists of steps; made once per module, shared by all batches."""
+
+    def __init__(self) -> None:
+        self._steps: dict[Block, list[Step]] = {}
+
+    def steps(self, block: Block) -> list[Step]:
+        """The steps of `block`."""
+        steps = self._steps.get(block)
+        if steps is None:
+            steps = self._steps[block] = _steps_of(block)
+        return steps
+
+
+def _steps_of(block: Block) -> list[Step]:
+    """Each op with the values whose last use in this block it is."""
+    last: dict[Value, int] = {}
+    defined: set[Value] = set(block.arguments)
+    for place, op in enumerate(block.operations):
+        for inner in op.walk():
+            for value in inner.operands:
+                last[value] = place
+        for result in op.results:
+            defined.add(result)
+            last.setdefault(result, place)
+    dying: list[list[Value]] = [[] for _ in block.operations]
+    for value, place in last.items():
+        if value in defined:
+            dying[place].append(value)
+    return [
+        (OPS[op.name].evaluate, op, tuple(dying[place]))
+        for place, op in enumerate(block.operations)
+    ]
+
+
+class Evaluator(AtomicOps):
+    """Runs one batch of programs."""
+
+    def __init__(self, plan: Plan, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.plan = plan
+        self.values: dict[Value, TileValue] = {}
+
+    # -- blocks -----------------------------------------------------------------------------
+
+    def run_block(self, block: Block) -> Sequence[TileValue]:
+        """Run a block whose arguments are bound; gives its terminator's operands."""
+        values = self.values
+        results: Sequence[TileValue] = ()
+        for evaluate, op, dying in self.plan.steps(block):
+            results = evaluate(self, op, *[values[operand] for operand in op.operands])
+            for value, result in zip(op.results, results, strict=True):
+                values[value] = result
+            for value in dying:
+                values.pop(value, None)
+        return results
+
+    def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
+        """Bind a region's arguments and run its block."""
+        block = region.block
+        for argument, value in zip(block.arguments, arguments, strict=True):
+            self.values[argument] = value
+        return self.run_block(block)
+
+    def run_kernel(self, function: Operation, arguments: Sequence[TileValue]) -> None:
+        """Run a `tt.func` on its arguments."""
+        self.run_region(function.regions[0], arguments)
+
+    # -- branches ---------------------------------------------------------------------------
+
+    def _condition(self, value: TileValue, type_: ir.Type) -> bool | Tensor:
+        """A scalar i1: a bool when all active programs agree, else (P,) bool."""
+        if isinstance(value, int):
+            return bool(value)
+        tensor = self.dense(value, type_).reshape(-1)
+        relevant = tensor
+        if self.active is not None and tensor.shape[0] > 1:
+            relevant = tensor[self.active]
+        if bool(relevant.all()):
+            return True
+        if not bool(relevant.any()):
+            return False
+        return tensor
+
+    def run_if(self, op: Operation, condition: TileValue) -> Sequence[TileValue]:
+        """scf.if: one branch when all programs agree, else both under masks."""
+        test = self._condition(condition, op.operands[0].type)
+        if isinstance(test, bool):
+            return self.run_region(op.regions[0 if test else 1], ())
+        outer = self.active
+        try:
+            self.active = test if outer is None else outer & test
+            then_values = self.run_region(op.regions[0], ())
+            self.active = ~test if outer is None else outer & ~test
+            else_values = self.run_region(op.regions[1], ())
+        finally:
+            self.active = outer
+        return [
+            self.blend(test, a, b, result.type)
+            for a, b, result in zip(then_values, else_values, op.results, strict=True)
+        ]
+
+    def blend(self, test: Tensor, a: TileValue, b: TileValue, type_: ir.Type) -> TileValue:
+        """Per program `a` where `test` (P,), else `b`."""
+        if a is b or (isinstance(a, int) and isinstance(b, int) and a == b):
+            return a
+        if isinstance(a, DescriptorTile):
+            return self._blend_descriptors(test, a, b)
+        if isinstance(a, PointerTile | AddressTile):
+            return self._blend_pointers(test, a, b, type_)
+        shape = ir.shape_of(type_)
+        element = ir.element_of(type_)
+        if isinstance(a, int | AffineTile) and isinstance(b, int | AffineTile):
+            x, y = self.affine_of(a, shape), self.affine_of(b, shape)
+            if x.coefs == y.coefs and element.bits > 1:
+                return self._blend_affine(test, x, y)
+        if isinstance(a, BoxTile) and isinstance(b, BoxTile) and a.box == b.box:
+            column = test.reshape(-1, *(1,) * len(shape))
+            return BoxTile(
+                self.torch.where(column, a.data, b.data),
+                a.box,
+                self.torch.where(column, a.fill, b.fill),
+                a.shape,
+            )
+        column = test.reshape(-1, *(1,) * len(shape))
+        return self.torch.where(column, self.dense(a, type_), self.dense(b, type_))
+
+    def _blend_pointers(
+        self, test: Tensor, a: PointerTile | AddressTile, b: TileValue, type_: ir.Type
+    ) -> TileValue:
+        assert isinstance(b, PointerTile | AddressTile)
+        shape = ir.shape_of(type_)
+        if isinstance(a, PointerTile) and isinstance(b, PointerTile) and a.buffer is b.buffer:
+            offset = self.blend(test, a.offset, b.offset, ir.tile(shape, ir.I64))
+            return PointerTile(a.buffer, offset)  # type: ignore[arg-type]
+        return self.merged_addresses(test.reshape(-1, *(1,) * len(shape)), a, b, shape)
+
+    def _blend_descriptors(self, test: Tensor, a: DescriptorTile, b: TileValue) -> DescriptorTile:
+        assert isinstance(b, DescriptorTile)
+        pointer = ir.PointerType(ir.I8)
+        base = self._blend_pointers(test, a.base, b.base, pointer)
+        assert isinstance(base, PointerTile | AddressTile)
+        return DescriptorTile(
+            base,
+            [self.blend(test, x, y, ir.I64) for x, y in zip(a.shape, b.shape, strict=True)],  # type: ignore[misc]
+            [self.blend(test, x, y, ir.I64) for x, y in zip(a.strides, b.strides, strict=True)],  # type: ignore[misc]
+            a.padding,
+        )
+
+    # -- loops ------------------------------------------------------------------------------
+
+    def run_for(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+        """scf.for: trip counts may differ between programs."""
+        lower, upper, step, *carried = operands
+        if isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int):
+            block = op.regions[0]
+            for position in range(lower, upper, self._step(op, step)):
+                carried = list(self.run_region(block, [position, *carried]))
+            return carried
+        return self._run_divergent_for(op, lower, upper, step, carried)
+
+    def _step(self, op: Operation, step: int) -> int:
+        if step <= 0:
+            from tkdebug.errors import LaunchError
+
+            where = op.location.primary
+            raise LaunchError(
+                f"{where.file}:{where.line}: a loop's step is {step} at run time; "
+                "expected a positive step (a constant negative step is supported)"
+            )
+        return step
+
+    def _run_divergent_for(
+        self,
+        op: Operation,
+        lower: TileValue,
+        upper: TileValue,
+        step: TileValue,
+        carried: list[TileValue],
+    ) -> Sequence[TileValue]:
+        torch = self.torch
+        type_ = op.operands[0].type
+        low = self.dense(lower, type_).reshape(-1).to(torch.int64)
+        high = self.dense(upper, type_).reshape(-1).to(torch.int64)
+        stride = self.dense(step, type_).reshape(-1).to(torch.int64)
+        self._step(op, int(stride.min()))
+        trips = ((high - low + stride - 1).div(stride, rounding_mode="floor")).clamp(min=0)
+        trips = trips.expand(self.programs)
+        outer = self.active
+        relevant = trips if outer is None else trips[outer]
+        if relevant.numel() == 0:
+            return carried
+        shortest, longest = int(relevant.min()), int(relevant.max())
+        position: TileValue = lower
+        types = [result.type for result in op.results]
+        try:
+            for trip in range(longest):
+                inside: Tensor | None = None
+                if trip >= shortest:
+                    inside = trips > trip
+                    self.active = inside if outer is None else outer & inside
+                results = self.run_region(op.regions[0], [position, *carried])
+                if inside is not None:
+                    results = [
+                        self.blend(inside, new, old, value_type)
+                        for new, old, value_type in zip(results, carried, types, strict=True)
+                    ]
+                carried = list(results)
+                position = self._advanced(position, step, type_)
+        finally:
+            self.active = outer
+        return carried
+
+    def _advanced(self, position: TileValue, step: TileValue, type_: ir.Type) -> TileValue:
+        total = self.index.affine_add(position, step, ())
+        return self.index.settle(total, ir.element_of(type_).bits)
+
+    def run_while(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+        """scf.while: programs leave one by one; the rest goes on under a mask."""
+        carried = list(operands)
+        outer = self.active
+        before, after = op.regions
+        condition_type = before.block.terminator.operands[0].type
+        types = [result.type for result in op.results]
+        final: list[TileValue] | None = None
+        running: Tensor | None = None
+        try:
+            while True:
+                condition, *forwarded = self.run_region(before, carried)
+                if final is None or running is None:
+                    final = list(forwarded)
+                else:
+                    final = [
+                        self.blend(running, new, old, type_)
+                        for new, old, type_ in zip(forwarded, final, types, strict=True)
+                    ]
+                test = self._condition(condition, condition_type)
+                if test is False:
+                    return final
+                if test is not True:
+                    running = test if self.active is None else self.active & test
+                    self.active = running
+                carried = list(self.run_region(after, forwarded))
+        finally:
+            self.active = outer
+
+    # -- debug ops --------------------------------------------------------------------------
+
+    def device_assert(
+        self, op: Operation, condition: TileValue, mask: TileValue = 1
+    ) -> Sequence[TileValue]:
+        """tt.assert: a fault where the condition is false."""
+        if isinstance(condition, int) and condition:
+            return ()
+        shape = ir.shape_of(op.operands[0].type)
+        bad = ~self.dense(condition, op.operands[0].type)
+        if not isinstance(mask, int):
+            bad = bad & self.dense(mask, op.operands[1].type)
+        elif not mask:
+            return ()
+        bad = bad.expand(self.programs, *shape)
+        if self.active is not None:
+            bad = bad & self.active.reshape(-1, *(1,) * len(shape))
+        if bool(bad.any()):
+            self.faults.assertion(op, self.offender(bad, None, None), int(bad.sum()))
+        return ()
+
+    def device_print(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+        """tt.print: a line an element, in program order."""
+        prefix = str(op.attributes.get("prefix", ""))
+        count = self.programs
+        tensors = []
+        for value, operand in zip(operands, op.operands, strict=True):
+            if isinstance(value, PointerTile | AddressTile):
+                value = self.addresses(value)
+            tensors.append(self.full(value, operand.type).expand(count, *ir.shape_of(operand.type)))
+        signed = op.attributes.get("signed", ())
+        for program in range(count):
+            if self.active is not None and not bool(self.active[program]):
+                continue
+            name = "pid ({}, {}, {})".format(*self.program_at(program))
+            if not tensors:
+                print(f"{name} idx () {prefix}")
+            for place, tensor in enumerate(tensors):
+                label = f"(operand {place}) " if len(tensors) > 1 else ""
+                is_signed = not isinstance(signed, tuple) or bool(signed[place])
+                self._print_elements(
+                    name, prefix, label, tensor[program], bool(op.attributes.get("hex")), is_signed
+                )
+        sys.stdout.flush()
+        return ()
+
+    def _print_elements(
+        self, name: str, prefix: str, label: str, tile: Tensor, hexadecimal: bool, signed: bool
+    ) -> None:
+        shape = tuple(tile.shape)
+        widths = [max(3, len(str(extent))) for extent in shape]
+        for linear, value in enumerate(tile.reshape(-1).tolist()):
+            place, rest = [], linear
+            for extent in reversed(shape):
+                place.append(rest % extent)
+                rest //= extent
+            index = ", ".join(
+                f"{position:{width}d}"
+                for position, width in zip(reversed(place), widths, strict=True)
+            )
+            print(f"{name} idx ({index}) {prefix}{label}{_shown(value, tile, hexadecimal, signed)}")
+
+
+def _shown(value: Any, tile: Tensor, hexadecimal: bool, signed: bool) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, int):
+        bits = 8 * tile.element_size()
+        if hexadecimal:
+            return f"0x{value & ((1 << bits) - 1):0{bits // 4}x}"
+        return str(value if signed else value & ((1 << bits) - 1))
+    return f"{value:f}"

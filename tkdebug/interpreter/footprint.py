@@ -1,0 +1,152 @@
+"""What a kernel needs and touches, read off its IR: bytes alive per program, arguments written."""
+
+from __future__ import annotations
+
+from tkdebug.compiler.ir import Block, Module, Operation, PointerType, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+
+_FORWARDS_POINTER = {
+    "tt.addptr",
+    "tt.splat",
+    "tt.broadcast",
+    "tt.expand_dims",
+    "tt.reshape",
+    "tt.trans",
+    "tt.bitcast",
+    "tt.hint",
+    "tt.unsplat",
+    "tt.make_tensor_descriptor",
+}
+
+
+def live_bytes_per_program(module: Module) -> int:
+    """Most bytes of tiles alive at once in one program, were every tile dense."""
+    return max(64, _block_peak(module.function.regions[0].block))
+
+
+def _size_bytes(value: Value) -> int:
+    element = ir.element_of(value.type)
+    # Index tensors are int64 whatever their type; i1 takes a byte.
+    size = (
+        8 if isinstance(element, PointerType) or element.is_integer else max(4, element.bits // 8)
+    )
+    count = 1
+    for extent in ir.shape_of(value.type):
+        count *= extent
+    return count * size
+
+
+def _block_peak(block: Block) -> int:
+    last: dict[Value, int] = {}
+    for place, op in enumerate(block.operations):
+        for inner in op.walk():
+            for value in inner.operands:
+                last[value] = place
+    dying: dict[int, list[Value]] = {}
+    for value, place in last.items():
+        dying.setdefault(place, []).append(value)
+    alive = sum(_size_bytes(argument) for argument in block.arguments)
+    counted = set(block.arguments)
+    peak = alive
+    for place, op in enumerate(block.operations):
+        inside = max((_block_peak(b) for region in op.regions for b in region.blocks), default=0)
+        results = sum(_size_bytes(result) for result in op.results)
+        counted.update(op.results)
+        # Most torch ops hold one temporary as large as their result.
+        peak = max(peak, alive + 2 * results + inside)
+        alive += results
+        for value in dying.get(place, ()):
+            if value in counted:
+                alive -= _size_bytes(value)
+                counted.discard(value)
+    return peak
+
+
+def written_arguments(module: Module) -> frozenset[int] | None:
+    """Positions of the parameters that may be written through; None when it cannot be told."""
+    function = module.function
+    parameters = function.regions[0].block.arguments
+    origin: dict[Value, frozenset[int]] = {
+        value: frozenset([place]) for place, value in enumerate(parameters)
+    }
+    unknown = frozenset([-1])
+    changed = True
+    while changed:
+        changed = False
+        for op in function.walk():
+            for value, found in _flow(op, origin, unknown):
+                known = origin.get(value, frozenset())
+                if not found <= known:
+                    origin[value] = known | found
+                    changed = True
+    written: set[int] = set()
+    for op in function.walk():
+        if op.name in OPS and Effects.WRITE in OPS[op.name].effects:
+            written |= origin.get(op.operands[0], unknown)
+    return None if -1 in written else frozenset(written)
+
+
+def _flow(
+    op: Operation, origin: dict[Value, frozenset[int]], unknown: frozenset[int]
+) -> list[tuple[Value, frozenset[int]]]:
+    """Where pointers go through one op: (value, parameters it may come from)."""
+
+    def of(value: Value) -> frozenset[int]:
+        return origin.get(value, frozenset())
+
+    if op.name in _FORWARDS_POINTER:
+        if _holds_pointer(op.result):
+            return [(op.result, of(op.operands[0]))]
+        return []
+    if op.name == "arith.select":
+        return [(op.result, of(op.operands[1]) | of(op.operands[2]))]
+    if op.name in ("scf.for", "scf.while", "scf.if"):
+        return _region_flow(op, of)
+    return [(result, unknown) for result in op.results if _holds_pointer(result)]
+
+
+def _holds_pointer(value: Value) -> bool:
+    return isinstance(value.type, ir.DescriptorType) or isinstance(
+        ir.element_of(value.type), PointerType
+    )
+
+
+def _region_flow(op: Operation, of: object) -> list[tuple[Value, frozenset[int]]]:
+    assert callable(of)
+    pairs: list[tuple[Value, Value]] = []
+    if op.name == "scf.for":
+        block = op.regions[0].block
+        inits, arguments = op.operands[3:], block.arguments[1:]
+        pairs += list(zip(arguments, inits, strict=True))
+        pairs += list(zip(arguments, block.terminator.operands, strict=True))
+        pairs += list(zip(op.results, inits, strict=True))
+        pairs += list(zip(op.results, block.terminator.operands, strict=True))
+    elif op.name == "scf.while":
+        before, after = (region.block for region in op.regions)
+        forwarded = before.terminator.operands[1:]
+        pairs += list(zip(before.arguments, op.operands, strict=True))
+        pairs += list(zip(before.arguments, after.terminator.operands, strict=True))
+        pairs += list(zip(after.arguments, forwarded, strict=True))
+        pairs += list(zip(op.results, forwarded, strict=True))
+    else:
+        for region in op.regions:
+            pairs += list(zip(op.results, region.block.terminator.operands, strict=True))
+    return [(target, of(source)) for target, source in pairs]
+
+
+def spins_on_memory(module: Module) -> Operation | None:
+    """A loop whose condition reads memory that other programs may write, or None.
+
+    Such programs wait for each other: they must run one after the other, not in lockstep.
+    """
+    for op in module.walk():
+        if op.name != "scf.while":
+            continue
+        for inner in op.regions[0].block.operations:
+            for nested in inner.walk():
+                is_atomic = nested.name in ("tt.atomic_rmw", "tt.atomic_cas")
+                if is_atomic or nested.attributes.get("volatile"):
+                    return op
+    return None

@@ -1,0 +1,81 @@
+"""Float conversions with a rounding mode, and the fp8 formats.
+
+Formats: OCP 8-bit floating point specification (E4M3FN, E5M2); the FNUZ variants have no
+negative zero and one NaN (0x80). E4M3B11FNUZ is upstream's fp8e4b15: bias 15, no NaN or infinity,
+the sign bit kept. Conversions to fp8 saturate to the largest finite value (cvt.satfinite).
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LARGEST = {
+    "f8E4M3FN": 448.0,
+    "f8E5M2": 57344.0,
+    "f8E4M3FNUZ": 240.0,
+    "f8E5M2FNUZ": 57344.0,
+    "f8E4M3B11FNUZ": 1.75,
+}
+
+
+def convert(
+    torch: ModuleType,
+    value: Tensor,
+    source: str,
+    target: str,
+    dtypes: dict[str, Any],
+    toward_zero: bool,
+) -> Tensor:
+    """`value` of IR float type `source` as `target`."""
+    wide = _widened(torch, value, source)
+    if target == "f8E4M3B11FNUZ":
+        return _to_e4b15(torch, wide)
+    if target in _LARGEST:
+        limit = _LARGEST[target]
+        clamped = wide.clamp(-limit, limit)
+        if toward_zero:
+            return _toward_zero(torch, clamped, dtypes[target])
+        return clamped.to(dtypes[target])
+    if toward_zero:
+        return _toward_zero(torch, wide, dtypes[target])
+    return wide.to(dtypes[target])
+
+
+def _widened(torch: ModuleType, value: Tensor, source: str) -> Tensor:
+    if source == "f8E4M3B11FNUZ":
+        return _from_e4b15(torch, value)
+    if source == "f64":
+        return value
+    return value.to(torch.float32)
+
+
+def _toward_zero(torch: ModuleType, wide: Tensor, target: Any) -> Tensor:
+    """Round to nearest, then step back where that went away from zero."""
+    rounded = wide.to(target)
+    too_far = rounded.to(wide.dtype).abs() > wide.abs()
+    integer = {1: torch.int8, 2: torch.int16, 4: torch.int32}[rounded.element_size()]
+    bits = rounded.view(integer)
+    # One less in the bit pattern is one step toward zero in magnitude, for either sign.
+    return torch.where(too_far, bits - 1, bits).to(integer).view(target)
+
+
+def _from_e4b15(torch: ModuleType, value: Tensor) -> Tensor:
+    bits = value.to(torch.int32)
+    sign = 1.0 - 2.0 * ((bits >> 7) & 1).float()
+    exponent, mantissa = (bits >> 3) & 15, (bits & 7).float()
+    normal = (1.0 + mantissa / 8.0) * torch.exp2((exponent - 15).float())
+    subnormal = mantissa / 8.0 * 2.0**-14
+    return sign * torch.where(exponent == 0, subnormal, normal)
+
+
+def _to_e4b15(torch: ModuleType, wide: Tensor) -> Tensor:
+    magnitude = (
+        wide.abs().clamp(max=_LARGEST["f8E4M3B11FNUZ"]).nan_to_num(_LARGEST["f8E4M3B11FNUZ"])
+    )
+    # Same 4+3 bit layout as E4M3FN (bias 7) scaled by 2**8.
+    bits = (magnitude * 256.0).clamp(max=448.0).to(torch.float8_e4m3fn).view(torch.uint8)
+    return bits | (torch.signbit(wide).to(torch.uint8) << 7)

@@ -1,0 +1,237 @@
+"""Runs a compiled module over a grid in batches that fit the memory budget.
+
+Batches go in program order. Programs that wait for each other (spin locks) run one at a time, and
+tkdebug says so once per kernel. Invariant: a launch leaves no reference to its tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.evaluator import Evaluator, Plan
+from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.footprint import (
+    live_bytes_per_program,
+    spins_on_memory,
+    written_arguments,
+)
+from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
+from tkdebug.knobs import KNOBS
+
+Grid = tuple[int, int, int]
+# Batches larger than this only fall out of the caches.
+_CACHE_FRIENDLY_BYTES = 64 << 20
+_PROGRESS_EVERY_NS = 100_000_000
+
+
+class Prepared:
+    """What is worked out once per module: the plan of its blocks, its footprint, its writes."""
+
+    def __init__(self, module: Module) -> None:
+        self.plan = Plan()
+        self.bytes_per_program = live_bytes_per_program(module)
+        self.written = written_arguments(module)
+        self.spin = spins_on_memory(module)
+        self.names = _argument_names(module)
+        self.announced = False
+
+
+_prepared: WeakKeyDictionary[Module, Prepared] = WeakKeyDictionary()
+
+
+def _argument_names(module: Module) -> tuple[str, ...]:
+    names = module.function.attributes.get("arg_names", ())
+    assert isinstance(names, tuple)
+    return tuple(str(name) for name in names)
+
+
+def run_module(
+    module: Module,
+    values: Sequence[Any],
+    grid: Grid,
+    record: LaunchRecord | None = None,
+    kernel_name: str | None = None,
+) -> list[Fault]:
+    """Run a module's kernel for every program of `grid`.
+
+    Args:
+        module: Tile IR, as it stands after any pass.
+        values: one per block argument: tensors for pointers, numbers for scalars, a tensor
+            descriptor followed by its shape and strides.
+        grid: programs along x, y, z.
+        record: the launch being recorded, if any.
+        kernel_name: how faults name the kernel.
+
+    Returns:
+        The faults, which were also handed to the hooks.
+    """
+    import torch
+
+    prepared = _prepared.get(module)
+    if prepared is None:
+        prepared = _prepared[module] = Prepared(module)
+    name = kernel_name or module.name
+    launch_id = record.id if record is not None else 0
+    faults = FaultLog(name, launch_id)
+    # Tensor subclasses and function modes of the script must not see the interpreter's work.
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        arguments = _Arguments(torch, module, prepared, values)
+        total = grid[0] * grid[1] * grid[2]
+        size = _batch_size(prepared, grid)
+        if prepared.spin is not None and total > 1:
+            _announce_sequential(prepared, name)
+            size = 1
+        report = _progress_reporter(record, name, total)
+        try:
+            for first in range(0, total, size):
+                evaluator = Evaluator(
+                    prepared.plan,
+                    torch,
+                    grid,
+                    first,
+                    min(size, total - first),
+                    arguments.device,
+                    faults,
+                    arguments.written,
+                    arguments.buffers,
+                    strict_ieee=KNOBS.strict_ieee,
+                )
+                evaluator.run_kernel(module.function, arguments.values)
+                if report is not None:
+                    report(min(first + size, total))
+        finally:
+            published = faults.publish()
+    return published
+
+
+def _batch_size(prepared: Prepared, grid: Grid) -> int:
+    """Programs per batch: within the budget, cache friendly, whole grid rows where possible."""
+    total = grid[0] * grid[1] * grid[2]
+    budget = int(KNOBS.memory_budget_bytes)
+    limit = min(budget, max(_CACHE_FRIENDLY_BYTES, prepared.bytes_per_program))
+    size = max(1, limit // prepared.bytes_per_program)
+    if size >= total:
+        return total
+    for unit in (grid[0] * grid[1], grid[0]):
+        if unit > 1 and size >= unit:
+            return size // unit * unit
+    return size
+
+
+def _announce_sequential(prepared: Prepared, name: str) -> None:
+    if prepared.announced:
+        return
+    prepared.announced = True
+    assert prepared.spin is not None
+    where = prepared.spin.location.primary
+    print(
+        f"tkdebug: {name}: programs wait for each other at {where.file}:{where.line}; "
+        "running them one after the other",
+        file=sys.stderr,
+    )
+
+
+def _progress_reporter(
+    record: LaunchRecord | None, name: str, total: int
+) -> Callable[[int], None] | None:
+    if record is None or not HOOKS.wants_progress():
+        return None
+    started_ns = last_ns = time.perf_counter_ns()
+
+    def report(done: int) -> None:
+        nonlocal last_ns
+        now_ns = time.perf_counter_ns()
+        if now_ns - last_ns < _PROGRESS_EVERY_NS and done < total:
+            return
+        last_ns = now_ns
+        HOOKS.progress(LaunchProgress(record.id, name, done, total, now_ns - started_ns))
+
+    return report
+
+
+class _Arguments:
+    """Block arguments as tile values, the buffers behind them, and what may be written."""
+
+    def __init__(
+        self, torch: Any, module: Module, prepared: Prepared, values: Sequence[Any]
+    ) -> None:
+        self.torch = torch
+        self.device: Any = torch.device("cpu")
+        block = module.function.regions[0].block
+        self.buffers: list[Buffer] = []
+        self._owners: list[int] = []
+        self.values: list[TileValue] = []
+        rest = list(zip(block.arguments, values, prepared.names, strict=True))
+        for place, (argument, value, name) in enumerate(rest):
+            self.values.append(self._tile(argument.type, value, name, place, values))
+        self.written = self._written_storages(prepared.written)
+
+    def _tile(
+        self, type_: Type, value: Any, name: str, place: int, values: Sequence[Any]
+    ) -> TileValue:
+        if isinstance(type_, PointerType):
+            return self._pointer(type_, value, name, place)
+        if isinstance(type_, DescriptorType):
+            return self._descriptor(type_, value, name, place, values)
+        element = ir.element_of(type_)
+        if element.is_integer:
+            return _signless(int(value), element.bits)
+        return self.torch.full((1,), float(value), dtype=_float_dtypes(self.torch)[str(element)])  # type: ignore[no-any-return]
+
+    def _pointer(self, type_: PointerType, value: Any, name: str, place: int) -> TileValue:
+        if value is None:
+            return AddressTile(0, (), max(1, type_.pointee.bits // 8))
+        if not isinstance(value, self.torch.Tensor):
+            return AddressTile(int(value.data_ptr()), (), max(1, type_.pointee.bits // 8))
+        # What a tensor says of its device may be the stand-in's word; its storage does not lie.
+        self.device = value.untyped_storage().device
+        buffer = Buffer(value.detach(), name, self.torch)
+        self.buffers.append(buffer)
+        self._owners.append(place)
+        return PointerTile(buffer, 0)
+
+    def _descriptor(
+        self, type_: DescriptorType, value: Any, name: str, place: int, values: Sequence[Any]
+    ) -> TileValue:
+        rank = len(type_.block.shape)
+        element = type_.block.element
+        assert isinstance(element, ir.ScalarType)
+        base = self._pointer(PointerType(element), value.base, name, place)
+        assert isinstance(base, PointerTile | AddressTile)
+        shape = [int(v) for v in values[place + 1 : place + 1 + rank]]
+        strides = [int(v) for v in values[place + 1 + rank : place + 1 + 2 * rank]]
+        padding = str(getattr(value, "padding", "zero"))
+        return DescriptorTile(base, shape, strides, padding)
+
+    def _written_storages(self, written: frozenset[int] | None) -> frozenset[int] | None:
+        if written is None:
+            return None
+        return frozenset(
+            buffer.storage_key
+            for buffer, owner in zip(self.buffers, self._owners, strict=True)
+            if owner in written
+        )
+
+
+def _signless(value: int, bits: int) -> int:
+    if bits == 1:
+        return value & 1
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _float_dtypes(torch: Any) -> dict[str, Any]:
+    return {
+        "f16": torch.float16,
+        "bf16": torch.bfloat16,
+        "f32": torch.float32,
+        "f64": torch.float64,
+    }

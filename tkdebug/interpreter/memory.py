@@ -1,0 +1,612 @@
+"""Loads and stores of the whole batch, every access checked against the tensor as passed.
+
+A load is a strided view wherever its offsets are affine and proven legal; a masked load computes
+only the box it needs; the rest goes through index tensors with the bad lanes reported and masked
+off. Views are handed out only for memory that the kernel never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.events import FaultKind
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.values import (
+    AddressTile,
+    AffineTile,
+    Base,
+    BoxMask,
+    BoxTile,
+    DescriptorTile,
+    IntTile,
+    PointerTile,
+    TileValue,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Access:
+    """One load, store or atomic of some programs: where, under which mask, for which op."""
+
+    __slots__ = ("buffer", "kind", "mask", "op", "programs", "shape", "tile")
+
+    def __init__(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        buffer: Buffer,
+        tile: AffineTile,
+        mask: TileValue,
+        programs: Tensor | None,
+    ) -> None:
+        self.op = op
+        self.kind = kind
+        self.buffer = buffer
+        self.tile = tile
+        self.mask = mask
+        self.programs = programs
+        self.shape = tile.shape
+
+    @property
+    def mask_value(self) -> Value | None:
+        """The IR value of the mask, for the hint."""
+        place = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}.get(self.op.name)
+        if place is None or len(self.op.operands) <= place:
+            return None
+        return self.op.operands[place]
+
+
+class MemoryOps(EvaluatorState):
+    """Pointer arithmetic, loads, stores and descriptors."""
+
+    # -- pointers ---------------------------------------------------------------------------
+
+    def add_pointer(self, op: Operation, pointer: TileValue, offset: TileValue) -> TileValue:
+        """A pointer moved by `offset` elements; offsets never wrap."""
+        shape = ir.shape_of(op.operands[0].type)
+        if isinstance(offset, BoxTile):
+            offset = self.unbox(offset)
+        if isinstance(pointer, PointerTile):
+            return PointerTile(pointer.buffer, self._sum(pointer.offset, offset, shape))
+        assert isinstance(pointer, AddressTile)
+        step = self.index.affine(offset, shape)
+        assert step is not None
+        scaled = AffineTile(
+            step.const * pointer.itemsize,
+            None if step.base is None else Base(step.base.tensor * pointer.itemsize),
+            tuple(coef * pointer.itemsize for coef in step.coefs),
+            shape,
+        )
+        address = self._sum(pointer.address, scaled, shape)
+        return AddressTile(address, pointer.buffers, pointer.itemsize)
+
+    def _sum(self, a: IntTile, b: TileValue, shape: tuple[int, ...]) -> IntTile:
+        total = self.index.affine_add(a, b, shape)
+        if total.base is None and total.is_scalar_like:
+            return total.const
+        return total
+
+    def affine_of(self, value: IntTile, shape: tuple[int, ...]) -> AffineTile:
+        """An integer tile as an affine tile."""
+        tile = self.index.affine(value, shape)
+        assert tile is not None
+        return tile
+
+    # -- loads ------------------------------------------------------------------------------
+
+    def load(
+        self, op: Operation, pointer: TileValue, mask: TileValue = 1, other: TileValue | None = None
+    ) -> TileValue:
+        """tt.load."""
+        mask = self._plain_mask(mask, op)
+        if isinstance(mask, int) and not mask:
+            return self._fill(op, other)
+        if isinstance(pointer, AddressTile):
+            return self._load_addresses(op, pointer, mask, other)
+        assert isinstance(pointer, PointerTile)
+        shape = ir.shape_of(op.result.type)
+        tile = self.affine_of(pointer.offset, shape)
+        access = Access(op, "oob-load", pointer.buffer, tile, mask, None)
+        if self.active is None:
+            return self._load(access, other)
+        needs_programs = tile.base is not None or not isinstance(mask, int)
+        if not needs_programs:
+            return self._load(access, other)
+        chosen = self.active.nonzero().reshape(-1)
+        loaded = self._load(self._narrowed(access, chosen), self._narrow_value(other, op, chosen))
+        return self._widened(op, loaded, chosen)
+
+    def _plain_mask(self, mask: TileValue, op: Operation) -> TileValue:
+        if isinstance(mask, BoxTile):
+            return self.unbox(mask)
+        return mask
+
+    def _fill(self, op: Operation, other: TileValue | None) -> TileValue:
+        type_ = op.result.type
+        if other is not None:
+            return other
+        element = ir.element_of(type_)
+        if isinstance(element, ir.PointerType):
+            return AddressTile(0, (), element.bits // 8)
+        return self.constant(type_, 0)
+
+    def _narrowed(self, access: Access, chosen: Any) -> Access:
+        """The access of some programs only."""
+        tile = access.tile
+        if tile.base is not None and tile.base.tensor.shape[0] > 1:
+            base = Base(tile.base.tensor[chosen])
+            tile = AffineTile(tile.const, base, tile.coefs, tile.shape)
+        mask = self.masks.select_programs(access.mask, chosen)
+        programs = access.programs
+        if programs is None:
+            programs = self.torch.arange(self.programs, device=self.device)
+        return Access(access.op, access.kind, access.buffer, tile, mask, programs[chosen])
+
+    def _narrow_value(self, value: TileValue | None, op: Operation, chosen: Any) -> Any:
+        if value is None or isinstance(value, int):
+            return value
+        tensor = self.dense(value, op.results[0].type)
+        return tensor if tensor.shape[0] == 1 else tensor[chosen]
+
+    def _widened(self, op: Operation, value: TileValue, chosen: Tensor) -> TileValue:
+        """Results of some programs put in their places among all."""
+        if isinstance(value, PointerTile | AddressTile):
+            return value
+        tensor = self.dense(value, op.result.type)
+        if tensor.shape[0] == 1:
+            return tensor
+        out = self.torch.zeros(
+            (self.programs, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device
+        )
+        out[chosen] = tensor
+        return out
+
+    def _load(self, access: Access, other: TileValue | None) -> TileValue:
+        mask = access.mask
+        if isinstance(mask, int):
+            if not mask:
+                return self._fill(access.op, other)
+            if access.buffer.proves_legal(access.tile):
+                return self._loaded(access.op, self._read(access, access.tile))
+            return self._load_checked(access, other)
+        if isinstance(mask, BoxMask):
+            return self._load_boxed(access, mask, other)
+        if access.buffer.proves_legal(access.tile):
+            values = self._read(access, access.tile)
+            fill = self._other(access.op, other, values)
+            return self._loaded(access.op, self.torch.where(mask, values, fill))  # type: ignore[arg-type]
+        return self._load_checked(access, other)
+
+    def _other(self, op: Operation, other: TileValue | None, values: Tensor) -> Any:
+        if other is None:
+            return self.torch.zeros((), dtype=values.dtype, device=values.device)
+        return self.dense(other, op.result.type)
+
+    def _loaded(self, op: Operation, values: Tensor) -> TileValue:
+        element = ir.element_of(op.result.type)
+        if isinstance(element, ir.PointerType):
+            return AddressTile(values, (), element.pointee.bits // 8 or 1)
+        return values
+
+    def _read(self, access: Access, tile: AffineTile) -> Tensor:
+        kind = self.dtype_of(access.op.results[0].type)
+        values = self.access.read(access.buffer, kind, tile)
+        if self.written is None or access.buffer.storage_key in self.written:
+            # A later store may change what a view shows.
+            return values.clone()
+        return values
+
+    def _load_boxed(self, access: Access, mask: BoxMask, other: TileValue | None) -> TileValue:
+        box = mask.uniform_box
+        if box is not None:
+            tile = access.tile.cropped(box)
+            fill = self._box_fill(access.op, other, mask, box)
+            if fill is not None and access.buffer.proves_legal(tile):
+                return BoxTile(self._read(access, tile), box, fill, access.shape)
+            return self._load_checked(access, other)
+        count = self._batch(access)
+        full = self.masks.full_programs(mask, count)
+        whole = self._leading(full)
+        if whole == 0 or int(full.sum()) != whole or access.tile.base is None:
+            return self._load_checked(access, other)
+        head = self._narrowed(access, slice(0, whole))
+        if not access.buffer.proves_legal(head.tile):
+            return self._load_checked(access, other)
+        tail_slice = slice(whole, count)
+        tail_other = None
+        if other is not None:
+            dense = self.dense(other, access.op.results[0].type)
+            tail_other = dense if dense.shape[0] == 1 else dense[tail_slice]
+        tail = self.dense(
+            self._load_checked(self._narrowed(access, tail_slice), tail_other),
+            access.op.results[0].type,
+        )
+        values = self._read(head, head.tile)
+        out = self.torch.empty((count, *access.shape), dtype=values.dtype, device=values.device)
+        out[:whole] = values
+        out[whole:] = tail
+        return self._loaded(access.op, out)
+
+    def _leading(self, full: Tensor) -> int:
+        """How many programs from the first on are true."""
+        breaks = (~full).nonzero()
+        return full.shape[0] if breaks.shape[0] == 0 else int(breaks[0, 0])
+
+    def _batch(self, access: Access) -> int:
+        return self.programs if access.programs is None else access.programs.shape[0]
+
+    def _box_fill(
+        self, op: Operation, other: TileValue | None, mask: BoxMask, box: Any
+    ) -> Tensor | None:
+        """The fill outside the box, or None when `other` varies there."""
+        torch = self.torch
+        kind = self.dtype_of(op.result.type)
+        if isinstance(ir.element_of(op.result.type), ir.PointerType):
+            return None
+        rank = len(mask.shape)
+        if other is None:
+            return torch.zeros((1,) * (rank + 1), dtype=kind, device=self.device)
+        if isinstance(other, BoxTile):
+            return None
+        fill = self.dense(other, op.result.type)
+        for axis, ((low, high), extent) in enumerate(zip(box, mask.shape, strict=True)):
+            if (low, high) != (0, extent) and fill.shape[axis + 1] > 1:
+                return None
+        return fill
+
+    def _load_checked(self, access: Access, other: TileValue | None) -> TileValue:
+        """Element by element through index tensors, bad lanes reported and masked off."""
+        torch = self.torch
+        offsets, allowed = self._checked(access)
+        flat = access.buffer.flat(self.dtype_of(access.op.results[0].type))
+        if flat.numel() == 0:
+            return self._fill(access.op, other)
+        if allowed is None:
+            values = flat[offsets + access.buffer.storage_offset]
+            return self._loaded(access.op, values)
+        safe = torch.where(allowed, offsets, 0) + access.buffer.storage_offset
+        values = flat[safe.clamp_(max=flat.numel() - 1)]
+        fill = self._other(access.op, other, values)
+        return self._loaded(access.op, torch.where(allowed, values, fill))
+
+    def _checked(self, access: Access) -> tuple[Tensor, Tensor | None]:
+        """Offsets, and where the access is masked on and legal (None: everywhere)."""
+        torch = self.torch
+        offsets = self.materialize(access.tile)
+        allowed: Tensor | None = None
+        if not isinstance(access.mask, int):
+            allowed = self.dense(access.mask, ir.tile(access.shape, ir.I1))
+        if access.buffer.proves_legal(access.tile):
+            return offsets, allowed
+        outside = access.buffer.outside(offsets)
+        if not access.buffer.is_dense:
+            # Memory of the same allocation: told as a warning, and done as the GPU would.
+            between = access.buffer.between(offsets)
+            self._report(access, "between-elements", between, offsets, allowed)
+        self._report(access, access.kind, outside, offsets, allowed)
+        legal = ~outside
+        return offsets, legal if allowed is None else torch.logical_and(allowed, legal)
+
+    def _report(
+        self,
+        access: Access,
+        kind: FaultKind,
+        bad: Tensor,
+        offsets: Tensor,
+        allowed: Tensor | None,
+    ) -> None:
+        if allowed is not None:
+            bad = bad & allowed
+        if not bool(bad.any()):
+            return
+        # A batch of extent 1 stands for every active program.
+        programs = access.programs
+        count = self._batch(access)
+        if bad.shape[0] != count and programs is None and self.active is not None:
+            programs = self.active.nonzero().reshape(-1)
+            count = programs.shape[0]
+        whole = bad.expand(count, *access.shape)
+        offender = self.offender(whole, offsets.expand(whole.shape), programs)
+        self.faults.bad_access(
+            access.op,
+            kind,
+            access.buffer,
+            offender,
+            int(whole.sum()),
+            access.mask_value,
+        )
+
+    # -- stores -----------------------------------------------------------------------------
+
+    def store(
+        self, op: Operation, pointer: TileValue, value: TileValue, mask: TileValue = 1
+    ) -> Sequence[TileValue]:
+        """tt.store."""
+        mask = self._plain_mask(mask, op)
+        if isinstance(mask, int) and not mask:
+            return ()
+        if isinstance(pointer, AddressTile):
+            self._store_addresses(op, pointer, value, mask)
+            return ()
+        assert isinstance(pointer, PointerTile)
+        shape = ir.shape_of(op.operands[0].type)
+        tile = self.affine_of(pointer.offset, shape)
+        self._store_active(Access(op, "oob-store", pointer.buffer, tile, mask, None), value)
+        return ()
+
+    def _store_active(self, access: Access, value: TileValue) -> None:
+        if isinstance(value, PointerTile | AddressTile):
+            value = self.addresses(value)
+        if self.active is None:
+            self._store(access, value)
+            return
+        chosen = self.active.nonzero().reshape(-1)
+        dense = self.dense(value, access.op.operands[1].type)
+        self._store(self._narrowed(access, chosen), dense if dense.shape[0] == 1 else dense[chosen])
+
+    def _store(self, access: Access, value: TileValue) -> None:
+        mask = access.mask
+        type_ = access.op.operands[1].type
+        kind = self.dtype_of(type_)
+        if isinstance(mask, int):
+            if mask and access.buffer.proves_legal(access.tile):
+                self.access.write(access.buffer, kind, access.tile, self.dense(value, type_))
+            elif mask:
+                self._store_checked(access, value)
+            return
+        if isinstance(mask, BoxMask):
+            self._store_boxed(access, mask, value)
+            return
+        self._store_checked(access, value)
+
+    def _store_boxed(self, access: Access, mask: BoxMask, value: TileValue) -> None:
+        type_ = access.op.operands[1].type
+        kind = self.dtype_of(type_)
+        box = mask.uniform_box
+        if box is not None:
+            tile = access.tile.cropped(box)
+            if access.buffer.proves_legal(tile):
+                self.access.write(access.buffer, kind, tile, self.crop(value, type_, box))
+                return
+            self._store_checked(access, value)
+            return
+        count = self._batch(access)
+        full = self.masks.full_programs(mask, count)
+        whole = self._leading(full)
+        if whole == 0 or int(full.sum()) != whole or access.tile.base is None:
+            self._store_checked(access, value)
+            return
+        head = self._narrowed(access, slice(0, whole))
+        if not access.buffer.proves_legal(head.tile):
+            self._store_checked(access, value)
+            return
+        dense = self.dense(value, type_)
+        several = dense.shape[0] > 1
+        self.access.write(access.buffer, kind, head.tile, dense[:whole] if several else dense)
+        tail = self._narrowed(access, slice(whole, count))
+        self._store_checked(tail, dense[whole:] if several else dense)
+
+    def _store_checked(self, access: Access, value: TileValue) -> None:
+        torch = self.torch
+        type_ = access.op.operands[1].type
+        offsets, allowed = self._checked(access)
+        flat = access.buffer.flat(self.dtype_of(type_))
+        stored = self.dense(value, type_)
+        offsets = offsets + access.buffer.storage_offset
+        if allowed is None:
+            self.access.scatter(flat, offsets, self._spread(stored, offsets, access))
+            return
+        count = max(allowed.shape[0], offsets.shape[0], stored.shape[0])
+        shape = (count, *access.shape)
+        keep = allowed.expand(shape).reshape(-1).nonzero().reshape(-1)
+        offsets = torch.index_select(offsets.expand(shape).reshape(-1), 0, keep)
+        values = torch.index_select(stored.expand(shape).reshape(-1), 0, keep)
+        flat.scatter_(0, offsets, values)
+
+    def _spread(self, stored: Tensor, offsets: Tensor, access: Access) -> Tensor:
+        count = max(stored.shape[0], offsets.shape[0])
+        return stored.expand(count, *access.shape)
+
+    # -- pointers without one known buffer -----------------------------------------------------
+
+    def addresses(self, pointer: PointerTile | AddressTile) -> TileValue:
+        """Byte addresses of pointers, as an integer tile."""
+        if isinstance(pointer, AddressTile):
+            return pointer.address
+        size, start = pointer.buffer.itemsize, pointer.buffer.address
+        offset = pointer.offset
+        if isinstance(offset, int):
+            return start + offset * size
+        if not isinstance(offset, AffineTile):
+            return offset * size + start
+        base = None if offset.base is None else Base(offset.base.tensor * size)
+        return AffineTile(
+            start + offset.const * size, base, tuple(c * size for c in offset.coefs), offset.shape
+        )
+
+    def _resolved(
+        self, op: Operation, pointer: AddressTile, mask: TileValue, kind: FaultKind, shape: Any
+    ) -> list[tuple[Buffer, Tensor, Tensor]]:
+        """For each buffer: element offsets and where they are its own; the rest is reported."""
+        torch = self.torch
+        address = self.materialize(self.affine_of(pointer.address, shape))
+        wanted = (
+            self.dense(mask, ir.tile(shape, ir.I1))
+            if not isinstance(mask, int)
+            else (torch.ones((1,) * (len(shape) + 1), dtype=torch.bool, device=self.device))
+        )
+        if self.active is not None:
+            wanted = wanted & self.active.reshape(-1, *(1,) * len(shape))
+        rest = wanted
+        found = []
+        for buffer in self._candidates(pointer):
+            size = pointer.itemsize
+            offsets = (address - buffer.address).div(size, rounding_mode="floor")
+            known = buffer.reinterpreted(size)
+            inside = rest & ~known.outside(offsets)
+            if bool(inside.any()):
+                found.append((known, offsets, inside))
+                rest = rest & ~inside
+        if bool(rest.any()):
+            count = max(rest.shape[0], address.shape[0])
+            whole = rest.expand(max(count, self.programs), *shape)
+            offender = self.offender(whole, address.expand(whole.shape), None)
+            self.faults.bad_access(op, kind, None, offender, int(whole.sum()), None)
+        return found
+
+    def _candidates(self, pointer: AddressTile) -> Sequence[Buffer]:
+        """The buffers a pointer may point into; for a loaded one, every known tensor."""
+        return pointer.buffers or self.buffers
+
+    def _load_addresses(
+        self, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None
+    ) -> TileValue:
+        torch = self.torch
+        shape = ir.shape_of(op.result.type)
+        kind = self.dtype_of(op.result.type)
+        out = self.full(self._dense_fill(op, other), op.result.type)
+        for buffer, offsets, inside in self._resolved(op, pointer, mask, "oob-load", shape):
+            flat = buffer.flat(kind)
+            safe = torch.where(inside, offsets + buffer.storage_offset, 0)
+            out = torch.where(inside, flat[safe], out)
+        return self._loaded(op, out)
+
+    def _dense_fill(self, op: Operation, other: TileValue | None) -> Tensor:
+        if other is not None:
+            return self.dense(other, op.result.type)
+        rank = len(ir.shape_of(op.result.type))
+        kind = self.dtype_of(op.result.type)
+        return self.torch.zeros((1,) * (rank + 1), dtype=kind, device=self.device)
+
+    def _store_addresses(
+        self, op: Operation, pointer: AddressTile, value: TileValue, mask: TileValue
+    ) -> None:
+        shape = ir.shape_of(op.operands[0].type)
+        stored = self.dense(value, op.operands[1].type)
+        for buffer, offsets, inside in self._resolved(op, pointer, mask, "oob-store", shape):
+            count = max(inside.shape[0], stored.shape[0], offsets.shape[0])
+            whole = (count, *shape)
+            keep = inside.expand(whole).reshape(-1).nonzero().reshape(-1)
+            places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
+            flat = buffer.flat(stored.dtype)
+            flat.scatter_(0, places, stored.expand(whole).reshape(-1)[keep])
+
+    # -- descriptors ------------------------------------------------------------------------
+
+    def make_descriptor(self, op: Operation, base: TileValue, *rest: IntTile) -> DescriptorTile:
+        """tt.make_tensor_descriptor."""
+        assert isinstance(base, PointerTile | AddressTile)
+        rank = len(rest) // 2
+        return DescriptorTile(
+            base, rest[:rank], rest[rank:], str(op.attributes.get("padding", "zero"))
+        )
+
+    def _descriptor_access(
+        self, descriptor: DescriptorTile, block: ir.TensorType, offsets: Sequence[TileValue]
+    ) -> tuple[TileValue, TileValue]:
+        """Pointer tile and mask of a block: inside the descriptor's shape along every axis."""
+        shape = block.shape
+        rank = len(shape)
+        total: IntTile = 0
+        mask: TileValue = 1
+        for axis, extent in enumerate(shape):
+            coefs = tuple(int(a == axis and extent > 1) for a in range(rank))
+            start = self._tile_scalar(offsets[axis], shape)
+            position = self.index.affine_add(AffineTile(0, None, coefs, shape), start, shape)
+            limit = self._tile_scalar(descriptor.shape[axis], shape)
+            for difference in (
+                self.index.affine_add(position, self.index.negated(limit, shape), shape),
+                self.index.negated(position, shape).shifted(-1),
+            ):
+                mask = self._and_negative(mask, difference)
+            stride = descriptor.strides[axis]
+            total = self._sum(total, self._times(position, stride, shape), shape)
+        base = descriptor.base
+        if isinstance(base, PointerTile):
+            origin = self._tile_scalar(base.offset, shape)
+            return PointerTile(base.buffer, self._sum(total, origin, shape)), mask
+        size = base.itemsize
+        scaled = self._times(self.affine_of(total, shape), size, shape)
+        address = self._sum(scaled, self._tile_scalar(base.address, shape), shape)
+        return AddressTile(address, base.buffers, size), mask
+
+    def _tile_scalar(self, value: TileValue, shape: tuple[int, ...]) -> AffineTile:
+        """A scalar in every element of a tile."""
+        rank = len(shape)
+        if isinstance(value, int):
+            return AffineTile(value, None, (0,) * rank, shape)
+        if isinstance(value, AffineTile):
+            base = value.base
+            if base is not None:
+                base = base.reshaped(base.tensor.reshape(-1, *(1,) * rank))
+            return AffineTile(value.const, base, (0,) * rank, shape)
+        assert isinstance(value, self.torch.Tensor)
+        tensor = value.to(self.torch.int64).reshape(-1, *(1,) * rank)
+        return AffineTile(0, Base(tensor), (0,) * rank, shape)
+
+    def _times(self, tile: AffineTile, factor: TileValue, shape: tuple[int, ...]) -> AffineTile:
+        if isinstance(factor, int):
+            base = None if tile.base is None else Base(tile.base.tensor * factor)
+            return AffineTile(
+                tile.const * factor, base, tuple(c * factor for c in tile.coefs), shape
+            )
+        dense = self.materialize(tile) * self.materialize(self._tile_scalar(factor, shape))
+        return AffineTile(0, Base(dense), (0,) * len(shape), shape)
+
+    def _and_negative(self, mask: TileValue, difference: AffineTile) -> TileValue:
+        """`mask and difference < 0`."""
+        low, high = difference.bounds()
+        if high < 0 or (isinstance(mask, int) and not mask):
+            return mask
+        if low >= 0:
+            return 0
+        axes = [axis for axis, coef in enumerate(difference.coefs) if coef]
+        base = difference.base
+        piece: TileValue
+        if len(axes) == 1 and (base is None or base.is_per_program):
+            piece = self.index.half_line(difference, axes[0])
+        else:
+            piece = self.materialize(difference) < 0
+        if isinstance(piece, int) or isinstance(mask, int):
+            return (piece if mask else 0) if isinstance(mask, int) else (mask if piece else 0)
+        if isinstance(piece, BoxMask) and isinstance(mask, BoxMask):
+            return self.masks.intersect_boxes(mask, piece)
+        type_ = ir.tile(difference.shape, ir.I1)
+        return self.dense(mask, type_) & self.dense(piece, type_)
+
+    def descriptor_load(
+        self, op: Operation, descriptor: TileValue, *offsets: TileValue
+    ) -> TileValue:
+        """tt.descriptor_load."""
+        assert isinstance(descriptor, DescriptorTile)
+        block = op.result.type
+        assert isinstance(block, ir.TensorType)
+        pointer, mask = self._descriptor_access(descriptor, block, offsets)
+        other = None
+        if descriptor.padding == "nan":
+            other = self.constant(block, float("nan"))
+        return self.load(op, pointer, mask, other)
+
+    def descriptor_store(
+        self, op: Operation, descriptor: TileValue, value: TileValue, *offsets: TileValue
+    ) -> Sequence[TileValue]:
+        """tt.descriptor_store."""
+        assert isinstance(descriptor, DescriptorTile)
+        block = op.operands[1].type
+        assert isinstance(block, ir.TensorType)
+        pointer, mask = self._descriptor_access(descriptor, block, offsets)
+        if isinstance(mask, int) and not mask:
+            return ()
+        if isinstance(pointer, AddressTile):
+            self._store_addresses(op, pointer, value, mask)
+            return ()
+        assert isinstance(pointer, PointerTile)
+        tile = self.affine_of(pointer.offset, block.shape)
+        self._store_active(Access(op, "oob-store", pointer.buffer, tile, mask, None), value)
+        return ()

@@ -1,0 +1,295 @@
+"""Reductions, scans and matrix products of the whole batch.
+
+Well-known combiners map to one torch call; a custom combine region is run on halves of the axis
+(reductions) or by Hillis and Steele's doubling (scans): log2(extent) vector steps, never per
+element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.ir import Operation, Region
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.shapes import ShapeOps
+from tkdebug.interpreter.values import BoxTile, TileValue
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SINGLE_OPS = {
+    "arith.addf": "add",
+    "arith.addi": "add",
+    "arith.mulf": "mul",
+    "arith.muli": "mul",
+    "arith.maxnumf": "maxnum",
+    "arith.minnumf": "minnum",
+    "arith.maximumf": "maximum",
+    "arith.minimumf": "minimum",
+    "arith.maxsi": "maxsi",
+    "arith.minsi": "minsi",
+    "arith.andi": "and",
+    "arith.ori": "or",
+    "arith.xori": "xor",
+}
+
+
+class ReductionOps(ShapeOps):
+    """tt.reduce, tt.scan and tt.dot."""
+
+    def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
+        """Run a region's block on argument values; gives the terminator's operands."""
+        raise NotImplementedError
+
+    def reduce(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+        """tt.reduce."""
+        axis = op.attributes["axis"]
+        assert isinstance(axis, int)
+        combiner = _combiner(op)
+        extent = ir.shape_of(op.operands[0].type)[axis]
+        if combiner in ("argmax", "argmin", "argmax_any", "argmin_any"):
+            return self._arg_reduce(op, operands, axis, combiner)
+        if combiner in _REDUCERS and len(operands) == 1:
+            value = operands[0]
+            if isinstance(value, BoxTile):
+                boxed = self._reduce_boxed(value, axis, extent, combiner)
+                if boxed is not None:
+                    return (boxed,)
+            tensor = self.dense(value, op.operands[0].type)
+            return (self._reduce_tensor(tensor, axis, extent, combiner),)
+        tensors = [
+            self.full(v, t.type).movedim(axis + 1, 1)
+            for v, t in zip(operands, op.operands, strict=True)
+        ]
+        return self._reduce_by_halves(op.regions[0], tensors)
+
+    def _reduce_tensor(self, tensor: Tensor, axis: int, extent: int, combiner: str) -> Tensor:
+        if tensor.shape[axis + 1] != extent:
+            shape = list(tensor.shape)
+            shape[axis + 1] = extent
+            tensor = tensor.expand(shape)
+        return _REDUCERS[combiner](self.torch, tensor, axis + 1)
+
+    def _reduce_boxed(self, tile: BoxTile, axis: int, extent: int, combiner: str) -> Tensor | None:
+        """Reduce the box alone and combine the fill once; None when the box crops other axes."""
+        if tile.cropped_axes != (axis,):
+            return None
+        low, high = tile.box[axis]
+        inside = self._reduce_tensor(tile.data, axis, high - low, combiner)
+        fill = tile.fill.squeeze(axis + 1)
+        outside = extent - (high - low)
+        if combiner == "add":
+            if not bool(fill.any()):
+                return inside
+            return inside + fill * outside
+        if combiner in ("mul", "xor"):
+            return None
+        return _COMBINERS[combiner](self.torch, inside, fill)
+
+    def _arg_reduce(
+        self, op: Operation, operands: Sequence[TileValue], axis: int, combiner: str
+    ) -> Sequence[TileValue]:
+        """Value and index of the first extremum; the index operand is the axis position."""
+        torch = self.torch
+        values = self.full(operands[0], op.operands[0].type)
+        if values.is_floating_point():
+            # A NaN never wins a comparison.
+            lowest = float("-inf") if "max" in combiner else float("inf")
+            keys = torch.where(values.isnan(), lowest, values)
+        else:
+            keys = values
+        pick = keys.argmax if "max" in combiner else keys.argmin
+        place = pick(dim=axis + 1, keepdim=True)
+        best = values.gather(axis + 1, place).squeeze(axis + 1)
+        index = self.full(operands[1], op.operands[1].type)
+        chosen = index.expand(values.shape).gather(axis + 1, place).squeeze(axis + 1)
+        return best, chosen
+
+    def _reduce_by_halves(self, region: Region, tensors: list[Tensor]) -> Sequence[TileValue]:
+        """Combine the first half of axis 1 with the second until one element is left."""
+        while tensors[0].shape[1] > 1:
+            half = tensors[0].shape[1] // 2
+            left = [t[:, :half] for t in tensors]
+            right = [t[:, half : 2 * half] for t in tensors]
+            rest = [t[:, 2 * half :] for t in tensors]
+            combined = self._combine(region, left, right)
+            tensors = [
+                self.torch.cat([c, r], 1) if r.shape[1] else c
+                for c, r in zip(combined, rest, strict=True)
+            ]
+        return [t[:, 0] for t in tensors]
+
+    def _combine(self, region: Region, left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
+        """Run a combine region elementwise: all elements ride on the program axis."""
+        programs = max(t.shape[0] for t in (*left, *right))
+        whole = [t.expand(programs, *t.shape[1:]) for t in (*left, *right)]
+        shape = whole[0].shape
+        saved = self.programs, self.active
+        self.programs, self.active = whole[0].numel(), None
+        try:
+            results = self.run_region(region, [t.reshape(-1) for t in whole])
+        finally:
+            self.programs, self.active = saved
+        types = [value.type for value in region.block.terminator.operands]
+        return [
+            self.dense(value, type_).expand(whole[0].numel()).reshape(shape)
+            for value, type_ in zip(results, types, strict=True)
+        ]
+
+    # -- scans ------------------------------------------------------------------------------
+
+    def scan(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+        """tt.scan: inclusive."""
+        axis = op.attributes["axis"]
+        assert isinstance(axis, int)
+        reverse = bool(op.attributes.get("reverse", False))
+        tensors = [self.full(v, t.type) for v, t in zip(operands, op.operands, strict=True)]
+        if reverse:
+            tensors = [t.flip(axis + 1) for t in tensors]
+        combiner = _combiner(op)
+        if combiner in ("add", "mul") and len(tensors) == 1:
+            fn = self.torch.cumsum if combiner == "add" else self.torch.cumprod
+            results = [fn(tensors[0], dim=axis + 1, dtype=tensors[0].dtype)]
+        else:
+            results = self._scan_by_doubling(op.regions[0], tensors, axis + 1)
+        if reverse:
+            results = [t.flip(axis + 1) for t in results]
+        return results
+
+    def _scan_by_doubling(self, region: Region, tensors: list[Tensor], dim: int) -> list[Tensor]:
+        moved = [t.movedim(dim, 1) for t in tensors]
+        extent = moved[0].shape[1]
+        step = 1
+        while step < extent:
+            left = [t[:, : extent - step] for t in moved]
+            right = [t[:, step:] for t in moved]
+            combined = self._combine(region, left, right)
+            programs = combined[0].shape[0]
+            moved = [
+                self.torch.cat([t[:, :step].expand(programs, *t[:, :step].shape[1:]), c], 1)
+                for t, c in zip(moved, combined, strict=True)
+            ]
+            step *= 2
+        return [t.movedim(1, dim) for t in moved]
+
+    # -- matrix products ----------------------------------------------------------------------
+
+    def dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
+        """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
+        torch = self.torch
+        types = [value.type for value in op.operands]
+        x = self._matrix(a, types[0], op)
+        y = self._matrix(b, types[1], op)
+        total = self.full(acc, types[2])
+        integers = total.dtype == torch.int32
+        programs = max(x.shape[0], y.shape[0])
+        if x.dim() == 4:
+            product = torch.matmul(x, y)
+        elif x.shape[0] == y.shape[0] == total.shape[0] and total.dtype == x.dtype:
+            return torch.baddbmm(total, x, y)
+        else:
+            product = torch.bmm(x.expand(programs, *x.shape[1:]), y.expand(programs, *y.shape[1:]))
+        if integers:
+            return total + product.to(torch.int64).to(torch.int32)
+        if total.dtype == torch.float16:
+            return (total.float() + product).to(torch.float16)
+        return total + product.to(total.dtype)
+
+    def _matrix(self, value: TileValue, type_: ir.Type, op: Operation) -> Tensor:
+        torch = self.torch
+        element = ir.element_of(type_)
+        tensor = self.full(value, type_)
+        if element == ir.F64:
+            return tensor
+        if element == ir.I8:
+            # A double holds every partial sum of 8-bit products exactly.
+            return tensor.to(torch.float64)
+        if element != ir.F32:
+            from tkdebug.interpreter.fp8 import convert
+
+            assert isinstance(element, ir.ScalarType)
+            return convert(torch, tensor, element.name, "f32", self.dtypes, False)
+        if op.attributes["input_precision"] == "tf32" and not self.strict_ieee:
+            # The tensor core reads the upper 19 bits of an fp32 (PTX ISA 9.7.14, .tf32).
+            return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
+        return tensor
+
+
+def _combiner(op: Operation) -> str | None:
+    named = op.attributes.get("combiner")
+    if isinstance(named, str):
+        return {
+            "addf": "add",
+            "maxui": "maxui",
+            "minui": "minui",
+        }.get(named, named)
+    operations = op.regions[0].block.operations
+    if len(operations) == 2 and len(op.operands) == 1:
+        first = operations[0]
+        arguments = op.regions[0].block.arguments
+        if set(first.operands) == set(arguments) and operations[1].operands == (first.result,):
+            return _SINGLE_OPS.get(first.name)
+    return None
+
+
+def _amax_ignoring_nan(torch: Any, t: Tensor, dim: int) -> Tensor:
+    best = t.amax(dim)
+    if not bool(best.isnan().any()):
+        return best
+    cleaned = torch.where(t.isnan(), float("-inf"), t).amax(dim)
+    return torch.where(t.isnan().all(dim), float("nan"), cleaned)
+
+
+def _amin_ignoring_nan(torch: Any, t: Tensor, dim: int) -> Tensor:
+    best = t.amin(dim)
+    if not bool(best.isnan().any()):
+        return best
+    cleaned = torch.where(t.isnan(), float("inf"), t).amin(dim)
+    return torch.where(t.isnan().all(dim), float("nan"), cleaned)
+
+
+def _flip(t: Tensor) -> Tensor:
+    return t ^ -(1 << (8 * t.element_size() - 1))
+
+
+def _bitwise_fold(name: str) -> Callable[[Any, Tensor, int], Tensor]:
+    def fold(torch: Any, t: Tensor, dim: int) -> Tensor:
+        fn = getattr(torch, name)
+        moved = t.movedim(dim, 0)
+        while moved.shape[0] > 1:
+            half = moved.shape[0] // 2
+            rest = moved[2 * half :]
+            moved = torch.cat([fn(moved[:half], moved[half : 2 * half]), rest])
+        return moved[0]
+
+    return fold
+
+
+_REDUCERS: dict[str | None, Callable[[Any, Tensor, int], Tensor]] = {
+    "add": lambda torch, t, dim: t.sum(dim, dtype=t.dtype),
+    "mul": lambda torch, t, dim: t.prod(dim, dtype=t.dtype),
+    "maxnum": _amax_ignoring_nan,
+    "minnum": _amin_ignoring_nan,
+    "maximum": lambda torch, t, dim: t.amax(dim),
+    "minimum": lambda torch, t, dim: t.amin(dim),
+    "maxsi": lambda torch, t, dim: t.amax(dim),
+    "minsi": lambda torch, t, dim: t.amin(dim),
+    "maxui": lambda torch, t, dim: _flip(_flip(t).amax(dim)),
+    "minui": lambda torch, t, dim: _flip(_flip(t).amin(dim)),
+    "and": _bitwise_fold("bitwise_and"),
+    "or": _bitwise_fold("bitwise_or"),
+    "xor": _bitwise_fold("bitwise_xor"),
+}
+_COMBINERS: dict[str | None, Callable[[Any, Tensor, Tensor], Tensor]] = {
+    "maxnum": lambda torch, a, b: torch.fmax(a, b),
+    "minnum": lambda torch, a, b: torch.fmin(a, b),
+    "maximum": lambda torch, a, b: torch.maximum(a, b),
+    "minimum": lambda torch, a, b: torch.minimum(a, b),
+    "maxsi": lambda torch, a, b: torch.maximum(a, b),
+    "minsi": lambda torch, a, b: torch.minimum(a, b),
+    "maxui": lambda torch, a, b: _flip(torch.maximum(_flip(a), _flip(b))),
+    "minui": lambda torch, a, b: _flip(torch.minimum(_flip(a), _flip(b))),
+    "and": lambda torch, a, b: a & b,
+    "or": lambda torch, a, b: a | b,
+}

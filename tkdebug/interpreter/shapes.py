@@ -1,0 +1,509 @@
+"""Creation, shape changes, selects and conversions of tile values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.arith import wrap
+from tkdebug.interpreter.masks import is_whole
+from tkdebug.interpreter.memory import MemoryOps
+from tkdebug.interpreter.values import (
+    AddressTile,
+    AffineTile,
+    Base,
+    BoxMask,
+    BoxTile,
+    PointerTile,
+    TileValue,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ShapeOps(MemoryOps):
+    """tt.make_range, tt.splat, tt.broadcast, tt.reshape and their kin."""
+
+    def make_range(self, start: int, end: int) -> TileValue:
+        """start, start + 1, … end - 1."""
+        extent = end - start
+        if extent == 1:
+            return start
+        return AffineTile(start, None, (1,), (extent,))
+
+    def splat(self, op: Operation, value: TileValue) -> TileValue:
+        """A scalar in every element."""
+        shape = ir.shape_of(op.result.type)
+        return self._respread(value, (1,) * len(shape), shape, (0,) * len(shape))
+
+    def _respread(
+        self,
+        value: TileValue,
+        dims: tuple[int, ...],
+        shape: tuple[int, ...],
+        coefs: tuple[int, ...],
+    ) -> TileValue:
+        """A scalar-like value under a tile shape, its tensors reshaped to (P, *dims)."""
+        if isinstance(value, int):
+            return value
+        if isinstance(value, AffineTile):
+            base = value.base
+            if base is not None:
+                base = base.reshaped(base.tensor.reshape(-1, *dims))
+            return AffineTile(value.const, base, coefs, shape)
+        if isinstance(value, PointerTile):
+            return PointerTile(
+                value.buffer,
+                self._respread(value.offset, dims, shape, coefs),  # type: ignore[arg-type]
+            )
+        if isinstance(value, AddressTile):
+            address = self._respread(value.address, dims, shape, coefs)
+            return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
+        assert isinstance(value, self.torch.Tensor), type(value)
+        return value.reshape(-1, *dims)
+
+    def expand_dims(self, op: Operation, value: TileValue) -> TileValue:
+        """A new axis of extent 1."""
+        axis = op.attributes["axis"]
+        assert isinstance(axis, int)
+        return self._expand(value, axis)
+
+    def _expand(self, value: TileValue, axis: int) -> TileValue:
+        if isinstance(value, int):
+            return value
+        if isinstance(value, AffineTile):
+            base = value.base
+            if base is not None:
+                base = base.reshaped(base.tensor.unsqueeze(axis + 1))
+            coefs = (*value.coefs[:axis], 0, *value.coefs[axis:])
+            return AffineTile(
+                value.const, base, coefs, (*value.shape[:axis], 1, *value.shape[axis:])
+            )
+        if isinstance(value, BoxMask):
+            return self.masks.expand_dims(value, axis)
+        if isinstance(value, BoxTile):
+            box = (*value.box[:axis], (0, 1), *value.box[axis:])
+            shape = (*value.shape[:axis], 1, *value.shape[axis:])
+            return BoxTile(
+                value.data.unsqueeze(axis + 1), box, value.fill.unsqueeze(axis + 1), shape
+            )
+        if isinstance(value, PointerTile):
+            return PointerTile(value.buffer, self._expand(value.offset, axis))  # type: ignore[arg-type]
+        if isinstance(value, AddressTile):
+            address = self._expand(value.address, axis)
+            return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
+        assert isinstance(value, self.torch.Tensor)
+        return value.unsqueeze(axis + 1)
+
+    def broadcast(self, op: Operation, value: TileValue) -> TileValue:
+        """Axes of extent 1 repeated; tensors keep the extent 1."""
+        return self._broadcast(value, ir.shape_of(op.result.type))
+
+    def _broadcast(self, value: TileValue, shape: tuple[int, ...]) -> TileValue:
+        if isinstance(value, AffineTile):
+            coefs = tuple(
+                coef if have == want else 0
+                for coef, have, want in zip(value.coefs, value.shape, shape, strict=True)
+            )
+            return AffineTile(value.const, value.base, coefs, shape)
+        if isinstance(value, BoxMask):
+            return self.masks.broadcast(value, shape)
+        if isinstance(value, BoxTile):
+            if any(value.shape[axis] != shape[axis] for axis in value.cropped_axes):
+                return self.unbox(value)
+            box = tuple(
+                (0, want) if have != want else pair
+                for pair, have, want in zip(value.box, value.shape, shape, strict=True)
+            )
+            return BoxTile(value.data, box, value.fill, shape)
+        if isinstance(value, PointerTile):
+            return PointerTile(value.buffer, self._broadcast(value.offset, shape))  # type: ignore[arg-type]
+        if isinstance(value, AddressTile):
+            address = self._broadcast(value.address, shape)
+            return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
+        return value
+
+    def _through_tensor(self, op: Operation, value: TileValue, change: Any) -> TileValue:
+        """`change` applied to the full tensor of a value; pointers through their offsets."""
+        type_ = op.operands[0].type
+        shape = ir.shape_of(type_)
+        if isinstance(value, PointerTile | AddressTile):
+            inner = value.offset if isinstance(value, PointerTile) else value.address
+            if isinstance(inner, int):
+                return value
+            whole = self.full(inner, ir.tile(shape, ir.I64))
+            changed = change(whole.to(self.torch.int64))
+            if isinstance(value, PointerTile):
+                return PointerTile(value.buffer, changed)
+            return AddressTile(changed, value.buffers, value.itemsize)
+        if isinstance(value, int):
+            return value
+        return change(self.full(value, type_))  # type: ignore[no-any-return]
+
+    def reshape(self, op: Operation, value: TileValue) -> TileValue:
+        """Row-major elements under another shape."""
+        shape = ir.shape_of(op.result.type)
+        source = ir.shape_of(op.operands[0].type)
+        if isinstance(value, AffineTile) and value.base is None:
+            coefs = _reshaped_coefs(value.coefs, source, shape)
+            if coefs is not None:
+                return AffineTile(value.const, None, coefs, shape)
+        if isinstance(value, self.torch.Tensor) and value.numel() == value.shape[0]:
+            return value.reshape(-1, *(1,) * len(shape))
+        return self._through_tensor(op, value, lambda t: t.reshape(t.shape[0], *shape))
+
+    def transpose(self, op: Operation, value: TileValue) -> TileValue:
+        """Axes permuted."""
+        order = op.attributes["order"]
+        assert isinstance(order, tuple)
+        return self._permute(value, order)  # type: ignore[arg-type]
+
+    def _permute(self, value: TileValue, order: tuple[int, ...]) -> TileValue:
+        if isinstance(value, int):
+            return value
+        if isinstance(value, AffineTile):
+            base = value.base
+            if base is not None:
+                base = base.reshaped(base.tensor.permute(0, *(axis + 1 for axis in order)))
+            return AffineTile(
+                value.const,
+                base,
+                tuple(value.coefs[axis] for axis in order),
+                tuple(value.shape[axis] for axis in order),
+            )
+        places = (0, *(axis + 1 for axis in order))
+        if isinstance(value, BoxMask):
+            return BoxMask(
+                tuple(value.bounds[axis] for axis in order),
+                tuple(value.shape[axis] for axis in order),
+            )
+        if isinstance(value, BoxTile):
+            return BoxTile(
+                value.data.permute(places),
+                tuple(value.box[axis] for axis in order),
+                value.fill.permute(places),
+                tuple(value.shape[axis] for axis in order),
+            )
+        if isinstance(value, PointerTile):
+            return PointerTile(value.buffer, self._permute(value.offset, order))  # type: ignore[arg-type]
+        if isinstance(value, AddressTile):
+            address = self._permute(value.address, order)
+            return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
+        assert isinstance(value, self.torch.Tensor)
+        return value.permute(places)
+
+    def _pair(self, op: Operation, a: TileValue, b: TileValue) -> tuple[Tensor, Tensor]:
+        x = self.full(a, op.operands[0].type)
+        y = self.full(b, op.operands[1].type)
+        count = max(x.shape[0], y.shape[0])
+        return x.expand(count, *x.shape[1:]), y.expand(count, *y.shape[1:])
+
+    def join(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
+        """Two tiles side by side in a new last axis."""
+        return self.torch.stack(self._pair(op, a, b), dim=-1)
+
+    def split(self, op: Operation, value: TileValue) -> Sequence[TileValue]:
+        """The halves along the last axis."""
+        whole = self.full(value, op.operands[0].type)
+        return whole[..., 0], whole[..., 1]
+
+    def cat(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
+        """One tile after the other along the first axis."""
+        return self.torch.cat(self._pair(op, a, b), dim=1)
+
+    # -- selects ----------------------------------------------------------------------------
+
+    def select(self, op: Operation, condition: TileValue, a: TileValue, b: TileValue) -> TileValue:
+        """arith.select."""
+        if isinstance(condition, int):
+            return a if condition else b
+        if isinstance(a, PointerTile | AddressTile) or isinstance(b, PointerTile | AddressTile):
+            return self._select_pointers(op, condition, a, b)
+        if isinstance(condition, BoxMask):
+            boxed = self._select_box(op, condition, a, b)
+            if boxed is not None:
+                return boxed
+        rank = len(ir.shape_of(op.result.type))
+        if isinstance(condition, self.torch.Tensor) and rank > condition.dim() - 1:
+            condition = condition.reshape(-1, *(1,) * rank)
+        if isinstance(condition, self.torch.Tensor) and self._blendable(a, b, condition):
+            return self._blend_affine(condition, a, b)  # type: ignore[arg-type]
+        return self.map(op, self.torch.where, condition, a, b)
+
+    def _blendable(self, a: TileValue, b: TileValue, condition: Tensor) -> bool:
+        if not (isinstance(a, int | AffineTile) and isinstance(b, int | AffineTile)):
+            return False
+        if isinstance(a, int) and isinstance(b, int) and condition.dtype is self.torch.bool:
+            return condition.numel() == condition.shape[0] and condition.dim() == 1
+        if condition.numel() != condition.shape[0]:
+            return False
+        return _coefs(a, b) == _coefs(b, a)
+
+    def _blend_affine(
+        self, condition: Tensor, a: int | AffineTile, b: int | AffineTile
+    ) -> AffineTile:
+        """Per program one of two affine tiles with equal coefficients."""
+        coefs = _coefs(a, b)
+        shape = (
+            a.shape if isinstance(a, AffineTile) else b.shape if isinstance(b, AffineTile) else ()
+        )
+        values, bounds = [], []
+        for tile in (a, b):
+            if isinstance(tile, int):
+                values.append(self.int64_scalar(tile, len(shape)))
+                bounds.append((tile, tile))
+                continue
+            base = (
+                self.int64_scalar(0, len(shape)) if tile.base is None else tile.base.tensor
+            ) + tile.const
+            low, high = (0, 0) if tile.base is None else tile.base.bounds
+            values.append(base)
+            bounds.append((low + tile.const, high + tile.const))
+        tensor = self.torch.where(condition.reshape(-1, *(1,) * len(shape)), *values)
+        hull = (min(bounds[0][0], bounds[1][0]), max(bounds[0][1], bounds[1][1]))
+        return AffineTile(0, Base(tensor, hull), coefs, shape)
+
+    def _select_box(
+        self, op: Operation, condition: BoxMask, a: TileValue, b: TileValue
+    ) -> TileValue | None:
+        """`a` inside a uniform box and a fill outside, when b is one there."""
+        box = condition.uniform_box
+        if box is None or is_whole(box, condition.shape):
+            return None
+        if isinstance(b, BoxTile):
+            if b.box != box:
+                return None
+            fill = b.fill
+        else:
+            fill = self.dense(b, op.operands[2].type)
+            for axis, pair in enumerate(box):
+                if pair != (0, condition.shape[axis]) and fill.shape[axis + 1] > 1:
+                    return None
+        return BoxTile(self.crop(a, op.operands[1].type, box), box, fill, condition.shape)
+
+    def _select_pointers(
+        self, op: Operation, condition: TileValue, a: TileValue, b: TileValue
+    ) -> TileValue:
+        assert isinstance(a, PointerTile | AddressTile)
+        assert isinstance(b, PointerTile | AddressTile)
+        shape = ir.shape_of(op.result.type)
+        test = self.dense(condition, op.operands[0].type)
+        if test.dim() - 1 < len(shape):
+            test = test.reshape(-1, *(1,) * len(shape))
+        if isinstance(a, PointerTile) and isinstance(b, PointerTile) and a.buffer is b.buffer:
+            index = ir.tile(shape, ir.I64)
+            chosen = self.torch.where(
+                test, self.dense(a.offset, index), self.dense(b.offset, index)
+            )
+            return PointerTile(a.buffer, chosen)
+        return self.merged_addresses(test, a, b, shape)
+
+    def merged_addresses(
+        self,
+        test: Tensor,
+        a: PointerTile | AddressTile,
+        b: PointerTile | AddressTile,
+        shape: tuple[int, ...],
+    ) -> AddressTile:
+        """Element by element one of two pointers into different memory."""
+        index = ir.tile(shape, ir.I64)
+        address = self.torch.where(
+            test,
+            self.dense(self.addresses(a), index),
+            self.dense(self.addresses(b), index),
+        )
+        buffers = (*_buffers(a), *_buffers(b))
+        size = a.buffer.itemsize if isinstance(a, PointerTile) else a.itemsize
+        return AddressTile(address, buffers, size)
+
+    # -- conversions ------------------------------------------------------------------------
+
+    def extend_signed(self, op: Operation, value: TileValue) -> TileValue:
+        """arith.extsi."""
+        source = ir.element_of(op.operands[0].type).bits
+        if isinstance(value, int):
+            return -value if source == 1 else value
+        if isinstance(value, AffineTile):
+            return value
+        target = self.dtype_of(op.result.type)
+        if source == 1:
+            return self.map(op, lambda t: -t.to(target), value)
+        return self.map(op, lambda t: t.to(target), value)
+
+    def extend_unsigned(self, op: Operation, value: TileValue) -> TileValue:
+        """arith.extui."""
+        source = ir.element_of(op.operands[0].type).bits
+        if isinstance(value, int):
+            return value & ((1 << source) - 1)
+        if isinstance(value, AffineTile) and value.bounds(exact=True)[0] >= 0:
+            return value
+        target = self.dtype_of(op.result.type)
+        if source == 1:
+            return self.map(op, lambda t: t.to(target), value)
+        return self.map(op, lambda t: t.to(target) & ((1 << source) - 1), value)
+
+    def truncate(self, op: Operation, value: TileValue) -> TileValue:
+        """arith.trunci."""
+        bits = ir.element_of(op.result.type).bits
+        if isinstance(value, int):
+            return wrap(value, bits)
+        if isinstance(value, AffineTile) and bits > 1:
+            return self.index.settle(value, bits)
+        target = self.dtype_of(op.result.type)
+        if bits == 1:
+            return self.map(op, lambda t: (t & 1).to(target), value)
+        return self.map(op, lambda t: t.to(target), value)
+
+    def integer_to_float(self, op: Operation, value: TileValue) -> TileValue:
+        """arith.sitofp."""
+        target = self.dtype_of(op.result.type)
+        return self.map(op, lambda t: t.to(target), value)
+
+    def unsigned_to_float(self, op: Operation, value: TileValue) -> TileValue:
+        """arith.uitofp."""
+        bits = ir.element_of(op.operands[0].type).bits
+        target = self.dtype_of(op.result.type)
+        torch = self.torch
+
+        def convert(t: Tensor) -> Tensor:
+            if bits == 1:
+                return t.to(target)
+            if bits < 64:
+                return (t.to(torch.int64) & ((1 << bits) - 1)).to(target)
+            # Halve with the lost bit kept sticky, convert, double: one rounding.
+            half = ((t >> 1) & (2**63 - 1)) | (t & 1)
+            return torch.where(t >= 0, t.to(target), half.to(target) * 2)
+
+        return self.map(op, convert, value)
+
+    def to_signed(self, op: Operation, value: TileValue) -> TileValue:
+        """arith.fptosi: toward zero, saturating, NaN to 0 (cvt.rzi, PTX ISA 9.7.9.21)."""
+        bits = ir.element_of(op.result.type).bits
+        target = self.dtype_of(op.result.type)
+        return self.map(op, lambda t: self._to_integer(t, target, -(1 << (bits - 1)), bits), value)
+
+    def _to_integer(self, t: Tensor, target: Any, low: int, bits: int) -> Tensor:
+        torch = self.torch
+        if bits == 64:
+            wide = t.double().nan_to_num(0.0, posinf=2.0**63, neginf=-(2.0**63))
+            safe = wide.clamp(-(2.0**63), 2.0**63 - 1024)
+            whole = safe.to(torch.int64)
+            return torch.where(wide >= 2.0**63, 2**63 - 1, whole)
+        limit = float(low + (1 << bits) - 1)
+        clamped = t.double().nan_to_num(0.0, posinf=limit, neginf=float(low))
+        return clamped.clamp(float(low), limit).to(torch.int64).to(target)
+
+    def to_unsigned(self, op: Operation, value: TileValue) -> TileValue:
+        """arith.fptoui: toward zero, saturating, NaN to 0."""
+        torch = self.torch
+        bits = ir.element_of(op.result.type).bits
+        target = self.dtype_of(op.result.type)
+
+        def convert(t: Tensor) -> Tensor:
+            if bits < 64:
+                return self._to_integer(t, target, 0, bits)
+            wide = t.double().nan_to_num(0.0, posinf=2.0**64, neginf=0.0).clamp(min=0.0)
+            low = wide.clamp(max=2.0**63 - 1024).to(torch.int64)
+            high = (wide - 2.0**63).clamp(0.0, 2.0**63 - 1024).to(torch.int64) ^ -(2**63)
+            out = torch.where(wide >= 2.0**63, high, low)
+            return torch.where(wide >= 2.0**64, -1, out)
+
+        return self.map(op, convert, value)
+
+    def convert_float(self, op: Operation, value: TileValue) -> TileValue:
+        """arith.extf and arith.truncf: to nearest even."""
+        target = self.dtype_of(op.result.type)
+        return self.map(op, lambda t: t.to(target), value)
+
+    def fp_to_fp(self, op: Operation, value: TileValue) -> TileValue:
+        """tt.fp_to_fp: with a rounding mode; fp8 saturates to finite."""
+        from tkdebug.interpreter.fp8 import convert
+
+        source = ir.element_of(op.operands[0].type)
+        target = ir.element_of(op.result.type)
+        assert isinstance(source, ir.ScalarType)
+        assert isinstance(target, ir.ScalarType)
+        toward_zero = op.attributes.get("rounding") == "rtz"
+        return self.map(
+            op,
+            lambda t: convert(self.torch, t, source.name, target.name, self.dtypes, toward_zero),
+            value,
+        )
+
+    def bitcast(self, op: Operation, value: TileValue) -> TileValue:
+        """tt.bitcast: the same bits under another type; pointers to another element type."""
+        element = ir.element_of(op.result.type)
+        if isinstance(element, ir.PointerType):
+            return self._bitcast_pointer(op, value, max(1, element.pointee.bits // 8))
+        source = ir.element_of(op.operands[0].type)
+        if isinstance(value, int | AffineTile) and element.is_integer:
+            return value
+        target = self.dtype_of(op.result.type)
+        if source.bits == 1 or element.bits == 1:
+            return self.map(op, lambda t: t.to(target), value)
+        return self.map(op, lambda t: t.view(target), value)
+
+    def _bitcast_pointer(self, op: Operation, value: TileValue, size: int) -> TileValue:
+        if isinstance(value, AddressTile):
+            return AddressTile(value.address, value.buffers, size)
+        assert isinstance(value, PointerTile)
+        have = value.buffer.itemsize
+        if have == size:
+            return value
+        shape = ir.shape_of(op.result.type)
+        if have < size or have % size:
+            address = self.addresses(value)
+            return AddressTile(address, (value.buffer,), size)  # type: ignore[arg-type]
+        offset = self.index.scaled(self.affine_of(value.offset, shape), have // size)
+        return PointerTile(value.buffer.reinterpreted(size), offset)
+
+    def pointer_to_integer(self, op: Operation, value: TileValue) -> TileValue:
+        """tt.ptr_to_int."""
+        assert isinstance(value, PointerTile | AddressTile)
+        return self.addresses(value)
+
+    def integer_to_pointer(self, op: Operation, value: TileValue) -> TileValue:
+        """tt.int_to_ptr."""
+        element = ir.element_of(op.result.type)
+        assert isinstance(element, ir.PointerType)
+        if not isinstance(value, int | AffineTile):
+            value = self.dense(value, op.operands[0].type).to(self.torch.int64)
+        return AddressTile(value, (), max(1, element.pointee.bits // 8))
+
+
+def _coefs(a: int | AffineTile, like: int | AffineTile) -> tuple[int, ...]:
+    if isinstance(a, AffineTile):
+        return a.coefs
+    return (0,) * (len(like.coefs) if isinstance(like, AffineTile) else 0)
+
+
+def _buffers(pointer: PointerTile | AddressTile) -> tuple[Any, ...]:
+    return (pointer.buffer,) if isinstance(pointer, PointerTile) else pointer.buffers
+
+
+def _reshaped_coefs(
+    coefs: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Coefficients under another shape when the tile is one run: value = c * linear position."""
+    step = 0
+    stride = 1
+    for coef, extent in zip(reversed(coefs), reversed(source), strict=True):
+        if extent > 1:
+            if step == 0:
+                step, stride = coef, extent
+                if coef == 0:
+                    return None
+            elif coef != step * stride:
+                return None
+            else:
+                stride *= extent
+    out, position = [], step
+    for extent in reversed(target):
+        out.append(position if extent > 1 else 0)
+        position *= extent
+    assert math.prod(source) == math.prod(target)
+    return tuple(reversed(out))

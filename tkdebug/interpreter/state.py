@@ -1,0 +1,271 @@
+"""What all parts of an evaluator share: the batch of programs, devices, and dense forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.ir import Operation, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.access import StridedAccess
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.index import IndexAlgebra
+from tkdebug.interpreter.masks import MaskAlgebra
+from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, TileValue
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class EvaluatorState:
+    """One batch of programs `first … first + programs - 1` (x fastest) of a grid.
+
+    Attributes:
+        active: (P,) bool, the programs that take part just now; None for all.
+        written: storages that the kernel may write, None for any.
+        buffers: every tensor that the launch knows of.
+    """
+
+    def __init__(
+        self,
+        torch: ModuleType,
+        grid: tuple[int, int, int],
+        first: int,
+        programs: int,
+        device: Any,
+        faults: FaultLog,
+        written: frozenset[int] | None,
+        buffers: Sequence[Buffer] = (),
+        strict_ieee: bool = False,
+    ) -> None:
+        self.torch = torch
+        self.grid = grid
+        self.first = first
+        self.programs = programs
+        self.device = device
+        self.faults = faults
+        self.written = written
+        self.buffers = buffers
+        self.strict_ieee = strict_ieee
+        self.active: Tensor | None = None
+        self.int_dtypes = {
+            1: torch.bool,
+            8: torch.int8,
+            16: torch.int16,
+            32: torch.int32,
+            64: torch.int64,
+        }
+        self.dtypes = {
+            "i1": torch.bool,
+            "i8": torch.int8,
+            "i16": torch.int16,
+            "i32": torch.int32,
+            "i64": torch.int64,
+            "f16": torch.float16,
+            "bf16": torch.bfloat16,
+            "f32": torch.float32,
+            "f64": torch.float64,
+            "f8E4M3FN": torch.float8_e4m3fn,
+            "f8E5M2": torch.float8_e5m2,
+            "f8E4M3FNUZ": torch.float8_e4m3fnuz,
+            "f8E5M2FNUZ": torch.float8_e5m2fnuz,
+            # torch has no such type; its bits travel as bytes.
+            "f8E4M3B11FNUZ": torch.uint8,
+        }
+        self.index = IndexAlgebra(self)  # type: ignore[arg-type]
+        self.masks = MaskAlgebra(self)  # type: ignore[arg-type]
+        self.access = StridedAccess(self)  # type: ignore[arg-type]
+        self._positions: dict[tuple[int, int, int], Tensor] = {}
+
+    # -- programs ---------------------------------------------------------------------------
+
+    def program_id(self, axis: int) -> TileValue:
+        """Program ids along a grid axis: an int when equal in the batch."""
+        torch = self.torch
+        x, y, _ = self.grid
+        below = (1, x, x * y)[axis]
+        extent = self.grid[axis]
+        first = self.first // below % extent
+        last = (self.first + self.programs - 1) // below % extent
+        if self.programs == 1 or (first == last and self.programs <= below):
+            return first
+        if extent == 1:
+            return 0
+        ids = torch.arange(
+            self.first, self.first + self.programs, dtype=torch.int64, device=self.device
+        )
+        if below > 1:
+            ids = ids.div(below, rounding_mode="floor")
+        if below * extent < x * y * self.grid[2]:
+            ids = ids % extent
+        return AffineTile(0, Base(ids, (0, extent - 1)), (), ())
+
+    def num_programs(self, axis: int) -> int:
+        """Extent of a grid axis."""
+        return self.grid[axis]
+
+    def program_at(self, position: int) -> tuple[int, int, int]:
+        """Program id (x, y, z) of the batch's program at `position`."""
+        linear = self.first + position
+        x, y, _ = self.grid
+        return (linear % x, linear // x % y, linear // (x * y))
+
+    def offender(self, bad: Tensor, offsets: Tensor | None, programs: Tensor | None) -> Offender:
+        """The first true element of `bad` (P, *shape), with its offset and program.
+
+        Args:
+            bad: bool, full along every axis.
+            offsets: broadcastable to `bad`.
+            programs: batch positions of bad's programs, None when they are all of them.
+        """
+        flat = int(bad.reshape(-1).to(self.torch.uint8).argmax())
+        place = []
+        for extent in reversed(bad.shape):
+            place.append(flat % extent)
+            flat //= extent
+        place.reverse()
+        program = place[0] if programs is None else int(programs[place[0]])
+        index = None
+        if offsets is not None:
+            index = int(offsets.expand(bad.shape)[tuple(place)])
+        return Offender(self.program_at(program), tuple(place[1:]), index)
+
+    # -- dense forms ------------------------------------------------------------------------
+
+    def positions(self, axis: int, extent: int, rank: int) -> Tensor:
+        """0 … extent - 1 along tile axis `axis` of a rank-`rank` tile, int64."""
+        key = (axis, extent, rank)
+        found = self._positions.get(key)
+        if found is None:
+            shape = [1] * (rank + 1)
+            shape[axis + 1] = extent
+            found = self.torch.arange(extent, device=self.device).reshape(shape)
+            self._positions[key] = found
+        return found
+
+    def int64_scalar(self, value: int, rank: int) -> Tensor:
+        """`value` as an int64 tensor of extent 1 everywhere."""
+        return self.torch.full((1,) * (rank + 1), value, dtype=self.torch.int64, device=self.device)
+
+    def materialize(self, tile: AffineTile) -> Tensor:
+        """An affine tile's values, int64, extent 1 along axes where they do not vary."""
+        rank = len(tile.shape)
+        out: Tensor | None = None if tile.base is None else tile.base.tensor
+        for axis, (coef, extent) in enumerate(zip(tile.coefs, tile.shape, strict=True)):
+            if coef and extent > 1:
+                part = self.positions(axis, extent, rank)
+                if coef != 1:
+                    part = part * coef
+                out = part if out is None else out + part
+        if out is None:
+            return self.int64_scalar(tile.const, rank)
+        return out + tile.const if tile.const else out
+
+    def dtype_of(self, type_: Type) -> Any:
+        """torch dtype of a type's elements; addresses for pointers."""
+        element = ir.element_of(type_)
+        if isinstance(element, ir.PointerType):
+            return self.torch.int64
+        return self.dtypes[element.name]
+
+    def constant(self, type_: Type, value: Any) -> TileValue:
+        """A constant of `type_`: an int for integers, a one-element tensor for floats."""
+        element = ir.element_of(type_)
+        if isinstance(element, ir.ScalarType) and element.is_integer:
+            return int(value)
+        rank = len(ir.shape_of(type_))
+        if element == ir.SCALARS["f8E4M3B11FNUZ"]:
+            raise AssertionError("f8E4M3B11FNUZ constants are made by conversion")
+        return self.torch.full(
+            (1,) * (rank + 1), value, dtype=self.dtype_of(type_), device=self.device
+        )
+
+    def dense(self, value: TileValue, type_: Type) -> Tensor:
+        """`value` as a tensor of its type's dtype; axes of extent 1 may stand for more."""
+        torch = self.torch
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, int):
+            rank = len(ir.shape_of(type_))
+            return torch.full(
+                (1,) * (rank + 1), value, dtype=self.dtype_of(type_), device=self.device
+            )
+        if isinstance(value, AffineTile):
+            return self.materialize(value).to(self.dtype_of(type_))
+        if isinstance(value, BoxMask):
+            return self.masks.dense(value)
+        if isinstance(value, BoxTile):
+            return self.unbox(value)
+        raise AssertionError(f"no dense form of {type(value).__name__} as {type_}")
+
+    def full(self, value: TileValue, type_: Type) -> Tensor:
+        """`value` as a tensor with every tile axis at its full extent (programs may be 1)."""
+        tensor = self.dense(value, type_)
+        return tensor.expand(tensor.shape[0], *ir.shape_of(type_))
+
+    def unbox(self, tile: BoxTile) -> Tensor:
+        """A box tile as one tensor."""
+        programs = max(tile.data.shape[0], tile.fill.shape[0])
+        extents = [
+            extent
+            if axis in tile.cropped_axes
+            else max(tile.data.shape[axis + 1], tile.fill.shape[axis + 1])
+            for axis, extent in enumerate(tile.shape)
+        ]
+        out = tile.fill.expand(programs, *extents).clone()
+        inside = out
+        for axis in tile.cropped_axes:
+            low, high = tile.box[axis]
+            inside = inside.narrow(axis + 1, low, high - low)
+        inside.copy_(tile.data)
+        return out
+
+    def crop(self, value: TileValue, type_: Type, box: Any) -> Tensor:
+        """The part of `value` inside `box`, as a tensor."""
+        if isinstance(value, BoxTile):
+            if value.box == box:
+                return value.data
+            value = self.unbox(value)
+        if isinstance(value, AffineTile):
+            return self.materialize(value.cropped(box)).to(self.dtype_of(type_))
+        tensor = self.dense(value, type_)
+        for axis, (low, high) in enumerate(box):
+            if tensor.shape[axis + 1] > 1:
+                tensor = tensor.narrow(axis + 1, low, high - low)
+        return tensor
+
+    def map(self, op: Operation, fn: Callable[..., Tensor], *operands: TileValue) -> TileValue:
+        """An elementwise torch function on tile values of the op's operand types."""
+        types = [value.type for value in op.operands]
+        boxed = next((v for v in operands if isinstance(v, BoxTile)), None)
+        if boxed is not None:
+            result = self._map_boxed(fn, operands, types, boxed)
+            if result is not None:
+                return result
+        return fn(*(self.dense(v, t) for v, t in zip(operands, types, strict=True)))
+
+    def _map_boxed(
+        self,
+        fn: Callable[..., Tensor],
+        operands: tuple[TileValue, ...],
+        types: list[Type],
+        boxed: BoxTile,
+    ) -> BoxTile | None:
+        """Apply inside the box and on the fill; None when an operand varies outside the box."""
+        cropped = boxed.cropped_axes
+        inside, outside = [], []
+        for value, type_ in zip(operands, types, strict=True):
+            if isinstance(value, BoxTile):
+                if value.box != boxed.box:
+                    return None
+                inside.append(value.data)
+                outside.append(value.fill)
+                continue
+            tensor = self.dense(value, type_)
+            if any(tensor.shape[axis + 1] > 1 for axis in cropped):
+                return None
+            inside.append(tensor)
+            outside.append(tensor)
+        return BoxTile(fn(*inside), boxed.box, fn(*outside), boxed.shape)

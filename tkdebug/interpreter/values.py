@@ -1,0 +1,292 @@
+"""What a tile is while the interpreter runs: many programs at once, kept symbolic where possible.
+
+A tile of shape S in P programs is one of
+
+- `int`: the same integer (or i1, as 0 or 1) in every element of every program;
+- `torch.Tensor` of rank 1 + len(S): axis 0 the programs, then the tile's axes; any axis may have
+  extent 1 and then stands for all its positions;
+- `AffineTile`: an integer tile const + base + sum of coefficient x position, never wrapped;
+- `BoxMask`: an i1 tile that is true in an interval of positions along each axis;
+- `BoxTile`: a tile known densely inside a box and equal to a fill outside;
+- `PointerTile`: a buffer and an integer tile of element offsets into it;
+- `AddressTile`: pointers without one known buffer, as byte addresses.
+
+Invariant: an AffineTile's values fit its IR type; a BoxMask is neither everywhere true nor
+everywhere false by its constant bounds (those are the ints 1 and 0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tkdebug.interpreter.buffers import Buffer
+
+
+class Base:
+    """An int64 tensor (P or 1, then tile axes) with its range, computed once when first needed.
+
+    Attributes:
+        tensor: the values.
+        bounds: (smallest, largest), or a wider range that is known to hold.
+    """
+
+    __slots__ = ("_bounds", "_exact", "_pattern", "tensor")
+
+    def __init__(self, tensor: Tensor, bounds: tuple[int, int] | None = None) -> None:
+        self.tensor = tensor
+        self._bounds = bounds
+        self._exact = False
+        self._pattern: ProgramPattern | None = None
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """A range that holds all values; may be wider than needed until `exact_bounds`."""
+        if self._bounds is None:
+            return self.exact_bounds
+        return self._bounds
+
+    @property
+    def exact_bounds(self) -> tuple[int, int]:
+        """The smallest and the largest value."""
+        if not self._exact:
+            if self.tensor.numel() == 0:
+                self._bounds = (0, 0)
+            else:
+                low, high = self.tensor.aminmax()
+                self._bounds = (int(low), int(high))
+            self._exact = True
+        assert self._bounds is not None
+        return self._bounds
+
+    @property
+    def is_per_program(self) -> bool:
+        """Whether all tile axes have extent 1."""
+        return self.tensor.numel() == self.tensor.shape[0]
+
+    def reshaped(self, tensor: Tensor) -> Base:
+        """The same values under another shape."""
+        out = Base(tensor, self._bounds)
+        out._exact = self._exact
+        out._pattern = self._pattern
+        return out
+
+    def pattern(self) -> ProgramPattern:
+        """How the values step from program to program (per-program bases only)."""
+        if self._pattern is None:
+            self._pattern = find_pattern(self.tensor.reshape(-1))
+        return self._pattern
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPattern:
+    """Per-program bases as a nest of up to two arithmetic progressions, or irregular.
+
+    `start + i * steps[0] + j * steps[1]` over `sizes`, in program order, or in the order of
+    `order` (a permutation of the programs) when that is not None.
+    """
+
+    start: int
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    regular: bool = True
+    order: Tensor | None = None
+
+
+def find_pattern(values: Tensor) -> ProgramPattern:
+    """The pattern of a vector of per-program bases, without reordering."""
+    count = values.shape[0]
+    start = int(values[0])
+    if count == 1:
+        return ProgramPattern(start, (1,), (0,))
+    differences = values[1:] - values[:-1]
+    inner = int(differences[0])
+    breaks = (differences != inner).nonzero()
+    if breaks.shape[0] == 0:
+        return ProgramPattern(start, (count,), (inner,))
+    run = int(breaks[0, 0]) + 1
+    if count % run == 0:
+        rows = values.reshape(count // run, run)
+        outer = rows[:, 0]
+        steps = outer[1:] - outer[:-1]
+        step = int(steps[0])
+        line = rows[0] - rows[0, 0]
+        if bool((steps == step).all()) and bool((rows - outer[:, None] == line).all()):
+            return ProgramPattern(start, (count // run, run), (step, inner))
+    return ProgramPattern(start, (count,), (0,), regular=False)
+
+
+def find_sorted_pattern(values: Tensor) -> ProgramPattern:
+    """The pattern of the bases when programs may be taken in another order."""
+    order = values.argsort()
+    found = find_pattern(values[order])
+    return ProgramPattern(found.start, found.sizes, found.steps, found.regular, order)
+
+
+class AffineTile:
+    """The integer tile const + base + sum over axes of coefficient x position.
+
+    Attributes:
+        const: the constant part.
+        base: per-program (or denser) part, None for zero.
+        coefs: one per tile axis; 0 where the axis has extent 1.
+        shape: the tile's shape, programs not counted.
+    """
+
+    __slots__ = ("base", "coefs", "const", "shape")
+
+    def __init__(
+        self, const: int, base: Base | None, coefs: tuple[int, ...], shape: tuple[int, ...]
+    ) -> None:
+        self.const = const
+        self.base = base
+        self.coefs = coefs
+        self.shape = shape
+
+    @property
+    def is_scalar_like(self) -> bool:
+        """Whether no axis has a coefficient."""
+        return not any(self.coefs)
+
+    def spread(self) -> tuple[int, int]:
+        """Smallest and largest of the sum over axes."""
+        low = high = 0
+        for coef, extent in zip(self.coefs, self.shape, strict=True):
+            reach = coef * (extent - 1)
+            if reach < 0:
+                low += reach
+            else:
+                high += reach
+        return low, high
+
+    def bounds(self, exact: bool = False) -> tuple[int, int]:
+        """A range that holds all values; with `exact`, of the base's true range."""
+        low, high = self.spread()
+        if self.base is not None:
+            base = self.base.exact_bounds if exact else self.base.bounds
+            low, high = low + base[0], high + base[1]
+        return low + self.const, high + self.const
+
+    def shifted(self, delta: int) -> AffineTile:
+        """Every value plus `delta`."""
+        return AffineTile(self.const + delta, self.base, self.coefs, self.shape)
+
+    def cropped(self, box: Box) -> AffineTile:
+        """The part inside `box`."""
+        const = self.const
+        base = self.base
+        shape = []
+        for axis, (low, high) in enumerate(box):
+            const += self.coefs[axis] * low
+            shape.append(high - low)
+            if base is not None and base.tensor.shape[axis + 1] > 1:
+                base = Base(base.tensor.narrow(axis + 1, low, high - low), base.bounds)
+        return AffineTile(const, base, self.coefs, tuple(shape))
+
+    def __repr__(self) -> str:
+        return f"AffineTile({self.const}, {self.base and self.base.tensor}, {self.coefs})"
+
+
+Box = tuple[tuple[int, int], ...]
+Bound = Union[int, "Tensor"]
+
+
+class BoxMask:
+    """True where low <= position < high along every axis; bounds are ints or (P,) int64."""
+
+    __slots__ = ("bounds", "shape")
+
+    def __init__(self, bounds: tuple[tuple[Bound, Bound], ...], shape: tuple[int, ...]) -> None:
+        self.bounds = bounds
+        self.shape = shape
+
+    @property
+    def uniform_box(self) -> Box | None:
+        """The box when it is the same in all programs."""
+        if all(isinstance(low, int) and isinstance(high, int) for low, high in self.bounds):
+            return self.bounds  # type: ignore[return-value]
+        return None
+
+
+class BoxTile:
+    """`data` inside `box`, `fill` outside.
+
+    `fill` is a tensor with extent 1 along the axes that the box crops.
+    """
+
+    __slots__ = ("box", "data", "fill", "shape")
+
+    def __init__(self, data: Tensor, box: Box, fill: Tensor, shape: tuple[int, ...]) -> None:
+        self.data = data
+        self.box = box
+        self.fill = fill
+        self.shape = shape
+
+    @property
+    def cropped_axes(self) -> tuple[int, ...]:
+        """The tile axes that the box does not cover."""
+        return tuple(
+            axis
+            for axis, ((low, high), extent) in enumerate(zip(self.box, self.shape, strict=True))
+            if (low, high) != (0, extent)
+        )
+
+
+class PointerTile:
+    """Pointers into one buffer: `offset` counts elements from the buffer's first."""
+
+    __slots__ = ("buffer", "offset")
+
+    def __init__(self, buffer: Buffer, offset: IntTile) -> None:
+        self.buffer = buffer
+        self.offset = offset
+
+
+class AddressTile:
+    """Pointers as byte addresses; `buffers` are those they may point into."""
+
+    __slots__ = ("address", "buffers", "itemsize")
+
+    def __init__(self, address: IntTile, buffers: tuple[Buffer, ...], itemsize: int) -> None:
+        self.address = address
+        self.buffers = buffers
+        self.itemsize = itemsize
+
+
+class DescriptorTile:
+    """A tensor descriptor: base pointer, extents and strides in elements, padding."""
+
+    __slots__ = ("base", "padding", "shape", "strides")
+
+    def __init__(
+        self,
+        base: PointerTile | AddressTile,
+        shape: Sequence[IntTile],
+        strides: Sequence[IntTile],
+        padding: str,
+    ) -> None:
+        self.base = base
+        self.shape = tuple(shape)
+        self.strides = tuple(strides)
+        self.padding = padding
+
+
+IntTile = Union[int, "Tensor", AffineTile]
+TileValue = Union[
+    int, "Tensor", AffineTile, BoxMask, BoxTile, PointerTile, AddressTile, DescriptorTile
+]
+
+
+def rank_of(value: Tensor) -> int:
+    """Tile rank of a tensor value."""
+    return value.dim() - 1
+
+
+def box_size(box: Box) -> int:
+    """Number of positions in a box."""
+    return math.prod(high - low for low, high in box)

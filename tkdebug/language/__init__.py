@@ -1,0 +1,57 @@
+"""The kernel language: what `import triton.language as tl` gives.
+
+Functions come from the op table by name (`tkdebug.compiler.ops.table.LANGUAGE`); this module adds
+the types, the iterators and the markers. Invariant: no function of the language is listed here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tkdebug.compiler.dtypes import (
+    MEMBERS,
+    block_type,
+    dtype,
+    pointer_type,
+    tensor_descriptor_type,
+)
+from tkdebug.compiler.ops.table import LANGUAGE
+from tkdebug.compiler.tensor import constexpr, tensor, tensor_descriptor
+from tkdebug.language import extra, math
+from tkdebug.language.iterators import condition, range, static_range
+from tkdebug.language.markers import PropagateNan, const
+
+tensor_descriptor_base = tensor_descriptor
+PropagateNAN = PropagateNan
+TRITON_MAX_TENSOR_NUMEL = 1 << 20
+
+__all__ = [
+    *MEMBERS,
+    *LANGUAGE,
+    "PropagateNan",
+    "block_type",
+    "condition",
+    "const",
+    "constexpr",
+    "dtype",
+    "extra",
+    "math",
+    "pointer_type",
+    "range",
+    "static_range",
+    "tensor",
+    "tensor_descriptor",
+    "tensor_descriptor_type",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in LANGUAGE:
+        return LANGUAGE[name]
+    if name in MEMBERS:
+        return MEMBERS[name]
+    raise AttributeError(f"tkdebug's language has no {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

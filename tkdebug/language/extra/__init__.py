@@ -1,0 +1,1 @@
+"""`tl.extra`: what is outside the core language."""
