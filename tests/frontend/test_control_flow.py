@@ -117,6 +117,43 @@ def test_early_return_in_a_device_function(n, flip, expected):
 
 
 @jit
+def covers_all(x):
+    if x > 0:
+        return x, 1.0
+    elif x <= 0:
+        return -x, 2.0
+
+
+@jit
+def calls_covering(p, n):
+    x, _ = covers_all(n)
+    tl.store(p, x)
+
+
+def test_function_may_end_without_return_where_it_never_gets():
+    text = text_of(calls_covering, p=INT32_PTR, n=int32)
+    assert text.count("tt.assert") == 1
+    assert "`covers_all` ended without a return" in text
+
+
+@jit
+def returns_something_or_nothing(x):
+    if x > 0:
+        return
+    return x
+
+
+@jit
+def calls_either(p, n):
+    tl.store(p, returns_something_or_nothing(n))
+
+
+def test_return_with_and_without_a_value_is_an_error():
+    message = message_of(calls_either, p=INT32_PTR, n=int32)
+    assert "returns None at line" in message
+
+
+@jit
 def sums(p, n):
     total = 0
     last = 0

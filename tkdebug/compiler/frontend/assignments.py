@@ -14,10 +14,10 @@ from tkdebug.compiler.tensor import constexpr
 
 
 def assign(v: Visitor, target: ast.expr, value: Any) -> None:
-    """Bind `target` to `value` as a plain assignment does."""
+    """Bind `target`, a name or names to unpack into, to `value` as it is."""
     match target:
         case ast.Name(id=name):
-            v.bind(name, v.decay(value), target)
+            v.bind(name, value, target)
         case ast.Tuple(elts=targets) | ast.List(elts=targets):
             for inner, item in zip(targets, _unpack(v, target, targets, value), strict=True):
                 assign(v, inner, item)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tkdebug.compiler.dtypes import dtype, int64
+from tkdebug.compiler.frontend.arguments import remake
 from tkdebug.compiler.frontend.flow import MIXED, Flow, Outcome, Rest
 from tkdebug.compiler.frontend.scope import Binding, Scope
 from tkdebug.compiler.frontend.values import (
@@ -27,7 +29,7 @@ from tkdebug.compiler.frontend.values import (
 )
 from tkdebug.compiler.frontend.visitor import Visitor, discard
 from tkdebug.compiler.ir import Block, Operation, Region, Value
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import operators, table
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import is_runtime, tensor
 
@@ -118,8 +120,8 @@ def _merge_returns(v: Visitor, node: ast.If, test: Value, then: _Branch, other: 
         return MIXED
     try:
         left, right = unify(
-            then.outcome.value,
-            other.outcome.value,
+            _returned(v, then, other.outcome),
+            _returned(v, other, then.outcome),
             v.number_to_tensor_in(then.block),
             v.number_to_tensor_in(other.block),
         )
@@ -128,6 +130,32 @@ def _merge_returns(v: Visitor, node: ast.If, test: Value, then: _Branch, other: 
     op = _emit_if(v, test, then.block, other.block, flatten(left), flatten(right))
     value = rebuild(left, iter(op.results))
     return Outcome(Flow.RETURNS, value, then.outcome.node or other.outcome.node)
+
+
+def _returned(v: Visitor, branch: _Branch, other: Outcome) -> Any:
+    """What a branch returns; one that reaches the function's end asserts that it never runs.
+
+    Upstream leaves the result undefined there, so that `if`/`elif` that cover all cases work.
+    """
+    if branch.outcome.node is not None or other.value is None:
+        return branch.outcome.value
+    with v.builder.inside(branch.block), v.builder.at(v.locate(v.source.definition.body[-1])):
+        text = f"`{v.source.name}` ended without a return"
+        table.LANGUAGE["device_assert"].emit(v.emit, False, text)
+        return _zeros_like(v, other.value)
+
+
+def _zeros_like(v: Visitor, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return remake(value, [_zeros_like(v, item) for item in value])
+    if not isinstance(value, tensor):
+        raise MismatchError
+    element = value.type.scalar
+    if isinstance(element, dtype):
+        zero = operators.constant(v.emit, 0, element)
+    else:
+        zero = operators.cast(v.emit, operators.constant(v.emit, 0, int64), element)
+    return operators.splat(v.emit, zero, value.shape)
 
 
 def _return_mismatch(v: Visitor, node: ast.If, left: Outcome, right: Outcome) -> Exception:

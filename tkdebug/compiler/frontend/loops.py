@@ -131,11 +131,8 @@ def _static_range(iteration: Iteration) -> range:
 
 def _unrolled_for(v: Visitor, node: ast.For, values: Sequence[Any]) -> Outcome | None:
     for value in values:
-        if isinstance(node.target, ast.Name):
-            # The variable of an unrolled loop stays a constant.
-            v.bind(node.target.id, value, node.target)
-        else:
-            assign(v, node.target, value)
+        # The variables of an unrolled loop stay constants.
+        assign(v, node.target, value)
         outcome = v.run(node.body, None)
         match outcome.flow:
             case Flow.RETURNS:
