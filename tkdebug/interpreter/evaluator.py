@@ -78,8 +78,9 @@ class Evaluator(AtomicOps):
         results: Sequence[TileValue] = ()
         for evaluate, op, dying in self.plan.steps(block):
             results = evaluate(self, op, *[values[operand] for operand in op.operands])
-            for value, result in zip(op.results, results, strict=True):
-                values[value] = result
+            if op.results:  # a terminator hands its operands on instead
+                for value, result in zip(op.results, results, strict=True):
+                    values[value] = result
             for value in dying:
                 values.pop(value, None)
         return results

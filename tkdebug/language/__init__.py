@@ -18,7 +18,6 @@ from tkdebug.compiler.dtypes import (
 from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import constexpr, tensor, tensor_descriptor
 from tkdebug.language import extra, math
-from tkdebug.language.iterators import condition, range, static_range
 from tkdebug.language.markers import PropagateNan, const
 
 tensor_descriptor_base = tensor_descriptor
@@ -30,15 +29,12 @@ __all__ = [
     *LANGUAGE,
     "PropagateNan",
     "block_type",
-    "condition",
     "const",
     "constexpr",
     "dtype",
     "extra",
     "math",
     "pointer_type",
-    "range",
-    "static_range",
     "tensor",
     "tensor_descriptor",
     "tensor_descriptor_type",
