@@ -205,3 +205,8 @@ def wrong_tile(p):
         p + offsets,
         tl.arange(0, 32) + offsets,
     )
+
+
+@jit
+def constant_for_a_tensor(p):
+    tl.store(p, tl.trans(3))

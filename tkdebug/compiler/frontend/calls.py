@@ -16,7 +16,7 @@ from tkdebug.compiler.frontend.values import describe, has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
-from tkdebug.compiler.tensor import constexpr
+from tkdebug.compiler.tensor import constexpr, tensor
 
 
 def call_arguments(v: Visitor, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -66,10 +66,13 @@ def _call_builtin(
 ) -> Any:
     try:
         result = function.emit(v.emit, *arguments, **keywords)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         # Raised by the call itself, not inside it: the arguments do not fit the signature.
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             raise SemanticError(_misfit(function, arguments, keywords)) from None
+        wrong = _no_tensor(function, arguments, keywords)
+        if wrong is not None:
+            raise SemanticError(wrong) from None
         raise
     return tuple(result) if isinstance(result, list) else result
 
@@ -83,6 +86,16 @@ def _misfit(function: Builtin, arguments: Sequence[Any], keywords: dict[str, Any
         shown = ", ".join(str(parameter) for parameter in plain)
         return f"tl.{function.name}: {error}; it is tl.{function.name}({shown})"
     raise AssertionError(f"tl.{function.name} refused arguments that fit its signature")
+
+
+def _no_tensor(function: Builtin, arguments: Sequence[Any], keywords: dict[str, Any]) -> str | None:
+    """The message for an argument that had to be a tensor and is none; None when all fit."""
+    signature = function.__signature__
+    for name, value in signature.bind(*arguments, **keywords).arguments.items():
+        if signature.parameters[name].annotation in (tensor, "tensor"):
+            if not isinstance(value, tensor):
+                return f"tl.{function.name}: `{name}` must be a tensor, got {describe(value)}"
+    return None
 
 
 def _call_constexpr_function(
