@@ -25,7 +25,7 @@ def launches(monkeypatch):
     seen = []
 
     def compile_kernel(src):
-        return compiled.CompiledKernel(src, SimpleNamespace(used_globals={}))
+        return compiled.CompiledKernel(src, SimpleNamespace())
 
     def execute(kernel, grid, values, record):
         flat = runtime_values(kernel.src.specs, values)

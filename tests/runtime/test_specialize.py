@@ -220,7 +220,7 @@ def test_alignment_key():
 def test_runtime_values_follow_flattened_types():
     x = torch.zeros(8, 16)
     values = (x, 1, (4, None, (2.0, x)), TensorDescriptor.from_tensor(x, [2, 4]), "mode")
-    specs = tuple(spec(value) for value in values[:-1]) + (Constant("mode"),)
+    specs = (*[spec(value) for value in values[:-1]], Constant("mode"))
     flat = runtime_values(specs, values)
     assert len(flat) == len([type_ for one in specs for type_ in flatten_types(one)])
     assert flat[0] is x

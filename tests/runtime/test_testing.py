@@ -131,7 +131,7 @@ def test_assert_close():
     testing.assert_close([1.0, 2.0], [1.1, 2.2], rtol=lambda dtype: 0.2, atol=0.0)
     with pytest.raises(AssertionError):
         testing.assert_close([1.0, 2.0], [1.0, 2.2])
-    with pytest.raises(AssertionError, match="here 1.0 is not close to 2.0"):
+    with pytest.raises(AssertionError, match=r"here 1\.0 is not close to 2\.0"):
         testing.assert_close(1.0, 2.0, err_msg="here")
 
 

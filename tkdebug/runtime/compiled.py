@@ -1,40 +1,34 @@
 """A kernel compiled for one specialisation, and its launches.
 
-Responsible for compiling (front end, pass pipeline), for telling hooks of compiles and launches,
-and for what upstream's CompiledKernel shows. Invariant: with no launch hook a launch makes no
-record.
+Responsible for running it, for telling hooks of launches, and for what upstream's CompiledKernel
+shows. Compiling is `compilation`'s. Invariant: with no launch hook a launch makes no record.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
-from tkdebug.errors import CompileError, Frame, LaunchError, UnsupportedError
-from tkdebug.events import HOOKS, ArgumentInfo, Fault, KernelCompiled, LaunchRecord, next_launch_id
-from tkdebug.runtime.driver import GPUTarget, compute_capability, driver
+from tkdebug.errors import LaunchError
+from tkdebug.events import HOOKS, ArgumentInfo, LaunchRecord, next_launch_id
+from tkdebug.runtime.driver import GPUTarget, driver
 from tkdebug.runtime.errors import ArgumentTypeError, MissingArtifactError
 from tkdebug.runtime.grid import Grid, grid_dimensions
-from tkdebug.runtime.options import LaunchOptions
 from tkdebug.runtime.specialize import (
     constant_key,
     is_tensor_like,
     language_dtype,
     runtime_values,
-    upstream_name,
 )
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.frontend import TileModule
-    from tkdebug.compiler.frontend.arguments import JitCallable
-    from tkdebug.compiler.ops.emitter import CompileOptions
-    from tkdebug.runtime.jit import JITFunction
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.compiler.ir import Module
+    from tkdebug.runtime.specialization import Specialization
 
 # Stages that only code generation gives.
 _NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
@@ -66,63 +60,6 @@ class KernelMetadata(NamedTuple):
     global_scratch_size: int = 0
     tmem_size: int = 0
     cluster_dims: tuple[int, int, int] = (1, 1, 1)
-
-
-@dataclass(frozen=True)
-class Specialization:
-    """What a kernel is compiled for.
-
-    Attributes:
-        fn: the jit function.
-        specs: a language type, constant or tuple of such for each parameter, in order.
-        options: the launch options.
-    """
-
-    fn: JITFunction
-    specs: tuple[ArgSpec, ...]
-    options: LaunchOptions
-
-    @cached_property
-    def arguments(self) -> dict[str, ArgSpec]:
-        """The specs by parameter name."""
-        return dict(zip(self.fn.arg_names, self.specs, strict=True))
-
-    @cached_property
-    def signature(self) -> dict[str, Any]:
-        """Upstream's type names by parameter name."""
-        return {name: upstream_name(spec) for name, spec in self.arguments.items()}
-
-    @cached_property
-    def constants(self) -> dict[str, Any]:
-        """The values of constant parameters by name."""
-        return {n: spec.value for n, spec in self.arguments.items() if isinstance(spec, Constant)}
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """Upstream's argument attributes: none, as alignment is noted by native compiles only."""
-        return {}
-
-    @cached_property
-    def hash(self) -> str:
-        """Content hash: source and dependencies, types, constants, options."""
-        constants = {name: _stable(value) for name, value in self.constants.items()}
-        parts = (self.fn.cache_key, self.signature, constants, self.options)
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-    def describe(self) -> str:
-        """The signature as people read it: `(x: *fp32, n: i32, BLOCK: constexpr = 64)`."""
-        shown = [
-            f"{name}: constexpr = {self.constants[name]!r}"
-            if name in self.constants
-            else f"{name}: {kind}"
-            for name, kind in self.signature.items()
-        ]
-        return f"({', '.join(shown)})"
-
-
-def _stable(value: Any) -> object:
-    # A jit function's repr does not tell its text.
-    return getattr(value, "cache_key", None) or constant_key(value)
 
 
 class Artifacts(Mapping[str, Any]):
@@ -171,13 +108,15 @@ class CompiledKernel:
     n_spills: int = Estimate(0)
     n_max_threads: int = Estimate(1024)
 
-    def __init__(self, src: Specialization, module: TileModule) -> None:
+    def __init__(
+        self, src: Specialization, module: Module, used_globals: tuple[UsedGlobal, ...] = ()
+    ) -> None:
         self.src = src
         self.module = module
         self.name = src.fn.repr(src)
         self.hash = src.hash
         self.asm = Artifacts(self)
-        self.used_globals = tuple(module.used_globals.values())
+        self.used_globals = used_globals
         # What upstream fills with the loaded function and its binary.
         self.function: object = None
         self.kernel: object = None
@@ -311,102 +250,4 @@ def _describe_argument(name: str, kind: Any, value: Any) -> ArgumentInfo:
     strides = value.strides if hasattr(value, "strides") else value.stride()
     return ArgumentInfo(
         name, str(kind), _shown(described), shape, tuple(int(stride) for stride in strides)
-    )
-
-
-# A stage's text, and the source frames of the op printed on each of its lines.
-Stage = tuple[str, Mapping[int, tuple[Frame, ...]]]
-
-
-def compile_kernel(src: Specialization) -> CompiledKernel:
-    """Compile for one specialisation and tell the hooks.
-
-    Raises:
-        CompileError: the kernel's source is wrong or not available; also told as a fault.
-        UnsupportedError: an option that interpretation cannot honour.
-    """
-    from tkdebug.compiler.frontend import compile_to_tile_ir
-
-    if src.options.ir_override is not None:
-        raise UnsupportedError(
-            f"kernel {src.fn.__name__}: option ir_override is not supported under interpret"
-        )
-    started_ns = time.perf_counter_ns()
-    try:
-        # mypy takes a FunctionType attribute of a Protocol for a bound method.
-        kernel_function = cast("JitCallable", src.fn)
-        module = compile_to_tile_ir(kernel_function, src.arguments, _language_options(src))
-    except CompileError as error:
-        HOOKS.fault(_compile_fault(src.fn.__name__, error))
-        raise
-    stages: dict[str, Stage] = {}
-    announce = HOOKS.wants_compiled()
-    if announce:
-        stages["tile-ir"] = _printed(module)
-    _run_passes(module)
-    kernel = CompiledKernel(src, module)
-    if announce:
-        stages["tile-ir after passes"] = _printed(module)
-        _announce_compiled(kernel, stages, time.perf_counter_ns() - started_ns)
-    return kernel
-
-
-def _run_passes(module: TileModule) -> None:
-    from tkdebug.compiler.passes.pipeline import TILE_PIPELINE, run_pipeline
-
-    run_pipeline(module, TILE_PIPELINE)
-
-
-def _language_options(src: Specialization) -> CompileOptions:
-    from tkdebug.compiler.ops.emitter import CompileOptions
-
-    options = src.options
-    return CompileOptions(
-        num_warps=options.num_warps,
-        num_stages=options.num_stages,
-        num_ctas=options.num_ctas,
-        arch=compute_capability(options.arch),
-        debug=options.debug,
-        sanitize_overflow=options.debug and options.sanitize_overflow,
-        default_dot_input_precision=options.default_dot_input_precision,
-    )
-
-
-def _announce_compiled(
-    kernel: CompiledKernel, stages: Mapping[str, Stage], compile_ns: int
-) -> None:
-    source = kernel.src.fn.kernel_source
-    HOOKS.compiled(
-        KernelCompiled(
-            hash=kernel.hash,
-            name=kernel.name,
-            file=source.file,
-            line=source.first_line,
-            source=source.text,
-            signature=kernel.src.describe(),
-            options=kernel.src.options.as_dict(),
-            artifacts={
-                "source": source.text,
-                **{name: text for name, (text, _) in stages.items()},
-            },
-            op_lines={name: lines for name, (_, lines) in stages.items()},
-            compile_ns=compile_ns,
-        )
-    )
-
-
-def _printed(module: TileModule) -> Stage:
-    from tkdebug.compiler.ir.printer import print_with_lines
-
-    text, ops = print_with_lines(module)
-    return text, {line: op.location.frames for line, op in ops.items()}
-
-
-def _compile_fault(kernel: str, error: CompileError) -> Fault:
-    return Fault(
-        kind="compile-error",
-        kernel=kernel,
-        frames=error.frames,
-        message=error.message,
-        column=error.column,
     )

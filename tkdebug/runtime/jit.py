@@ -21,7 +21,8 @@ from tkdebug.compiler.tensor import unwrap
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.binder import Bound, explain_binding, make_binder
-from tkdebug.runtime.compiled import CompiledKernel, Specialization, compile_kernel
+from tkdebug.runtime.compilation import compile_kernel
+from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.dependencies import content_key
 from tkdebug.runtime.errors import GlobalChangedError, OutsideKernelError
 from tkdebug.runtime.grid import grid_dimensions
@@ -29,6 +30,7 @@ from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.modes import current_mode, refuse_native
 from tkdebug.runtime.options import OPTION_NAMES, parse_options
 from tkdebug.runtime.parameters import kernel_parameters
+from tkdebug.runtime.specialization import Specialization
 from tkdebug.runtime.specialize import argument_spec, constant_key
 
 Key = tuple[Hashable, ...]

@@ -1,0 +1,203 @@
+import sys
+
+import pytest
+import torch
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.errors import CompileError, UnsupportedError, UsageError
+from tkdebug.events import HOOKS, Hook
+from tkdebug.knobs import scope
+from tkdebug.runtime.errors import GlobalChangedError
+
+FACTOR = tl.constexpr(3)
+
+
+@tkdebug.jit
+def twice(v):
+    return v * 2
+
+
+@tkdebug.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.store(out_ptr + offs, twice(tl.load(x_ptr + offs, mask=mask)) * FACTOR, mask=mask)
+
+
+@tkdebug.jit
+def choose(x_ptr, pair, flag, combine: tl.constexpr, name: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    value = combine(tl.load(x_ptr + offs)) + pair[0] * pair[1][0]
+    if name == "add":
+        value += flag
+    tl.store(x_ptr + offs, value)
+
+
+@tkdebug.jit
+def wrong(x_ptr):
+    tl.store(x_ptr, undefined_name)  # noqa: F821
+
+
+@pytest.fixture
+def hook():
+    added = []
+
+    def add(**callbacks):
+        added.append(Hook(**callbacks))
+        HOOKS.add(added[-1])
+
+    yield add
+    for one in added:
+        HOOKS.remove(one)
+
+
+def run_scale(n=100, **options):
+    x, out = torch.arange(n, dtype=torch.float32), torch.zeros(n)
+    kernel = scale[lambda meta: (tkdebug.cdiv(n, meta["BLOCK"]),)](x, out, n, BLOCK=32, **options)
+    return kernel, x, out
+
+
+def test_launch_computes():
+    kernel, x, out = run_scale()
+    assert torch.equal(out, x * 6)
+    assert "tt.func @scale" in kernel.asm["ttir"]
+
+
+def test_compiled_kernel_launches_again():
+    kernel, x, _ = run_scale()
+    again = torch.zeros(100)
+    kernel[(4, 1, 1)](x, again, 100, 32)
+    assert torch.equal(again, x * 6)
+
+
+def test_tuples_functions_strings_and_scalars_as_arguments():
+    x = torch.ones(16)
+    choose[(1,)](x, (2.5, (4, None)), True, twice, "add", BLOCK=16)
+    assert torch.equal(x, torch.full((16,), 13.0))
+
+
+def test_reinterpreted_tensor_as_argument():
+    x = torch.zeros(64, dtype=torch.int32)
+    scale[(2,)](
+        torch.ones(64), tkdebug.reinterpret(x, torch.float32), 64, BLOCK=32
+    )  # torch.float32 has the width of int32
+    assert torch.equal(x.view(torch.float32), torch.full((64,), 6.0))
+
+
+def test_changed_global_is_refused(monkeypatch):
+    run_scale()
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", tl.constexpr(4))
+    with pytest.raises(GlobalChangedError, match="global variable `FACTOR` has changed") as caught:
+        run_scale()
+    assert isinstance(caught.value, RuntimeError)
+
+
+def test_equal_global_is_not_a_change(monkeypatch):
+    run_scale()
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", tl.constexpr(3))
+    run_scale()
+
+
+def test_rebound_device_function_is_compiled_anew(monkeypatch):
+    before, _, _ = run_scale()
+
+    @tkdebug.jit
+    def thrice(v):
+        return v * 3
+
+    monkeypatch.setattr(sys.modules[__name__], "twice", thrice)
+    kernel, x, out = run_scale()
+    assert torch.equal(out, x * 9)
+    assert kernel.hash != before.hash
+
+
+def test_compiled_event_has_stages_and_lines(hook):
+    events = []
+    hook(compiled=events.append)
+    scale.hash = None
+    scale._kernels.clear()
+    kernel, _, _ = run_scale()
+    (event,) = events
+    assert event.hash == kernel.hash
+    assert event.name == "scale"
+    assert event.signature == kernel.src.describe()
+    assert event.file == __file__
+    assert event.source.splitlines()[1].startswith("def scale(")
+    assert "tt.func @scale" in event.artifacts["tile-ir"]
+    assert any(stage.startswith("tile-ir after ") for stage in event.artifacts)
+    assert event.compile_ns > 0
+    lines = {frames[0].line for frames in event.op_lines["tile-ir"].values()}
+    assert lines <= set(range(event.line, event.line + len(event.source.splitlines())))
+    run_scale()
+    assert len(events) == 1
+
+
+def test_compile_error_is_a_fault_too(hook):
+    faults = []
+    hook(fault=faults.append)
+    with pytest.raises(CompileError, match="undefined_name") as caught:
+        wrong[(1,)](torch.zeros(1))
+    (fault,) = faults
+    assert fault.kind == "compile-error"
+    assert fault.kernel == "wrong"
+    assert fault.frames == caught.value.frames
+    assert fault.line == wrong.starting_line_number + 2
+
+
+def test_fault_carries_the_launch_id(hook):
+    faults, records = [], []
+    hook(fault=faults.append, enter=lambda kernel, record: records.append(record))
+    x = torch.zeros(40)
+    scale[(2,)](x, torch.zeros(40), 64, BLOCK=32)
+    assert {fault.launch_id for fault in faults} == {records[0].id}
+    assert {fault.tensor for fault in faults} == {"x_ptr", "out_ptr"}
+
+
+def test_ir_override_option_is_refused():
+    with pytest.raises(UnsupportedError, match="ir_override"):
+        run_scale(ir_override="x.ttir")
+
+
+def test_dump_writes_stages_and_override_replaces_them(tmp_path):
+    with scope(dump_dir=tmp_path / "dump"):
+        scale._kernels.clear()
+        kernel, _, _ = run_scale()
+    (folder,) = (tmp_path / "dump").iterdir()
+    assert folder.name == f"scale-{kernel.hash[:16]}"
+    assert (folder / "source.py").read_text().startswith("@tkdebug.jit")
+    text = (folder / "tile-ir.mlir").read_text()
+    (folder / "tile-ir.mlir").write_text(text.replace("3.0", "5.0"))
+    assert "3.0" in text
+    with scope(override_dir=tmp_path / "dump"):
+        scale._kernels.clear()
+        _, x, out = run_scale()
+    scale._kernels.clear()
+    assert torch.equal(out, x * 10)
+
+
+def test_dump_to_a_file_says_so(tmp_path):
+    (tmp_path / "taken").write_text("")
+    scale._kernels.clear()
+    with scope(dump_dir=tmp_path / "taken"), pytest.raises(UsageError, match="TKDEBUG_DUMP"):
+        run_scale()
+
+
+def test_autotuned_kernel_computes(capsys):
+    tuner = tkdebug.autotune([tkdebug.Config({"BLOCK": b}) for b in (16, 64)], key=["n"])(scale)
+    x, out = torch.ones(50), torch.zeros(50)
+    tuner[lambda meta: (tkdebug.cdiv(50, meta["BLOCK"]),)](x, out, 50)
+    assert torch.equal(out, x * 6)
+    assert "BLOCK: 16" in capsys.readouterr().err
+
+
+def test_descriptor_argument():
+    @tkdebug.jit
+    def copy(source, target, BLOCK: tl.constexpr):
+        row = tl.program_id(0) * BLOCK
+        target.store([row, 0], source.load([row, 0]))
+
+    x, out = torch.rand(8, 16), torch.zeros(8, 16)
+    make = tkdebug.TensorDescriptor.from_tensor
+    copy[(2,)](make(x, [4, 16]), make(out, [4, 16]), BLOCK=4)
+    assert torch.equal(out, x)

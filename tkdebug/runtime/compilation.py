@@ -1,0 +1,171 @@
+"""Compiles a kernel for one specialisation: front end, pass pipeline, artifacts.
+
+Responsible for the order of the stages, for telling hooks what came out, and for the knobs that
+write stages to a directory or take edited ones from it. Snapshots are taken only when somebody
+wants them.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from tkdebug.errors import CompileError, UnsupportedError, UsageError
+from tkdebug.events import HOOKS, Fault, KernelCompiled
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compiled import CompiledKernel
+from tkdebug.runtime.driver import compute_capability
+from tkdebug.runtime.specialization import Specialization
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.artifacts import SnapshotRecorder
+    from tkdebug.compiler.frontend import TileModule
+    from tkdebug.compiler.frontend.arguments import JitCallable
+    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.ops.emitter import CompileOptions
+
+# The stage that an edited file can replace: what the front end made, before any pass.
+_TILE_IR_FILE = "tile-ir.mlir"
+_HASH_CHARS = 16
+
+
+def compile_kernel(src: Specialization) -> CompiledKernel:
+    """Compile for one specialisation and tell the hooks.
+
+    Raises:
+        CompileError: the kernel's source is wrong or not available; also told as a fault.
+        UnsupportedError: an option that interpretation cannot honour.
+    """
+    from tkdebug.compiler.artifacts import SnapshotRecorder
+
+    if src.options.ir_override is not None:
+        raise UnsupportedError(
+            f"kernel {src.fn.__name__}: option ir_override is not supported under interpret"
+        )
+    started_ns = time.perf_counter_ns()
+    front_end = _compile_source(src)
+    module = _overridden(src) or front_end
+    recorder = SnapshotRecorder() if HOOKS.wants_compiled() else None
+    _run_passes(src, module, recorder)
+    kernel = CompiledKernel(src, module, tuple(front_end.used_globals.values()))
+    if recorder is not None:
+        _announce_compiled(kernel, recorder, time.perf_counter_ns() - started_ns)
+    return kernel
+
+
+def _compile_source(src: Specialization) -> TileModule:
+    from tkdebug.compiler.frontend import compile_to_tile_ir
+
+    try:
+        # mypy takes a FunctionType attribute of a Protocol for a bound method.
+        kernel = cast("JitCallable", src.fn)
+        return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
+    except CompileError as error:
+        HOOKS.fault(_compile_fault(src.fn.__name__, error))
+        raise
+
+
+def _language_options(src: Specialization) -> CompileOptions:
+    from tkdebug.compiler.ops.emitter import CompileOptions
+
+    options = src.options
+    return CompileOptions(
+        num_warps=options.num_warps,
+        num_stages=options.num_stages,
+        num_ctas=options.num_ctas,
+        arch=compute_capability(options.arch),
+        debug=options.debug,
+        sanitize_overflow=options.debug and options.sanitize_overflow,
+        default_dot_input_precision=options.default_dot_input_precision,
+    )
+
+
+def _compile_fault(kernel: str, error: CompileError) -> Fault:
+    return Fault(
+        kind="compile-error",
+        kernel=kernel,
+        frames=error.frames,
+        message=error.message,
+        column=error.column,
+    )
+
+
+def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder | None) -> None:
+    from tkdebug.compiler.passes import run_pipeline
+
+    dump = _dump_folder(src)
+    if dump is not None:
+        _write(dump / "source.py", src.fn.kernel_source.text)
+        _write_ir(dump / _TILE_IR_FILE, module)
+    if recorder is not None:
+        recorder.take(module)
+
+    def after_pass(name: str, changed: Module) -> None:
+        if dump is not None:
+            _write_ir(dump / f"tile-ir-after-{name}.mlir", changed)
+        if recorder is not None:
+            recorder.after_pass(name, changed)
+
+    wanted = dump is not None or recorder is not None
+    run_pipeline(module, snapshot=after_pass if wanted else None)
+
+
+def _announce_compiled(kernel: CompiledKernel, recorder: SnapshotRecorder, compile_ns: int) -> None:
+    from tkdebug.compiler.artifacts import kernel_artifacts
+
+    source = kernel.src.fn.kernel_source
+    artifacts, op_lines = kernel_artifacts(
+        source.text, recorder.snapshots, file=source.file, first_line=source.first_line
+    )
+    HOOKS.compiled(
+        KernelCompiled(
+            hash=kernel.hash,
+            name=kernel.name,
+            file=source.file,
+            line=source.first_line,
+            source=source.text,
+            signature=kernel.src.describe(),
+            options=kernel.src.options.as_dict(),
+            artifacts=artifacts,
+            op_lines=op_lines,
+            compile_ns=compile_ns,
+        )
+    )
+
+
+def _folder(directory: Path, src: Specialization) -> Path:
+    return directory / f"{src.fn.__name__}-{src.hash[:_HASH_CHARS]}"
+
+
+def _dump_folder(src: Specialization) -> Path | None:
+    return None if KNOBS.dump_dir is None else _folder(KNOBS.dump_dir, src)
+
+
+def _write_ir(path: Path, module: Module) -> None:
+    from tkdebug.compiler.ir.printer import print_module
+
+    # With locations, so that an edited copy can take the stage's place.
+    _write(path, print_module(module, locations=True))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"TKDEBUG_DUMP: cannot write {path} ({error.strerror}); name a directory to write to"
+        ) from error
+
+
+def _overridden(src: Specialization) -> Module | None:
+    """The edited Tile IR that takes the place of the front end's, if there is one."""
+    if KNOBS.override_dir is None:
+        return None
+    from tkdebug.compiler.ir.parser import parse_module
+
+    path = _folder(KNOBS.override_dir, src) / _TILE_IR_FILE
+    if not path.is_file():
+        return None
+    return parse_module(path.read_text(encoding="utf-8"))

@@ -1,0 +1,72 @@
+"""What one compiled kernel is compiled for: the function, its argument types, the options."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
+from tkdebug.runtime.options import LaunchOptions
+from tkdebug.runtime.specialize import constant_key, upstream_name
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.jit import JITFunction
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """What a kernel is compiled for.
+
+    Attributes:
+        fn: the jit function.
+        specs: a language type, constant or tuple of such for each parameter, in order.
+        options: the launch options.
+    """
+
+    fn: JITFunction
+    specs: tuple[ArgSpec, ...]
+    options: LaunchOptions
+
+    @cached_property
+    def arguments(self) -> dict[str, ArgSpec]:
+        """The specs by parameter name."""
+        return dict(zip(self.fn.arg_names, self.specs, strict=True))
+
+    @cached_property
+    def signature(self) -> dict[str, Any]:
+        """Upstream's type names by parameter name."""
+        return {name: upstream_name(spec) for name, spec in self.arguments.items()}
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """The values of constant parameters by name."""
+        return {n: spec.value for n, spec in self.arguments.items() if isinstance(spec, Constant)}
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Upstream's argument attributes: none, as alignment is noted by native compiles only."""
+        return {}
+
+    @cached_property
+    def hash(self) -> str:
+        """Content hash: source and dependencies, types, constants, options."""
+        constants = {name: _stable(value) for name, value in self.constants.items()}
+        parts = (self.fn.cache_key, self.signature, constants, self.options)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def describe(self) -> str:
+        """The signature as people read it: `(x: *fp32, n: i32, BLOCK: constexpr = 64)`."""
+        shown = [
+            f"{name}: constexpr = {self.constants[name]!r}"
+            if name in self.constants
+            else f"{name}: {kind}"
+            for name, kind in self.signature.items()
+        ]
+        return f"({', '.join(shown)})"
+
+
+def _stable(value: Any) -> object:
+    # A jit function's repr does not tell its text.
+    return getattr(value, "cache_key", None) or constant_key(value)
