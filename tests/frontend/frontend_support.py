@@ -1,4 +1,4 @@
-"""What the front-end tests share: the language module, compiling, and a scalar evaluator.
+"""What the front-end tests share: compiling, and a scalar evaluator.
 
 The evaluator runs integer-only Tile IR, so that control flow is checked against Python itself
 without the interpreter.
@@ -7,7 +7,6 @@ without the interpreter.
 from __future__ import annotations
 
 import re
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,14 +19,7 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.ir.verifier import verify
 from tkdebug.compiler.ops.emitter import CompileOptions
-from tkdebug.compiler.ops.table import LANGUAGE
-from tkdebug.compiler.tensor import constexpr, tensor
 from tkdebug.errors import CompileError
-
-tl: Any = ModuleType("tkdebug.language")
-for _name, _member in {**LANGUAGE, **dtypes.MEMBERS}.items():
-    setattr(tl, _name, _member)
-tl.constexpr, tl.tensor, tl.dtype = constexpr, tensor, dtypes.dtype
 
 FP32_PTR = pointer_type(dtypes.float32)
 INT32_PTR = pointer_type(int32)

@@ -3,8 +3,7 @@
 
 import math
 
-from frontend_support import tl
-
+import tkdebug.language as tl
 from tkdebug.runtime.jit import jit
 
 FACTOR = 3

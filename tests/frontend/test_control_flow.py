@@ -13,9 +13,9 @@ from frontend_support import (
     message_of,
     ops_named,
     text_of,
-    tl,
 )
 
+import tkdebug.language as tl
 from tkdebug.compiler.dtypes import int1, int32, int64
 from tkdebug.runtime.jit import jit
 

@@ -14,9 +14,9 @@ from frontend_support import (
     message_of,
     ops_named,
     text_of,
-    tl,
 )
 
+import tkdebug.language as tl
 from tkdebug.compiler.dtypes import float16, float32, int32, pointer_type
 from tkdebug.compiler.frontend import Constant
 from tkdebug.runtime.constexpr_function import cdiv, constexpr_function

@@ -6,8 +6,9 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from frontend_support import FP32_PTR, INT32_PTR, compile_kernel, error_of, ops_named, tl
+from frontend_support import FP32_PTR, INT32_PTR, compile_kernel, error_of, ops_named
 
+import tkdebug.language as tl
 from tkdebug.compiler.dtypes import (
     block_type,
     float16,

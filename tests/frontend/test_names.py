@@ -11,9 +11,9 @@ from frontend_support import (
     line_of,
     message_of,
     text_of,
-    tl,
 )
 
+import tkdebug.language as tl
 from tkdebug.compiler.dtypes import float16, int32, pointer_type
 from tkdebug.runtime.jit import jit
 

@@ -8,8 +8,9 @@ import random
 from itertools import count
 
 import pytest
-from frontend_support import INT32_PTR, ScalarMachine, compile_kernel, tl
+from frontend_support import INT32_PTR, ScalarMachine, compile_kernel
 
+import tkdebug.language as tl
 from tkdebug.compiler.dtypes import int32
 from tkdebug.runtime.jit import jit
 
