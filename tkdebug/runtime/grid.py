@@ -40,6 +40,9 @@ def grid_dimensions(kernel: str, grid: Any) -> Grid:
 
 
 def _count(kernel: str, axis: int, count: Any) -> int:
+    # Common cases first, and no message made before one is due: this is on the launch path.
+    if count.__class__ is int and 0 <= count <= _LIMITS[axis]:
+        return count
     where = f"kernel {kernel}: grid[{axis}]"
     try:
         size = operator.index(count)
