@@ -11,7 +11,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.values import AffineTile, Base, ProgramPattern, find_sorted_pattern
+from tkdebug.interpreter.values import (
+    AffineTile,
+    Base,
+    DeferredTile,
+    ProgramPattern,
+    find_sorted_pattern,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, dtype
@@ -133,6 +139,23 @@ class StridedAccess:
             return
         offsets = self.ev.materialize(tile.shifted(buffer.storage_offset))
         self.scatter(flat, offsets, value)
+
+    def write_deferred(
+        self, buffer: Buffer, kind: dtype, tile: AffineTile, value: DeferredTile
+    ) -> bool:
+        """Compute `value` straight into the memory at `tile`, if that is one plain view."""
+        pattern = self._program_pattern(tile)
+        if pattern is None or pattern.order is not None or len(pattern.sizes) > 1:
+            return False
+        if any(operand.dtype != kind for operand in value.operands):
+            return False
+        shape = self.torch.broadcast_shapes(*(operand.shape for operand in value.operands))
+        if tuple(shape) != (*pattern.sizes, *tile.shape) or not self._is_injective(pattern, tile):
+            return False
+        flat = buffer.flat(kind)
+        start = tile.const + buffer.storage_offset
+        value.compute(self._view_for_write(flat, start, pattern, tile))
+        return True
 
     def _view_for_write(
         self, flat: Tensor, start: int, pattern: ProgramPattern, tile: AffineTile

@@ -23,6 +23,7 @@ from tkdebug.interpreter.footprint import (
     spins_on_memory,
     written_arguments,
 )
+from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
 from tkdebug.knobs import KNOBS
 
@@ -37,6 +38,7 @@ class Prepared:
 
     def __init__(self, module: Module) -> None:
         self.plan = Plan()
+        self.fusion = Fusion.of(module)
         self.bytes_per_program = live_bytes_per_program(module)
         self.written = written_arguments(module)
         self.spin = spins_on_memory(module)
@@ -95,6 +97,7 @@ def run_module(
                 evaluator = Evaluator(
                     prepared.plan,
                     torch,
+                    prepared.fusion,
                     grid,
                     first,
                     min(size, total - first),

@@ -21,6 +21,7 @@ from tkdebug.interpreter.values import (
     Base,
     BoxMask,
     BoxTile,
+    DeferredTile,
     DescriptorTile,
     IntTile,
     PointerTile,
@@ -356,6 +357,10 @@ class MemoryOps(EvaluatorState):
         kind = self.dtype_of(type_)
         if isinstance(mask, int):
             if mask and access.buffer.proves_legal(access.tile):
+                if isinstance(value, DeferredTile) and self.access.write_deferred(
+                    access.buffer, kind, access.tile, value
+                ):
+                    return
                 self.access.write(access.buffer, kind, access.tile, self.dense(value, type_))
             elif mask:
                 self._store_checked(access, value)

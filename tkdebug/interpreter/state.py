@@ -11,9 +11,10 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.access import StridedAccess
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.masks import MaskAlgebra
-from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, TileValue
+from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, DeferredTile, TileValue
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +24,7 @@ class EvaluatorState:
     """One batch of programs `first … first + programs - 1` (x fastest) of a grid.
 
     Attributes:
+        fusion: which ops may write over an operand or straight into memory.
         active: (P,) bool, the programs that take part just now; None for all.
         written: storages that the kernel may write, None for any.
         buffers: every tensor that the launch knows of.
@@ -31,6 +33,7 @@ class EvaluatorState:
     def __init__(
         self,
         torch: ModuleType,
+        fusion: Fusion,
         grid: tuple[int, int, int],
         first: int,
         programs: int,
@@ -41,6 +44,7 @@ class EvaluatorState:
         strict_ieee: bool = False,
     ) -> None:
         self.torch = torch
+        self.fusion = fusion
         self.grid = grid
         self.first = first
         self.programs = programs
@@ -198,6 +202,8 @@ class EvaluatorState:
             return self.masks.dense(value)
         if isinstance(value, BoxTile):
             return self.unbox(value)
+        if isinstance(value, DeferredTile):
+            return value.compute()
         raise AssertionError(f"no dense form of {type(value).__name__} as {type_}")
 
     def full(self, value: TileValue, type_: Type) -> Tensor:
@@ -241,13 +247,30 @@ class EvaluatorState:
         types = [value.type for value in op.operands]
         boxed = next((v for v in operands if isinstance(v, BoxTile)), None)
         if boxed is not None:
-            result = self._map_boxed(fn, operands, types, boxed)
+            result = self._map_boxed(op, fn, operands, types, boxed)
             if result is not None:
                 return result
-        return fn(*(self.dense(v, t) for v, t in zip(operands, types, strict=True)))
+        tensors = tuple(self.dense(v, t) for v, t in zip(operands, types, strict=True))
+        if op in self.fusion.deferred:
+            return DeferredTile(fn, tensors)
+        return self._apply(op, fn, tensors)
+
+    def _apply(self, op: Operation, fn: Callable[..., Tensor], tensors: Sequence[Tensor]) -> Tensor:
+        """`fn` on tensors, in the memory of an operand that dies here where it fits."""
+        place = self.fusion.reused.get(op)
+        if place is None:
+            return fn(*tensors)
+        target = tensors[place]
+        for tensor in tensors:
+            if tensor.dtype != target.dtype or any(
+                have > want for have, want in zip(tensor.shape, target.shape, strict=True)
+            ):
+                return fn(*tensors)
+        return fn(*tensors, out=target)
 
     def _map_boxed(
         self,
+        op: Operation,
         fn: Callable[..., Tensor],
         operands: tuple[TileValue, ...],
         types: list[Type],
@@ -268,4 +291,4 @@ class EvaluatorState:
                 return None
             inside.append(tensor)
             outside.append(tensor)
-        return BoxTile(fn(*inside), boxed.box, fn(*outside), boxed.shape)
+        return BoxTile(self._apply(op, fn, inside), boxed.box, fn(*outside), boxed.shape)

@@ -8,6 +8,7 @@ A tile of shape S in P programs is one of
 - `AffineTile`: an integer tile const + base + sum of coefficient x position, never wrapped;
 - `BoxMask`: an i1 tile that is true in an interval of positions along each axis;
 - `BoxTile`: a tile known densely inside a box and equal to a fill outside;
+- `DeferredTile`: a float tile on its way into a store;
 - `PointerTile`: a buffer and an integer tile of element offsets into it;
 - `AddressTile`: pointers without one known buffer, as byte addresses.
 
@@ -18,7 +19,7 @@ everywhere false by its constant bounds (those are the ints 1 and 0).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
@@ -192,6 +193,20 @@ class AffineTile:
         return f"AffineTile({self.const}, {self.base and self.base.tensor}, {self.coefs})"
 
 
+class DeferredTile:
+    """An elementwise result that only a store will use: computed straight into the memory."""
+
+    __slots__ = ("fn", "operands")
+
+    def __init__(self, fn: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> None:
+        self.fn = fn
+        self.operands = operands
+
+    def compute(self, out: Tensor | None = None) -> Tensor:
+        """The result, in memory of its own or in `out` of exactly its shape and dtype."""
+        return self.fn(*self.operands) if out is None else self.fn(*self.operands, out=out)
+
+
 Box = tuple[tuple[int, int], ...]
 Bound = Union[int, "Tensor"]
 
@@ -278,7 +293,15 @@ class DescriptorTile:
 
 IntTile = Union[int, "Tensor", AffineTile]
 TileValue = Union[
-    int, "Tensor", AffineTile, BoxMask, BoxTile, PointerTile, AddressTile, DescriptorTile
+    int,
+    "Tensor",
+    AffineTile,
+    BoxMask,
+    BoxTile,
+    DeferredTile,
+    PointerTile,
+    AddressTile,
+    DescriptorTile,
 ]
 
 
