@@ -146,6 +146,12 @@ class Session:
 
         return self._query(read)
 
+    def recent_cursor(self, count: int) -> int:
+        """A cursor for `launches` with at most `count` changes after it: the latest ones."""
+        return self._query(
+            lambda: max(0, decode.integer(self._rows("SELECT revision FROM clock")[0][0]) - count)
+        )
+
     def launch(self, seq: int) -> Launch | None:
         """The launch of that `seq`."""
 
@@ -179,19 +185,22 @@ class Session:
 
         return self._query(read)
 
-    def kernels(self) -> tuple[RecordedKernel, ...]:
-        """Every specialisation that was compiled, in order."""
+    def kernels(self, since: int = 0) -> tuple[RecordedKernel, ...]:
+        """The specialisations compiled beyond the one of `seq` `since`, in order."""
 
         def read() -> tuple[RecordedKernel, ...]:
             stages: dict[str, tuple[str, ...]] = {}
+            if not self._rows("SELECT 1 FROM kernels WHERE seq > ? LIMIT 1", since):
+                return ()
             # By rowid: the order in which the stages were written is the compile order.
             for key, stage in self._rows("SELECT kernel_hash, stage FROM artifacts ORDER BY rowid"):
                 name = decode.text(key)
                 stages[name] = (*stages.get(name, ()), decode.text(stage))
             rows = self._rows(
                 "SELECT seq, hash, process, rank, name, file, line, substr(source, 1, ?), "
-                "signature, options, compile_ns, cache_hit FROM kernels ORDER BY seq",
+                "signature, options, compile_ns, cache_hit FROM kernels WHERE seq > ? ORDER BY seq",
                 MAX_TEXT_CHARS,
+                since,
             )
             return tuple(decode.kernel(row, stages) for row in rows)
 
