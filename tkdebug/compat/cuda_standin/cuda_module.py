@@ -1,0 +1,278 @@
+"""The functions and classes that take the place of those in `torch.cuda` and `torch.accelerator`.
+
+Nothing here touches torch; `TORCH_CUDA` and `TORCH_ACCELERATOR` are what `patches` puts in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, NoReturn
+
+import torch
+
+from tkdebug.compat.cuda_standin import placement, streams
+from tkdebug.compat.cuda_standin.device_record import (
+    CAPABILITY,
+    PROPERTIES,
+    DeviceProperties,
+    host_memory_free_bytes,
+)
+from tkdebug.compat.cuda_standin.placement import announce, is_cuda_device
+from tkdebug.errors import UnsupportedError
+
+
+def _checked(device: object) -> None:
+    if device is not None and not is_cuda_device(device):
+        raise ValueError(f"Expected a cuda device, but got: {device}")
+
+
+def _nothing(*arguments: Any, **keywords: Any) -> None:
+    return None
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    def answer(*arguments: Any, **keywords: Any) -> Any:
+        return value
+
+    return answer
+
+
+def _unsupported(name: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(*arguments: Any, **keywords: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"{name} is not supported where the CPU stands in for CUDA; {instead}"
+        )
+
+    return refuse
+
+
+def set_device(device: object) -> None:
+    """There is one device; another index is an error."""
+    _checked(device)
+    announce()
+
+
+def get_device_properties(device: object = None) -> DeviceProperties:
+    """The H200's record."""
+    _checked(device)
+    announce()
+    return PROPERTIES
+
+
+def get_device_capability(device: object = None) -> tuple[int, int]:
+    """Compute capability, (9, 0)."""
+    _checked(device)
+    return CAPABILITY
+
+
+def get_device_name(device: object = None) -> str:
+    """The record's name."""
+    _checked(device)
+    return PROPERTIES.name
+
+
+def mem_get_info(device: object = None) -> tuple[int, int]:
+    """Bytes free, which the host must have, and bytes in all, which the record says."""
+    return min(host_memory_free_bytes(), PROPERTIES.total_memory), PROPERTIES.total_memory
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the generator that CUDA tensors are filled from: the CPU's."""
+    torch.default_generator.manual_seed(int(seed))
+
+
+def get_rng_state(device: object = None) -> torch.Tensor:
+    """State of the CPU generator, which serves both."""
+    return torch.random.get_rng_state()
+
+
+def set_rng_state(new_state: torch.Tensor, device: object = None) -> None:
+    """Set the CPU generator's state."""
+    torch.random.set_rng_state(new_state)
+
+
+def set_rng_state_all(new_states: list[torch.Tensor]) -> None:
+    """Set the one device's state."""
+    for state in new_states:
+        set_rng_state(state)
+
+
+class DeviceScope:
+    """Stands in for `torch.cuda.device(0)`; there is nothing to switch."""
+
+    def __init__(self, device: object = None) -> None:
+        _checked(device)
+        self.idx = 0
+        self.prev_idx = 0
+
+    def __enter__(self) -> DeviceScope:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+
+class DeviceOf(DeviceScope):
+    """Stands in for `torch.cuda.device_of(tensor)`."""
+
+    def __init__(self, obj: object) -> None:
+        super().__init__(None)
+
+
+class CudaGraph:
+    """`torch.cuda.CUDAGraph`: a recorded launch sequence has no meaning on the CPU."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        _unsupported("torch.cuda.CUDAGraph", "run the work without a graph")()
+
+
+class RangeMarks:
+    """The functions behind `torch.cuda.nvtx`; nobody listens."""
+
+    rangePushA = rangePop = rangeStartA = rangeEnd = markA = staticmethod(_always(0))
+    deviceRangeStart = deviceRangeEnd = staticmethod(_always(None))
+
+
+class CudaRuntime:
+    """What `torch.cuda.cudart()` gives: the calls scripts make around a profiled region."""
+
+    cudaProfilerStart = cudaProfilerStop = staticmethod(_always(0))
+    cudaMemGetInfo = staticmethod(mem_get_info)
+    cudaHostRegister = cudaHostUnregister = staticmethod(_always(0))
+
+
+class _LegacyType(type):
+    """Makes `isinstance(x, torch.cuda.FloatTensor)` ask for dtype and device."""
+
+    dtype: torch.dtype
+
+    def __instancecheck__(cls, value: object) -> bool:
+        if not isinstance(value, torch.Tensor):
+            return False
+        return placement.on_cuda(value) and value.dtype == cls.dtype
+
+    def __call__(cls, *arguments: Any, **keywords: Any) -> torch.Tensor:
+        if len(arguments) == 1 and not isinstance(arguments[0], int):
+            return torch.tensor(arguments[0], dtype=cls.dtype, device="cuda")
+        return torch.empty(arguments, dtype=cls.dtype, device="cuda")
+
+
+_LEGACY_DTYPES = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8,
+    "ShortTensor": torch.int16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+    "BoolTensor": torch.bool,
+}
+LEGACY_TENSORS: Mapping[str, type] = {
+    name: _LegacyType(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
+    for name, dtype in _LEGACY_DTYPES.items()
+}
+_MEMORY_ZEROS = (
+    "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached "
+    "max_memory_cached device_memory_used"
+)
+_MEMORY_NOTHINGS = (
+    "empty_cache reset_peak_memory_stats reset_accumulated_memory_stats "
+    "reset_max_memory_allocated reset_max_memory_cached set_per_process_memory_fraction "
+    "reset_peak_host_memory_stats reset_accumulated_host_memory_stats"
+)
+
+
+def _synchronize(device: object = None) -> None:
+    _checked(device)
+    announce()
+
+
+MEMORY: Mapping[str, Any] = {
+    **{name: _always(0) for name in _MEMORY_ZEROS.split()},
+    **{name: _nothing for name in _MEMORY_NOTHINGS.split()},
+    "memory_stats": lambda device=None: {},
+    "memory_stats_as_nested_dict": lambda device=None: {},
+    "memory_snapshot": lambda *arguments, **keywords: [],
+    "memory_summary": _always("no CUDA allocator: the CPU stands in for CUDA"),
+    "mem_get_info": mem_get_info,
+}
+TORCH_CUDA: Mapping[str, Any] = {
+    **MEMORY,
+    **LEGACY_TENSORS,
+    "is_available": _always(True),
+    "is_initialized": _always(True),
+    "init": _nothing,
+    "_lazy_init": _nothing,
+    "_lazy_call": lambda function, **keywords: function(),
+    "device_count": _always(1),
+    "_device_count_nvml": _always(1),
+    "current_device": _always(0),
+    "set_device": set_device,
+    "_exchange_device": _always(0),
+    "_maybe_exchange_device": _always(0),
+    "device": DeviceScope,
+    "device_of": DeviceOf,
+    "get_device_properties": get_device_properties,
+    "get_device_capability": get_device_capability,
+    "get_device_name": get_device_name,
+    "get_arch_list": lambda: ["sm_90"],
+    "get_gencode_flags": _always("-gencode compute=compute_90,code=sm_90"),
+    "can_device_access_peer": _always(False),
+    "is_bf16_supported": _always(True),
+    "is_tf32_supported": _always(True),
+    "synchronize": _synchronize,
+    "ipc_collect": _nothing,
+    "cudart": CudaRuntime,
+    "clock_rate": _always(PROPERTIES.clock_rate // 1000),
+    "utilization": _always(0),
+    "Stream": streams.Stream,
+    "ExternalStream": streams.ExternalStream,
+    "Event": streams.Event,
+    "StreamContext": streams.StreamContext,
+    "stream": streams.StreamContext,
+    "current_stream": streams.current_stream,
+    "default_stream": streams.default_stream,
+    "set_stream": streams.set_stream,
+    "get_stream_from_external": streams.ExternalStream,
+    "is_current_stream_capturing": _always(False),
+    "CUDAGraph": CudaGraph,
+    "graph": _unsupported("torch.cuda.graph", "run the work without a graph"),
+    "make_graphed_callables": _unsupported(
+        "torch.cuda.make_graphed_callables", "call the module itself"
+    ),
+    "graph_pool_handle": _unsupported("torch.cuda.graph_pool_handle", "run without a graph"),
+    "manual_seed": manual_seed,
+    "manual_seed_all": manual_seed,
+    "seed": lambda: manual_seed(torch.default_generator.seed()),
+    "seed_all": lambda: manual_seed(torch.default_generator.seed()),
+    "initial_seed": lambda: torch.default_generator.initial_seed(),
+    "get_rng_state": get_rng_state,
+    "get_rng_state_all": lambda: [get_rng_state()],
+    "set_rng_state": set_rng_state,
+    "set_rng_state_all": set_rng_state_all,
+    "_is_in_bad_fork": _always(False),
+}
+TORCH_ACCELERATOR: Mapping[str, Any] = {
+    **MEMORY,
+    "current_accelerator": lambda check_available=False: torch.device("cuda"),
+    "is_available": _always(True),
+    "device_count": _always(1),
+    "current_device_index": _always(0),
+    "current_device_idx": _always(0),
+    "set_device_index": set_device,
+    "set_device_idx": set_device,
+    "device_index": DeviceScope,
+    "current_stream": streams.current_stream,
+    "set_stream": streams.set_stream,
+    "synchronize": _synchronize,
+    "get_memory_info": mem_get_info,
+    "empty_host_cache": _nothing,
+}

@@ -1,0 +1,59 @@
+"""What the stood-in CUDA device says of itself: one H200, as torch's properties record has it.
+
+The numbers are those a real device reports, so that scripts which size their launches by them
+(programs per multiprocessor, shared memory per block) take the branch they take on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+CAPABILITY = (9, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """The fields of torch's `_CudaDeviceProperties`; sizes in bytes, rates in kHz."""
+
+    name: str = "NVIDIA H200"
+    major: int = CAPABILITY[0]
+    minor: int = CAPABILITY[1]
+    total_memory: int = 150_110_011_392
+    multi_processor_count: int = 132
+    warp_size: int = 32
+    max_threads_per_block: int = 1024
+    max_threads_per_multi_processor: int = 2048
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 49152
+    shared_memory_per_block_optin: int = 232448
+    shared_memory_per_multiprocessor: int = 233472
+    L2_cache_size: int = 62914560
+    clock_rate: int = 1_980_000
+    memory_clock_rate: int = 3_201_000
+    memory_bus_width: int = 6144
+    is_integrated: int = 0
+    is_multi_gpu_board: int = 0
+    pci_bus_id: int = 0
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
+    uuid: str = "00000000-0000-0000-0000-000000000000"
+
+    def __str__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory // 2**20}MB, "
+            f"multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+            f"L2_cache_size={self.L2_cache_size // 2**20}MB)"
+        )
+
+
+PROPERTIES = DeviceProperties()
+
+
+def host_memory_free_bytes() -> int:
+    """What the host could still give; the stood-in device lives in it."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return PROPERTIES.total_memory

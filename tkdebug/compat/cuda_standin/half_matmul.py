@@ -1,0 +1,110 @@
+"""Half-precision matrix products of the stand-in, computed in fp32 and rounded back.
+
+The CPU multiplies fp16 matrices at under 1 GFLOP/s; a GPU accumulates in fp32 anyway, so that fp32
+inside is both the quick way and the nearer one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compat.cuda_standin.calls import Arguments, Function, call
+
+_HALVES = (torch.float16, torch.bfloat16)
+_NAMES = (
+    (
+        torch,
+        "matmul mm bmm mv addmm addmv addbmm baddbmm dot vdot inner einsum tensordot chain_matmul",
+    ),
+    (torch, "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution"),
+    (torch, "bilinear lstm gru rnn_tanh rnn_relu"),
+    (torch.linalg, "multi_dot matmul vecdot"),
+    (
+        torch.nn.functional,
+        "linear bilinear scaled_dot_product_attention multi_head_attention_forward "
+        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
+    ),
+    (
+        Tensor,
+        "matmul __matmul__ __rmatmul__ mm bmm mv addmm addmv addbmm baddbmm dot vdot inner "
+        "addmm_ addmv_ addbmm_ baddbmm_",
+    ),
+)
+MATMULS = frozenset(
+    getattr(owner, name)
+    for owner, names in _NAMES
+    for name in names.split()
+    if hasattr(owner, name)
+)
+
+
+def run_in_fp32(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
+    """`func`, a matrix product: in fp32 and rounded back when its operands are halves."""
+    operands: list[Tensor] = []
+    _collect(args, operands)
+    _collect(tuple(kwargs.values()), operands)
+    if torch.is_autocast_enabled("cpu"):
+        return _run_under_autocast(func, args, kwargs, operands)
+    dtypes = {t.dtype for t in operands if t.is_floating_point()}
+    if len(dtypes) != 1 or not dtypes.issubset(_HALVES):
+        # Not halves, or a mixture that torch has its own answer to.
+        return call(func, args, kwargs)
+    return _run(func, args, kwargs, dtypes.pop())
+
+
+def _run_under_autocast(
+    func: Function, args: Arguments, kwargs: dict[str, Any], operands: list[Tensor]
+) -> Any:
+    half = torch.get_autocast_dtype("cpu")
+    eligible = (torch.float32, *_HALVES)
+    floating = [t for t in operands if t.is_floating_point()]
+    if half not in _HALVES or not floating or any(t.dtype not in eligible for t in floating):
+        return call(func, args, kwargs)
+    args = _cast(args, eligible, half)
+    kwargs = {name: _cast(value, eligible, half) for name, value in kwargs.items()}
+    with torch.autocast("cpu", enabled=False):
+        return _run(func, args, kwargs, half)
+
+
+def _run(func: Function, args: Arguments, kwargs: dict[str, Any], half: torch.dtype) -> Any:
+    out = kwargs.pop("out", None)
+    result_dtype = kwargs.pop("out_dtype", None) or half
+    name = getattr(func, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    if in_place:
+        out = args[0]
+        func = getattr(Tensor, name[:-1])
+    wide_args = _cast(args, _HALVES, torch.float32)
+    wide_kwargs = {key: _cast(value, _HALVES, torch.float32) for key, value in kwargs.items()}
+    result = call(func, wide_args, wide_kwargs)
+    if out is not None:
+        if not in_place and out.shape != result.shape:
+            out.resize_(result.shape)
+        return out.copy_(result)
+    return call(_narrow, (result, result_dtype), {})
+
+
+def _narrow(result: Any, dtype: torch.dtype) -> Any:
+    return _cast(result, (torch.float32,), dtype)
+
+
+def _collect(values: Arguments, operands: list[Tensor]) -> None:
+    for value in values:
+        if isinstance(value, Tensor):
+            operands.append(value)
+        elif isinstance(value, (list, tuple)):
+            _collect(tuple(value), operands)
+
+
+def _cast(value: Any, sources: tuple[torch.dtype, ...], target: torch.dtype) -> Any:
+    """`value` with its tensors of dtypes `sources` as `target`, lists and tuples looked into."""
+    if isinstance(value, Tensor):
+        if value.dtype not in sources or value.dtype == target:
+            return value
+        return call(Tensor.to, (value, target), {})
+    if isinstance(value, (list, tuple)):
+        return type(value)([_cast(item, sources, target) for item in value])
+    return value

@@ -1,0 +1,264 @@
+# ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
+"""Attributes of torch that the stand-in replaces, and their exact return.
+
+A replaced attribute is remembered together with whether its owner had it at all; `restore` undoes
+them last first, so that torch is the very torch it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.overrides
+import torch.utils._device
+from torch import Tensor
+
+from tkdebug.compat.cuda_standin import placement, streams
+from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA, RangeMarks
+from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
+
+_overrides: Any = torch.overrides
+_MISSING = object()
+# On the node of a custom autograd function: which of its outputs count as CUDA tensors.
+_ON_CUDA = "_tkdebug_on_cuda"
+_CUDA_VERSION = "12.8"
+
+
+class Patches:
+    """The replaced attributes of one installation."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[object, str, object]] = []
+
+    def set(self, owner: object, name: str, value: object) -> None:
+        """Replace `owner.name`, remembering what its own namespace held."""
+        self._undo.append((owner, name, vars(owner).get(name, _MISSING)))
+        setattr(owner, name, value)
+
+    def restore(self) -> None:
+        """Put everything back."""
+        while self._undo:
+            owner, name, value = self._undo.pop()
+            if value is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+def apply(patches: Patches, mode: CudaStandIn) -> None:
+    """Put every replacement in place."""
+    _patch_modules(patches)
+    _patch_default_device(patches)
+    _patch_autocast(patches)
+    _patch_autograd(patches, mode)
+    _patch_threads(patches, mode)
+    patches.set(torch, "compile", _compile_eagerly)
+    _register_loading(patches)
+
+
+def _patch_modules(patches: Patches) -> None:
+    for name, value in TORCH_CUDA.items():
+        if hasattr(torch.cuda, name):
+            patches.set(torch.cuda, name, value)
+    patches.set(torch.cuda, "default_generators", (streams.Generator("cpu"),))
+    patches.set(torch.cuda.nvtx, "_nvtx", RangeMarks())
+    for submodule in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
+        for name, value in TORCH_CUDA.items():
+            if name in vars(submodule) and name != "device":
+                patches.set(submodule, name, value)
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        for name, value in TORCH_ACCELERATOR.items():
+            if hasattr(accelerator, name):
+                patches.set(accelerator, name, value)
+    patches.set(torch, "Generator", streams.Generator)
+    patches.set(torch, "Stream", streams.Stream)
+    patches.set(torch, "Event", streams.Event)
+    patches.set(torch.version, "cuda", _CUDA_VERSION)
+
+
+def _patch_default_device(patches: Patches) -> None:
+    # torch keeps the default device as a mode below all others, where ours cannot see its doing.
+    context = torch.utils._device.DeviceContext
+    original: Any = context.__torch_function__
+    constructors = torch.utils._device._device_constructors
+
+    def create(
+        self: Any, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        keywords = dict(kwargs or {})
+        wants_default = func in constructors() and keywords.get("device") is None
+        if not (wants_default and placement.is_cuda_device(self.device)):
+            return original(self, func, types, args, kwargs)
+        keywords["device"] = placement.CPU
+        keywords.pop("pin_memory", None)
+        result = func(*args, **keywords)
+        return placement.place(result) if isinstance(result, Tensor) else result
+
+    patches.set(context, "__torch_function__", create)
+
+
+def _cpu_for_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def ask(*arguments: Any) -> Any:
+        if arguments and arguments[0] == "cuda":
+            arguments = ("cpu", *arguments[1:])
+        return original(*arguments)
+
+    return ask
+
+
+def _patch_autocast(patches: Patches) -> None:
+    autocast = torch.amp.autocast_mode.autocast
+    original = autocast.__init__
+
+    @functools.wraps(original)
+    def start(
+        self: Any,
+        device_type: str,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
+        original(self, device_type, dtype, enabled, cache_enabled)
+
+    patches.set(autocast, "__init__", start)
+    for name in ("is_autocast_enabled", "set_autocast_enabled"):
+        patches.set(torch, name, _cpu_for_cuda(getattr(torch, name)))
+    native = torch.get_autocast_dtype
+
+    def dtype_in_force(device_type: str) -> torch.dtype:
+        # Inside a region the CPU's setting is the truth, outside it CUDA's default (fp16) is.
+        inside = device_type == "cuda" and torch.is_autocast_enabled("cpu")
+        return native("cpu" if inside else device_type)
+
+    patches.set(torch, "get_autocast_dtype", dtype_in_force)
+
+
+def _patch_autograd(patches: Patches, mode: CudaStandIn) -> None:
+    run = torch.autograd.graph._engine_run_backward
+
+    @functools.wraps(run)
+    def run_backward(*arguments: Any, **keywords: Any) -> Any:
+        # `x.backward()` arrives here from inside the mode's handler: hooks and backward functions
+        # are the script's own code and must hear the stand-in's answers.
+        with _Entered(mode):
+            return run(*arguments, **keywords)
+
+    for owner in (torch.autograd, torch.autograd.graph):
+        if "_engine_run_backward" in vars(owner):
+            patches.set(owner, "_engine_run_backward", run_backward)
+    function = torch.autograd.Function
+    apply_forward = vars(function)["apply"].__func__
+
+    def apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        outputs = apply_forward(cls, *arguments, **keywords)
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
+        on_cuda = tuple(isinstance(r, Tensor) and placement.on_cuda(r) for r in results)
+        if any(on_cuda):
+            for result in results:
+                node = result.grad_fn if isinstance(result, Tensor) else None
+                if node is not None and hasattr(node, "_forward_cls"):
+                    setattr(node, _ON_CUDA, on_cuda)
+        return outputs
+
+    patches.set(function, "apply", classmethod(apply))
+    backward = torch.autograd.function.BackwardCFunction
+    for name in ("apply", "apply_boxed"):
+        if name in vars(backward):
+            patches.set(backward, name, _placing_gradients(vars(backward)[name]))
+
+
+def _placing_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def apply_backward(self: Any, *arguments: Any) -> Any:
+        boxed = len(arguments) == 1 and isinstance(arguments[0], list)
+        gradients = arguments[0] if boxed else arguments
+        on_cuda = getattr(self, _ON_CUDA, ())
+        for gradient, placed in zip(gradients, on_cuda, strict=False):
+            if placed and isinstance(gradient, Tensor):
+                placement.place(gradient)
+        return original(self, *arguments)
+
+    return apply_backward
+
+
+class _Entered:
+    """The mode on this thread's stack, unless it is there already."""
+
+    def __init__(self, mode: CudaStandIn) -> None:
+        self._mode = mode
+        self._pushed = False
+
+    def __enter__(self) -> None:
+        stack: list[object] = _overrides._get_current_function_mode_stack()
+        if self._mode.active and not any(m is self._mode for m in stack):
+            self._mode.enter()
+            self._pushed = True
+
+    def __exit__(self, *error: object) -> None:
+        if self._pushed:
+            leave(self._mode)
+
+
+def leave(mode: CudaStandIn) -> None:
+    """Take `mode` off this thread's stack, wherever in it it stands."""
+    count = torch._C._len_torch_function_stack()
+    above = []
+    for _ in range(count):
+        top = _overrides._pop_mode()
+        if top is mode:
+            break
+        above.append(top)
+    for other in reversed(above):
+        _overrides._push_mode(other)
+
+
+def _patch_threads(patches: Patches, mode: CudaStandIn) -> None:
+    bootstrap = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    @functools.wraps(bootstrap)
+    def start_thread(self: threading.Thread) -> None:
+        with _Entered(mode):
+            bootstrap(self)
+
+    patches.set(threading.Thread, "_bootstrap_inner", start_thread)
+
+
+def _compile_eagerly(model: Any = None, **options: Any) -> Any:
+    """Stands in for `torch.compile`: the function itself, and a word about it."""
+    _say_compile_once()
+    return (lambda function: function) if model is None else model
+
+
+@functools.cache
+def _say_compile_once() -> None:
+    print(
+        "tkdebug: torch.compile runs its functions eagerly where the CPU stands in for CUDA",
+        file=sys.stderr,
+    )
+
+
+def _register_loading(patches: Patches) -> None:
+    """Let `torch.save` and `torch.load` keep which tensors are CUDA's (a storage's location)."""
+
+    def tag(storage: Any) -> str | None:
+        raw = getattr(storage, "_untyped_storage", storage)
+        return "cuda:0" if placement.storage_on_cuda(raw) else None
+
+    def restore(storage: Any, location: str) -> Any:
+        if not location.startswith("cuda"):
+            return None
+        placement.place_storage(getattr(storage, "_untyped_storage", storage))
+        return storage
+
+    registry = torch.serialization._package_registry
+    # Before the CPU's own entry (10), which would claim every storage.
+    patches.set(torch.serialization, "_package_registry", [(5, tag, restore), *registry])

@@ -1,0 +1,161 @@
+# ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
+"""Which tensors count as CUDA tensors: a mark on their storage.
+
+The mark lives on the storage, as views, `detach`, saved tensors and `Parameter`s share it while
+each is a tensor object of its own. torch keeps a storage's Python object for as long as the storage
+lives, so that the mark dies with the memory and never outlives it.
+
+Everything here reads tensors as they are (CPU memory), whatever modes are in force.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from typing import cast
+
+import torch
+from torch import Tensor
+
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda", 0)
+_MARK = "_tkdebug_cuda"
+_PINNED = "_tkdebug_pinned"
+_announced = threading.Event()
+
+
+def announce() -> None:
+    """Say once in this process that the CPU stands in."""
+    if not _announced.is_set():
+        _announced.set()
+        print("tkdebug: no CUDA device here; 'cuda' is stood in for by the CPU", file=sys.stderr)
+
+
+def _marked(tensor: Tensor, mark: str) -> bool:
+    try:
+        holder: object = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        # Sparse tensors and those of functorch transforms have no storage to ask.
+        holder = tensor
+    return getattr(holder, mark, False)
+
+
+def _set_mark(tensor: Tensor, mark: str) -> None:
+    try:
+        holder: object = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        holder = tensor
+    setattr(holder, mark, True)
+
+
+def on_cuda(tensor: Tensor) -> bool:
+    """Whether `tensor` counts as a CUDA tensor."""
+    with torch._C.DisableTorchFunction():
+        return _marked(tensor, _MARK)
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Whether `tensor` counts as pinned host memory."""
+    with torch._C.DisableTorchFunction():
+        return _marked(tensor, _PINNED)
+
+
+def place(tensor: Tensor) -> Tensor:
+    """Make `tensor` (and all that shares its memory) count as a CUDA tensor."""
+    with torch._C.DisableTorchFunction():
+        if tensor.device.type == "cpu":
+            announce()
+            _set_mark(tensor, _MARK)
+    return tensor
+
+
+def pin(tensor: Tensor) -> Tensor:
+    """Make `tensor` count as pinned host memory."""
+    with torch._C.DisableTorchFunction():
+        _set_mark(tensor, _PINNED)
+    return tensor
+
+
+def place_storage(storage: torch.UntypedStorage) -> None:
+    """Make all tensors of `storage` count as CUDA tensors."""
+    announce()
+    setattr(storage, _MARK, True)
+
+
+def storage_on_cuda(storage: object) -> bool:
+    """Whether tensors of `storage` count as CUDA tensors."""
+    return getattr(storage, _MARK, False)
+
+
+def split_inputs(values: Iterable[object], others: list[Tensor]) -> bool:
+    """Whether a tensor among `values` (or lists of them) is on CUDA; the rest go to `others`."""
+    found = False
+    for value in values:
+        if isinstance(value, Tensor):
+            if _marked(value, _MARK):
+                found = True
+            else:
+                others.append(value)
+        elif isinstance(value, (list, tuple)) and split_inputs(value, others):
+            found = True
+    return found
+
+
+def place_results(result: object, others: list[Tensor]) -> None:
+    """Make the tensors of `result` count as CUDA, but those that share memory with `others`."""
+    if isinstance(result, Tensor):
+        if others and _shares_memory(result, others):
+            return
+        if result.device.type == "cpu":
+            _set_mark(result, _MARK)
+    elif isinstance(result, (list, tuple)):
+        for item in result:
+            place_results(item, others)
+    elif isinstance(result, dict):
+        for item in result.values():
+            place_results(item, others)
+
+
+def _address(tensor: Tensor) -> int:
+    try:
+        return cast(int, tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return -id(tensor)
+
+
+def _shares_memory(tensor: Tensor, others: list[Tensor]) -> bool:
+    address = _address(tensor)
+    return any(_address(other) == address for other in others)
+
+
+def shares_memory(tensor: Tensor, other: Tensor) -> bool:
+    """Whether both tensors live in one storage."""
+    with torch._C.DisableTorchFunction():
+        return _shares_memory(tensor, [other])
+
+
+def is_cuda_device(device: object) -> bool:
+    """Whether a device argument (string, int, `torch.device`) names the CUDA device.
+
+    Raises:
+        RuntimeError: it names a CUDA device other than the first, as torch would.
+    """
+    if isinstance(device, bool):
+        return False
+    if isinstance(device, int):
+        index: int | None = device
+    elif isinstance(device, torch.device):
+        if device.type != "cuda":
+            return False
+        index = device.index
+    elif isinstance(device, str) and device.startswith("cuda"):
+        index = torch.device(device).index
+    else:
+        return False
+    if index not in (None, 0, -1):
+        raise RuntimeError(
+            "CUDA error: invalid device ordinal (tkdebug stands in for one CUDA device, "
+            f"cuda:0; got cuda:{index})"
+        )
+    return True
