@@ -18,7 +18,7 @@ from tkdebug.runtime.errors import OptionValueError
 if TYPE_CHECKING:
     import torch
 
-# One H200 SXM (sm_90); clocks in kHz, bus width in bits.
+# As the driver reports an H200 (sm_90); clocks in kHz, bus width in bits.
 H200_PROPERTIES: Mapping[str, int] = {
     "max_shared_mem": 232448,
     "max_num_regs": 65536,
@@ -26,7 +26,7 @@ H200_PROPERTIES: Mapping[str, int] = {
     "warpSize": 32,
     "sm_clock_rate": 1980000,
     "mem_clock_rate": 3201000,
-    "mem_bus_width": 6144,
+    "mem_bus_width": 6016,
 }
 # Larger than any L2, so that zeroing it evicts what a benchmark left there.
 L2_EVICTION_BYTES = 256 << 20
