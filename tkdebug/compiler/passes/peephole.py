@@ -7,6 +7,7 @@ same under IEEE 754 for every operand, NaN and signed zeros included.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Sequence
 
 from tkdebug.compiler.ir.core import Attribute, Operation, Value
@@ -174,6 +175,46 @@ def _drop_redundant_cast(op: Operation, rewriter: Rewriter) -> bool:
     return False
 
 
+def _is_exact(number: float, type_: ScalarType) -> bool:
+    """Whether `number` is a value of a floating-point type, so that no rounding can happen."""
+    match type_.name:
+        case "f64":
+            return True
+        case "f32" | "bf16" | "f16":
+            code = "e" if type_.name == "f16" else "f"
+            try:
+                (kept,) = struct.unpack("<" + code, struct.pack("<" + code, number))
+            except OverflowError:
+                return False
+            # bf16 is the upper half of an f32.
+            is_short = type_.name != "bf16" or struct.pack(">f", number)[2:] == b"\0\0"
+            return bool(kept == number) and is_short
+        case _:
+            # The fp8 formats differ in what they have of -0.0, infinities and NaN.
+            return number == 0.0 and math.copysign(1.0, number) > 0
+
+
+def _fold_exact_float_cast(op: Operation, rewriter: Rewriter) -> bool:
+    """A conversion of a constant that rounds nothing."""
+    number = constant_value(op.operands[0])
+    source, target = element_of(op.operands[0].type), element_of(op.results[0].type)
+    if number is None or not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
+        return False
+    if op.name in ("arith.sitofp", "arith.uitofp"):
+        if isinstance(number, float) or source.bits == 1 or abs(number) > 2**52:
+            return False
+        if op.name == "arith.uitofp" and number < 0:
+            return False
+    elif not isinstance(number, float) or not _is_exact(number, source):
+        return False
+    if not _is_exact(float(number), target):
+        return False
+    value = float(number)
+    rewriter.replace_with_op(op, "fold-constants", "arith.constant", (), {"value": value})
+    return True
+
+
+_FLOAT_CASTS = ("arith.truncf", "arith.extf", "tt.fp_to_fp", "arith.sitofp", "arith.uitofp")
 _ORDER_KEEPING = ("tt.broadcast", "tt.reshape", "tt.expand_dims", "tt.trans")
 
 
@@ -294,6 +335,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], _Rule], ...] = (
     ("fold-same-operands", _SAME_OPERANDS, _fold_same_operands),
     ("fold-select", ("arith.select",), _fold_select),
     ("drop-redundant-cast", _CASTS, _drop_redundant_cast),
+    ("fold-exact-float-cast", _FLOAT_CASTS, _fold_exact_float_cast),
     ("drop-same-shape", ("tt.broadcast", "tt.reshape"), _drop_same_shape),
     ("merge-reshapes", ("tt.broadcast", "tt.reshape"), _merge_shape_ops),
     ("merge-trans", ("tt.trans",), _merge_trans),
