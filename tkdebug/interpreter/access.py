@@ -7,8 +7,10 @@ tile's axes; an axis along which the offsets do not move has extent 1 in what is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, dtype
 
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.values import (
@@ -20,8 +22,6 @@ from tkdebug.interpreter.values import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor, dtype
-
     from tkdebug.interpreter.evaluator import Evaluator
 
 
@@ -30,7 +30,6 @@ class StridedAccess:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.ev = evaluator
-        self.torch: ModuleType = evaluator.torch
 
     def read(self, buffer: Buffer, kind: dtype, tile: AffineTile) -> Tensor:
         """The elements at `tile`'s offsets, (P or 1, *shape with 1 where constant)."""
@@ -85,7 +84,7 @@ class StridedAccess:
             0, None, tuple(tile.coefs[a] for a in sliced), tuple(tile.shape[a] for a in sliced)
         )
         table = self._table(flat, start + low, high - low + 1, slice_tile)
-        picked = self.torch.index_select(table, 0, (entries - low).reshape(-1))
+        picked = torch.index_select(table, 0, (entries - low).reshape(-1))
         flips = [place + 1 for place, axis in enumerate(sliced) if tile.coefs[axis] < 0]
         if flips:
             picked = picked.flip(flips)
@@ -149,7 +148,7 @@ class StridedAccess:
             return False
         if any(operand.dtype != kind for operand in value.operands):
             return False
-        shape = self.torch.broadcast_shapes(*(operand.shape for operand in value.operands))
+        shape = torch.broadcast_shapes(*(operand.shape for operand in value.operands))
         if tuple(shape) != (*pattern.sizes, *tile.shape) or not self._is_injective(pattern, tile):
             return False
         flat = buffer.flat(kind)
@@ -195,7 +194,6 @@ class StridedAccess:
 
     def scatter(self, flat: Tensor, offsets: Tensor, value: Tensor) -> None:
         """flat[offsets] = value in program order, the last of equal offsets staying."""
-        torch = self.torch
         offsets, value = torch.broadcast_tensors(offsets, value)
         # A 1-D scatter_ on the CPU goes through the index in order.
         flat.scatter_(0, offsets.reshape(-1), value.reshape(-1))

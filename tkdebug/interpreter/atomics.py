@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory import Access
@@ -16,8 +19,6 @@ from tkdebug.interpreter.reductions import ReductionOps
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tkdebug.interpreter.buffers import Buffer
 
 Update = Callable[["Tensor", "Tensor"], "Tensor"]
@@ -52,14 +53,13 @@ class AtomicOps(ReductionOps):
 
         def in_rounds(flat: Tensor, offsets: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
             def swap(old: Tensor, expected: Tensor, new: Tensor) -> Tensor:
-                return self.torch.where(_same_bits(self.torch, old, expected), new, old)
+                return torch.where(_same_bits(self.torch, old, expected), new, old)
 
             return self._rounds(flat, offsets, parts, swap)
 
         return self._atomic(op, pointer, 1, operands, in_rounds)
 
     def _update(self, kind: str) -> Update:
-        torch = self.torch
         table: dict[str, Update] = {
             "add": torch.add,
             "fadd": torch.add,
@@ -87,7 +87,6 @@ class AtomicOps(ReductionOps):
         operands: tuple[Tensor, ...],
         update: Callable[..., Tensor],
     ) -> Tensor:
-        torch = self.torch
         old = torch.empty_like(operands[0])
         order = torch.argsort(offsets, stable=True)
         sorted_offsets = offsets[order]
@@ -112,7 +111,6 @@ class AtomicOps(ReductionOps):
         apply: Callable[[Tensor, Tensor, tuple[Tensor, ...]], Tensor],
     ) -> TileValue:
         """Resolve the addresses, run `apply` on the legal elements, give the old values."""
-        torch = self.torch
         shape = ir.shape_of(op.result.type)
         kind = self.dtype_of(op.result.type)
         whole = (self.programs, *shape)
@@ -130,7 +128,6 @@ class AtomicOps(ReductionOps):
     def _atomic_targets(
         self, op: Operation, pointer: TileValue, mask: TileValue, shape: tuple[int, ...]
     ) -> list[tuple[Buffer, Tensor, Tensor]]:
-        torch = self.torch
         if isinstance(pointer, AddressTile):
             return self._resolved(op, pointer, mask, "oob-atomic", shape)
         assert isinstance(pointer, PointerTile)

@@ -6,13 +6,10 @@ allocation's. Offsets inside the view's hull but between its elements are a kind
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor, dtype
 
 from tkdebug.interpreter.values import AffineTile
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype
 
 
 class Buffer:
@@ -27,8 +24,7 @@ class Buffer:
         storage_key: equal for tensors that share their allocation.
     """
 
-    def __init__(self, tensor: Tensor, name: str | None, torch: ModuleType) -> None:
-        self.torch = torch
+    def __init__(self, tensor: Tensor, name: str | None) -> None:
         self.tensor = tensor
         self.name = name
         self.itemsize: int = tensor.element_size()
@@ -62,7 +58,7 @@ class Buffer:
         flat = self._flat.get(dtype)
         if flat is None:
             count = self._storage.nbytes() // self.itemsize
-            flat = self.torch.empty(0, dtype=dtype, device=self.tensor.device)
+            flat = torch.empty(0, dtype=dtype, device=self.tensor.device)
             flat.set_(self._storage, 0, (count,), (1,))
             self._flat[dtype] = flat
         return flat
@@ -133,7 +129,7 @@ class Buffer:
 
     def between(self, offsets: Tensor) -> Tensor:
         """Bool: offsets inside the hull that are no element of the tensor."""
-        bad = self.torch.zeros_like(offsets, dtype=self.torch.bool)
+        bad = torch.zeros_like(offsets, dtype=torch.bool)
         if self.is_dense:
             return bad
         rest = offsets

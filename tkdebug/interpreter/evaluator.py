@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
@@ -19,9 +22,6 @@ from tkdebug.interpreter.values import (
     PointerTile,
     TileValue,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # One step of a block: how to run the op, the op, and the values that die after it.
 Step = tuple[Evaluate, Operation, tuple[Value, ...]]
@@ -147,13 +147,13 @@ class Evaluator(AtomicOps):
         if isinstance(a, BoxTile) and isinstance(b, BoxTile) and a.box == b.box:
             column = test.reshape(-1, *(1,) * len(shape))
             return BoxTile(
-                self.torch.where(column, a.data, b.data),
+                torch.where(column, a.data, b.data),
                 a.box,
-                self.torch.where(column, a.fill, b.fill),
+                torch.where(column, a.fill, b.fill),
                 a.shape,
             )
         column = test.reshape(-1, *(1,) * len(shape))
-        return self.torch.where(column, self.dense(a, type_), self.dense(b, type_))
+        return torch.where(column, self.dense(a, type_), self.dense(b, type_))
 
     def _blend_pointers(
         self, test: Tensor, a: PointerTile | AddressTile, b: TileValue, type_: ir.Type
@@ -208,7 +208,6 @@ class Evaluator(AtomicOps):
         step: TileValue,
         carried: list[TileValue],
     ) -> Sequence[TileValue]:
-        torch = self.torch
         type_ = op.operands[0].type
         low = self.dense(lower, type_).reshape(-1).to(torch.int64)
         high = self.dense(upper, type_).reshape(-1).to(torch.int64)

@@ -7,8 +7,10 @@ type. What cannot stay symbolic is computed on torch tensors at the type's width
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
@@ -24,8 +26,6 @@ from tkdebug.interpreter.values import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tkdebug.interpreter.evaluator import Evaluator
 
 
@@ -34,7 +34,6 @@ class IndexAlgebra:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.ev = evaluator
-        self.torch: ModuleType = evaluator.torch
 
     # -- affine forms -----------------------------------------------------------------------
 
@@ -44,8 +43,8 @@ class IndexAlgebra:
             return value
         if isinstance(value, int):
             return AffineTile(value, None, (0,) * len(shape), shape)
-        if isinstance(value, self.torch.Tensor) and value.dtype is not self.torch.bool:
-            return AffineTile(0, Base(value.to(self.torch.int64)), (0,) * len(shape), shape)
+        if isinstance(value, torch.Tensor) and value.dtype is not torch.bool:
+            return AffineTile(0, Base(value.to(torch.int64)), (0,) * len(shape), shape)
         return None
 
     def _symbolic(self, a: TileValue, b: TileValue, shape: tuple[int, ...]) -> bool:
@@ -55,7 +54,7 @@ class IndexAlgebra:
     def _is_small(self, value: TileValue, other: TileValue) -> bool:
         if isinstance(value, int | AffineTile):
             return True
-        if not isinstance(value, self.torch.Tensor) or value.dtype is self.torch.bool:
+        if not isinstance(value, torch.Tensor) or value.dtype is torch.bool:
             return False
         if value.numel() == value.shape[0]:
             return True
@@ -82,7 +81,9 @@ class IndexAlgebra:
     def _shape(self, op: Operation) -> tuple[int, ...]:
         return ir.shape_of(op.operands[0].type)
 
-    def _dense(self, op: Operation, fn: Callable[..., Tensor], a: TileValue, b: TileValue) -> Any:
+    def _dense(
+        self, op: Operation, fn: Callable[..., Tensor], a: TileValue, b: TileValue
+    ) -> TileValue:
         return self.ev.map(op, fn, a, b)
 
     # -- sums and products ------------------------------------------------------------------
@@ -93,10 +94,10 @@ class IndexAlgebra:
         if isinstance(a, int) and isinstance(b, int):
             return wrap(a + b, bits)
         if bits == 1:
-            return self._dense(op, self.torch.logical_xor, a, b)
+            return self._dense(op, torch.logical_xor, a, b)
         if self._symbolic(a, b, shape):
             return self.settle(self.affine_add(a, b, shape), bits)
-        return self._dense(op, self.torch.add, a, b)
+        return self._dense(op, torch.add, a, b)
 
     def affine_add(self, a: TileValue, b: TileValue, shape: tuple[int, ...]) -> AffineTile:
         """Exact sum of two integer tiles that are affine or small."""
@@ -118,6 +119,7 @@ class IndexAlgebra:
         return self.scaled(self.affine(value, shape), -1)
 
     def scaled(self, tile: AffineTile | None, factor: int) -> AffineTile:
+        """Exact product with a constant."""
         assert tile is not None
         base = None
         if tile.base is not None and factor != 0:
@@ -133,10 +135,10 @@ class IndexAlgebra:
         if isinstance(a, int) and isinstance(b, int):
             return wrap(a - b, bits)
         if bits == 1:
-            return self._dense(op, self.torch.logical_xor, a, b)
+            return self._dense(op, torch.logical_xor, a, b)
         if self._symbolic(a, b, shape):
             return self.settle(self.affine_add(a, self.negated(b, shape), shape), bits)
-        return self._dense(op, self.torch.sub, a, b)
+        return self._dense(op, torch.sub, a, b)
 
     def mul(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Product."""
@@ -144,7 +146,7 @@ class IndexAlgebra:
         if isinstance(a, int) and isinstance(b, int):
             return wrap(a * b, bits)
         if bits == 1:
-            return self._dense(op, self.torch.logical_and, a, b)
+            return self._dense(op, torch.logical_and, a, b)
         if isinstance(a, int):
             a, b = b, a
         if isinstance(b, int) and self._symbolic(a, b, shape):
@@ -155,7 +157,7 @@ class IndexAlgebra:
             assert y is not None
             if x.is_scalar_like and y.is_scalar_like:
                 return self._small(op, lambda p, q: p * q, x, y)
-        return self._dense(op, self.torch.mul, a, b)
+        return self._dense(op, torch.mul, a, b)
 
     def _small(
         self,
@@ -206,7 +208,6 @@ class IndexAlgebra:
         return AffineTile(tile.const // divisor, None, coefs, tile.shape)
 
     def _divide(self, x: Tensor, y: Tensor) -> Tensor:
-        torch = self.torch
         zero = y == 0
         if bool(zero.any()):
             quotient = torch.div(x, torch.where(zero, 1, y), rounding_mode="trunc")
@@ -214,7 +215,6 @@ class IndexAlgebra:
         return torch.div(x, y, rounding_mode="trunc")
 
     def _remainder(self, x: Tensor, y: Tensor) -> Tensor:
-        torch = self.torch
         zero = y == 0
         if bool(zero.any()):
             rest = torch.fmod(x, torch.where(zero, 1, y))
@@ -274,7 +274,6 @@ class IndexAlgebra:
         return self._dense(op, lambda x, y: self._unsigned_divide(x, y, bits)[1], a, b)
 
     def _unsigned_divide(self, x: Tensor, y: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-        torch = self.torch
         if bits < 64:
             mask = (1 << bits) - 1
             p, q = x.to(torch.int64) & mask, y.to(torch.int64) & mask
@@ -302,7 +301,7 @@ class IndexAlgebra:
             return a & b
         if self._bits(op) == 1:
             return self.ev.masks.intersect(op, a, b)
-        return self._bitwise(op, self.torch.bitwise_and, a, b)
+        return self._bitwise(op, torch.bitwise_and, a, b)
 
     def or_(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Bitwise or."""
@@ -312,13 +311,13 @@ class IndexAlgebra:
             for this, other in ((a, b), (b, a)):
                 if isinstance(this, int):
                     return 1 if this else other
-        return self._bitwise(op, self.torch.bitwise_or, a, b)
+        return self._bitwise(op, torch.bitwise_or, a, b)
 
     def xor(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Bitwise exclusive or."""
         if isinstance(a, int) and isinstance(b, int):
             return wrap(a ^ b, self._bits(op))
-        return self._bitwise(op, self.torch.bitwise_xor, a, b)
+        return self._bitwise(op, torch.bitwise_xor, a, b)
 
     def _bitwise(
         self, op: Operation, fn: Callable[[Tensor, Tensor], Tensor], a: TileValue, b: TileValue
@@ -341,7 +340,7 @@ class IndexAlgebra:
 
         def shift(x: Tensor, y: Tensor) -> Tensor:
             inside = (y >= 0) & (y < bits)
-            return self.torch.where(inside, x << self.torch.where(inside, y, 0), 0).to(x.dtype)
+            return torch.where(inside, x << torch.where(inside, y, 0), 0).to(x.dtype)
 
         return self._dense(op, shift, a, b)
 
@@ -368,7 +367,6 @@ class IndexAlgebra:
             return self.shrsi(op, a, b)
 
         def shift(x: Tensor, y: Tensor) -> Tensor:
-            torch = self.torch
             inside = (y >= 0) & (y < bits)
             amount = torch.where(inside, y, 0)
             # Shift arithmetically, then clear the copies of the sign bit.
@@ -382,11 +380,11 @@ class IndexAlgebra:
 
     def minsi(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Signed minimum."""
-        return self._extremum(op, min, self.torch.minimum, a, b)
+        return self._extremum(op, min, torch.minimum, a, b)
 
     def maxsi(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Signed maximum."""
-        return self._extremum(op, max, self.torch.maximum, a, b)
+        return self._extremum(op, max, torch.maximum, a, b)
 
     def _extremum(
         self,
@@ -417,20 +415,20 @@ class IndexAlgebra:
         """Unsigned minimum."""
         if self._non_negative(a) and self._non_negative(b):
             return self.minsi(op, a, b)
-        return self._unsigned_extremum(op, self.torch.minimum, a, b)
+        return self._unsigned_extremum(op, torch.minimum, a, b)
 
     def maxui(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Unsigned maximum."""
         if self._non_negative(a) and self._non_negative(b):
             return self.maxsi(op, a, b)
-        return self._unsigned_extremum(op, self.torch.maximum, a, b)
+        return self._unsigned_extremum(op, torch.maximum, a, b)
 
     def _unsigned_extremum(
         self, op: Operation, fn: Callable[[Tensor, Tensor], Tensor], a: TileValue, b: TileValue
     ) -> TileValue:
         bits = self._bits(op)
         if bits == 1:
-            logical = self.torch.logical_and if fn is self.torch.minimum else self.torch.logical_or
+            logical = torch.logical_and if fn is torch.minimum else torch.logical_or
             return self._dense(op, logical, a, b)
         flip = -(1 << (bits - 1))
         return self._dense(op, lambda x, y: fn(x ^ flip, y ^ flip) ^ flip, a, b)
@@ -476,12 +474,12 @@ class IndexAlgebra:
         if bits > 1 and not isinstance(a, BoxTile) and not isinstance(b, BoxTile):
             if self._symbolic(a, b, shape):
                 return self._compare_symbolic(op, predicate, a, b, shape)
-        return self._dense(op, getattr(self.torch, _TORCH_NAMES[predicate]), a, b)
+        return self._dense(op, getattr(torch, _TORCH_NAMES[predicate]), a, b)
 
     def _compare_unsigned(
         self, op: Operation, predicate: str, a: TileValue, b: TileValue, bits: int
     ) -> TileValue:
-        fn = getattr(self.torch, _TORCH_NAMES["s" + predicate[1:]])
+        fn = getattr(torch, _TORCH_NAMES["s" + predicate[1:]])
         if bits == 1:
             return self._dense(op, lambda x, y: fn(x.byte(), y.byte()), a, b)
         flip = -(1 << (bits - 1))
@@ -515,7 +513,7 @@ class IndexAlgebra:
             return base.tensor < -difference.const
         if len(axes) == 1 and (base is None or base.is_per_program):
             return self.half_line(difference, axes[0])
-        fn = getattr(self.torch, _TORCH_NAMES[predicate])
+        fn = getattr(torch, _TORCH_NAMES[predicate])
         return self._dense(op, fn, a, b)
 
     def half_line(self, difference: AffineTile, axis: int) -> TileValue:
@@ -535,7 +533,7 @@ class IndexAlgebra:
     def _floor_div(self, value: Bound, divisor: int) -> Any:
         if isinstance(value, int):
             return value // divisor
-        return value if divisor == 1 else self.torch.div(value, divisor, rounding_mode="floor")
+        return value if divisor == 1 else torch.div(value, divisor, rounding_mode="floor")
 
     def _compare_equal(
         self,
@@ -565,7 +563,7 @@ class IndexAlgebra:
             bounds: list[tuple[Bound, Bound]] = [(0, extent) for extent in difference.shape]
             bounds[axes[0]] = (place, place + 1)
             return self.ev.masks.make(tuple(bounds), difference.shape)
-        return self._dense(op, getattr(self.torch, predicate), a, b)
+        return self._dense(op, getattr(torch, predicate), a, b)
 
 
 _TORCH_NAMES = {

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
+
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
@@ -28,6 +30,12 @@ from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile,
 from tkdebug.knobs import KNOBS
 
 Grid = tuple[int, int, int]
+_FLOAT_DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+}
 # Batches larger than this only fall out of the caches.
 _CACHE_FRIENDLY_BYTES = 64 << 20
 _PROGRESS_EVERY_NS = 100_000_000
@@ -75,8 +83,6 @@ def run_module(
     Returns:
         The faults, which were also handed to the hooks.
     """
-    import torch
-
     prepared = _prepared.get(module)
     if prepared is None:
         prepared = _prepared[module] = Prepared(module)
@@ -84,8 +90,8 @@ def run_module(
     launch_id = record.id if record is not None else 0
     faults = FaultLog(name, launch_id)
     # Tensor subclasses and function modes of the script must not see the interpreter's work.
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        arguments = _Arguments(torch, module, prepared, values)
+    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+        arguments = _Arguments(module, prepared, values)
         total = grid[0] * grid[1] * grid[2]
         size = _batch_size(prepared, grid)
         if prepared.spin is not None and total > 1:
@@ -96,7 +102,6 @@ def run_module(
             for first in range(0, total, size):
                 evaluator = Evaluator(
                     prepared.plan,
-                    torch,
                     prepared.fusion,
                     grid,
                     first,
@@ -163,10 +168,7 @@ def _progress_reporter(
 class _Arguments:
     """Block arguments as tile values, the buffers behind them, and what may be written."""
 
-    def __init__(
-        self, torch: Any, module: Module, prepared: Prepared, values: Sequence[Any]
-    ) -> None:
-        self.torch = torch
+    def __init__(self, module: Module, prepared: Prepared, values: Sequence[Any]) -> None:
         self.device: Any = torch.device("cpu")
         block = module.function.regions[0].block
         self.buffers: list[Buffer] = []
@@ -185,18 +187,19 @@ class _Arguments:
         if isinstance(type_, DescriptorType):
             return self._descriptor(type_, value, name, place, values)
         element = ir.element_of(type_)
+        assert isinstance(element, ir.ScalarType)
         if element.is_integer:
             return _signless(int(value), element.bits)
-        return self.torch.full((1,), float(value), dtype=_float_dtypes(self.torch)[str(element)])  # type: ignore[no-any-return]
+        return torch.full((1,), float(value), dtype=_FLOAT_DTYPES[str(element)])
 
     def _pointer(self, type_: PointerType, value: Any, name: str, place: int) -> TileValue:
         if value is None:
             return AddressTile(0, (), max(1, type_.pointee.bits // 8))
-        if not isinstance(value, self.torch.Tensor):
+        if not isinstance(value, torch.Tensor):
             return AddressTile(int(value.data_ptr()), (), max(1, type_.pointee.bits // 8))
         # What a tensor says of its device may be the stand-in's word; its storage does not lie.
         self.device = value.untyped_storage().device
-        buffer = Buffer(value.detach(), name, self.torch)
+        buffer = Buffer(value.detach(), name)
         self.buffers.append(buffer)
         self._owners.append(place)
         return PointerTile(buffer, 0)
@@ -229,12 +232,3 @@ def _signless(value: int, bits: int) -> int:
         return value & 1
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
-
-
-def _float_dtypes(torch: Any) -> dict[str, Any]:
-    return {
-        "f16": torch.float16,
-        "bf16": torch.bfloat16,
-        "f32": torch.float32,
-        "f64": torch.float64,
-    }

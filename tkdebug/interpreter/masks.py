@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.values import Bound, Box, BoxMask, TileValue
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tkdebug.interpreter.evaluator import Evaluator
 
 
@@ -20,7 +20,6 @@ class MaskAlgebra:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.ev = evaluator
-        self.torch: ModuleType = evaluator.torch
 
     def make(
         self, bounds: tuple[tuple[Bound, Bound], ...], shape: tuple[int, ...]
@@ -61,10 +60,10 @@ class MaskAlgebra:
         if isinstance(a, BoxMask) and isinstance(b, BoxMask):
             return self.intersect_boxes(a, b)
         for this, other in ((a, b), (b, a)):
-            if isinstance(this, BoxMask) and isinstance(other, self.torch.Tensor):
+            if isinstance(this, BoxMask) and isinstance(other, torch.Tensor):
                 if other.numel() == other.shape[0]:
                     return self._only_where(this, other.reshape(-1))
-        return self.ev.map(op, self.torch.logical_and, a, b)
+        return self.ev.map(op, torch.logical_and, a, b)
 
     def intersect_boxes(self, a: BoxMask, b: BoxMask) -> BoxMask | int:
         """The positions in both boxes."""
@@ -76,7 +75,7 @@ class MaskAlgebra:
 
     def _only_where(self, mask: BoxMask, programs: Tensor) -> BoxMask | int:
         (low, high), *rest = mask.bounds
-        high = self.torch.where(programs, high, 0)
+        high = torch.where(programs, high, 0)
         return self.make(((low, high), *rest), mask.shape)
 
     def _larger(self, a: Bound, b: Bound) -> Bound:
@@ -86,7 +85,7 @@ class MaskAlgebra:
             a, b = b, a
         if isinstance(b, int):
             return a.clamp(min=b)  # type: ignore[union-attr]
-        return self.torch.maximum(a, b)
+        return torch.maximum(a, b)
 
     def _smaller(self, a: Bound, b: Bound) -> Bound:
         if isinstance(a, int) and isinstance(b, int):
@@ -95,7 +94,7 @@ class MaskAlgebra:
             a, b = b, a
         if isinstance(b, int):
             return a.clamp(max=b)  # type: ignore[union-attr]
-        return self.torch.minimum(a, b)
+        return torch.minimum(a, b)
 
     def expand_dims(self, mask: BoxMask, axis: int) -> BoxMask:
         """A new axis of extent 1."""
@@ -117,7 +116,6 @@ class MaskAlgebra:
 
     def dense(self, mask: BoxMask) -> Tensor:
         """The mask as a bool tensor with extent 1 where it does not vary."""
-        torch = self.torch
         rank = len(mask.shape)
         out: Tensor | None = None
         for axis, ((low, high), extent) in enumerate(zip(mask.bounds, mask.shape, strict=True)):
@@ -135,7 +133,6 @@ class MaskAlgebra:
 
     def full_programs(self, mask: BoxMask, programs: int) -> Tensor:
         """(P,) bool: the programs in which the mask is true everywhere."""
-        torch = self.torch
         full = torch.ones(programs, dtype=torch.bool, device=self.ev.device)
         for (low, high), extent in zip(mask.bounds, mask.shape, strict=True):
             if not isinstance(low, int) or low > 0:
@@ -152,7 +149,7 @@ class MaskAlgebra:
                 for pair in mask.bounds
             )
             return self.make(bounds, mask.shape)  # type: ignore[arg-type]
-        if isinstance(mask, self.torch.Tensor):
+        if isinstance(mask, torch.Tensor):
             return _take(mask, index)
         return mask
 

@@ -8,7 +8,10 @@ off. Views are handed out only for memory that the kernel never writes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
@@ -27,9 +30,6 @@ from tkdebug.interpreter.values import (
     PointerTile,
     TileValue,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Access:
@@ -146,7 +146,7 @@ class MemoryOps(EvaluatorState):
         mask = self.masks.select_programs(access.mask, chosen)
         programs = access.programs
         if programs is None:
-            programs = self.torch.arange(self.programs, device=self.device)
+            programs = torch.arange(self.programs, device=self.device)
         return Access(access.op, access.kind, access.buffer, tile, mask, programs[chosen])
 
     def _narrow_value(self, value: TileValue | None, op: Operation, chosen: Any) -> Any:
@@ -162,7 +162,7 @@ class MemoryOps(EvaluatorState):
         tensor = self.dense(value, op.result.type)
         if tensor.shape[0] == 1:
             return tensor
-        out = self.torch.zeros(
+        out = torch.zeros(
             (self.programs, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device
         )
         out[chosen] = tensor
@@ -181,12 +181,12 @@ class MemoryOps(EvaluatorState):
         if access.buffer.proves_legal(access.tile):
             values = self._read(access, access.tile)
             fill = self._other(access.op, other, values)
-            return self._loaded(access.op, self.torch.where(mask, values, fill))  # type: ignore[arg-type]
+            return self._loaded(access.op, torch.where(mask, values, fill))  # type: ignore[arg-type]
         return self._load_checked(access, other)
 
     def _other(self, op: Operation, other: TileValue | None, values: Tensor) -> Any:
         if other is None:
-            return self.torch.zeros((), dtype=values.dtype, device=values.device)
+            return torch.zeros((), dtype=values.dtype, device=values.device)
         return self.dense(other, op.result.type)
 
     def _loaded(self, op: Operation, values: Tensor) -> TileValue:
@@ -229,7 +229,7 @@ class MemoryOps(EvaluatorState):
             access.op.results[0].type,
         )
         values = self._read(head, head.tile)
-        out = self.torch.empty((count, *access.shape), dtype=values.dtype, device=values.device)
+        out = torch.empty((count, *access.shape), dtype=values.dtype, device=values.device)
         out[:whole] = values
         out[whole:] = tail
         return self._loaded(access.op, out)
@@ -246,7 +246,6 @@ class MemoryOps(EvaluatorState):
         self, op: Operation, other: TileValue | None, mask: BoxMask, box: Any
     ) -> Tensor | None:
         """The fill outside the box, or None when `other` varies there."""
-        torch = self.torch
         kind = self.dtype_of(op.result.type)
         if isinstance(ir.element_of(op.result.type), ir.PointerType):
             return None
@@ -263,7 +262,6 @@ class MemoryOps(EvaluatorState):
 
     def _load_checked(self, access: Access, other: TileValue | None) -> TileValue:
         """Element by element through index tensors, bad lanes reported and masked off."""
-        torch = self.torch
         offsets, allowed = self._checked(access)
         flat = access.buffer.flat(self.dtype_of(access.op.results[0].type))
         if flat.numel() == 0:
@@ -278,7 +276,6 @@ class MemoryOps(EvaluatorState):
 
     def _checked(self, access: Access) -> tuple[Tensor, Tensor | None]:
         """Offsets, and where the access is masked on and legal (None: everywhere)."""
-        torch = self.torch
         offsets = self.materialize(access.tile)
         allowed: Tensor | None = None
         if not isinstance(access.mask, int):
@@ -398,7 +395,6 @@ class MemoryOps(EvaluatorState):
         self._store_checked(tail, dense[whole:] if several else dense)
 
     def _store_checked(self, access: Access, value: TileValue) -> None:
-        torch = self.torch
         type_ = access.op.operands[1].type
         offsets, allowed = self._checked(access)
         flat = access.buffer.flat(self.dtype_of(type_))
@@ -439,7 +435,6 @@ class MemoryOps(EvaluatorState):
         self, op: Operation, pointer: AddressTile, mask: TileValue, kind: FaultKind, shape: Any
     ) -> list[tuple[Buffer, Tensor, Tensor]]:
         """For each buffer: element offsets and where they are its own; the rest is reported."""
-        torch = self.torch
         address = self.materialize(self.affine_of(pointer.address, shape))
         wanted = (
             self.dense(mask, ir.tile(shape, ir.I1))
@@ -472,7 +467,6 @@ class MemoryOps(EvaluatorState):
     def _load_addresses(
         self, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None
     ) -> TileValue:
-        torch = self.torch
         shape = ir.shape_of(op.result.type)
         kind = self.dtype_of(op.result.type)
         out = self.full(self._dense_fill(op, other), op.result.type)
@@ -487,7 +481,7 @@ class MemoryOps(EvaluatorState):
             return self.dense(other, op.result.type)
         rank = len(ir.shape_of(op.result.type))
         kind = self.dtype_of(op.result.type)
-        return self.torch.zeros((1,) * (rank + 1), dtype=kind, device=self.device)
+        return torch.zeros((1,) * (rank + 1), dtype=kind, device=self.device)
 
     def _store_addresses(
         self, op: Operation, pointer: AddressTile, value: TileValue, mask: TileValue
@@ -551,8 +545,8 @@ class MemoryOps(EvaluatorState):
             if base is not None:
                 base = base.reshaped(base.tensor.reshape(-1, *(1,) * rank))
             return AffineTile(value.const, base, (0,) * rank, shape)
-        assert isinstance(value, self.torch.Tensor)
-        tensor = value.to(self.torch.int64).reshape(-1, *(1,) * rank)
+        assert isinstance(value, torch.Tensor)
+        tensor = value.to(torch.int64).reshape(-1, *(1,) * rank)
         return AffineTile(0, Base(tensor), (0,) * rank, shape)
 
     def _times(self, tile: AffineTile, factor: TileValue, shape: tuple[int, ...]) -> AffineTile:

@@ -8,15 +8,15 @@ element.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from tkdebug.compiler.ir import Operation, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.shapes import ShapeOps
 from tkdebug.interpreter.values import BoxTile, TileValue
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _SINGLE_OPS = {
     "arith.addf": "add",
@@ -50,7 +50,7 @@ class ReductionOps(ShapeOps):
         extent = ir.shape_of(op.operands[0].type)[axis]
         if combiner in ("argmax", "argmin", "argmax_any", "argmin_any"):
             return self._arg_reduce(op, operands, axis, combiner)
-        if combiner in _REDUCERS and len(operands) == 1:
+        if combiner is not None and combiner in _REDUCERS and len(operands) == 1:
             value = operands[0]
             if isinstance(value, BoxTile):
                 boxed = self._reduce_boxed(value, axis, extent, combiner)
@@ -91,7 +91,6 @@ class ReductionOps(ShapeOps):
         self, op: Operation, operands: Sequence[TileValue], axis: int, combiner: str
     ) -> Sequence[TileValue]:
         """Value and index of the first extremum; the index operand is the axis position."""
-        torch = self.torch
         values = self.full(operands[0], op.operands[0].type)
         if values.is_floating_point():
             # A NaN never wins a comparison.
@@ -115,7 +114,7 @@ class ReductionOps(ShapeOps):
             rest = [t[:, 2 * half :] for t in tensors]
             combined = self._combine(region, left, right)
             tensors = [
-                self.torch.cat([c, r], 1) if r.shape[1] else c
+                torch.cat([c, r], 1) if r.shape[1] else c
                 for c, r in zip(combined, rest, strict=True)
             ]
         return [t[:, 0] for t in tensors]
@@ -149,7 +148,7 @@ class ReductionOps(ShapeOps):
             tensors = [t.flip(axis + 1) for t in tensors]
         combiner = _combiner(op)
         if combiner in ("add", "mul") and len(tensors) == 1:
-            fn = self.torch.cumsum if combiner == "add" else self.torch.cumprod
+            fn = torch.cumsum if combiner == "add" else torch.cumprod
             results = [fn(tensors[0], dim=axis + 1, dtype=tensors[0].dtype)]
         else:
             results = self._scan_by_doubling(op.regions[0], tensors, axis + 1)
@@ -167,7 +166,7 @@ class ReductionOps(ShapeOps):
             combined = self._combine(region, left, right)
             programs = combined[0].shape[0]
             moved = [
-                self.torch.cat([t[:, :step].expand(programs, *t[:, :step].shape[1:]), c], 1)
+                torch.cat([t[:, :step].expand(programs, *t[:, :step].shape[1:]), c], 1)
                 for t, c in zip(moved, combined, strict=True)
             ]
             step *= 2
@@ -177,7 +176,6 @@ class ReductionOps(ShapeOps):
 
     def dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
         """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
-        torch = self.torch
         types = [value.type for value in op.operands]
         x = self._matrix(a, types[0], op)
         y = self._matrix(b, types[1], op)
@@ -197,7 +195,6 @@ class ReductionOps(ShapeOps):
         return total + product.to(total.dtype)
 
     def _matrix(self, value: TileValue, type_: ir.Type, op: Operation) -> Tensor:
-        torch = self.torch
         element = ir.element_of(type_)
         tensor = self.full(value, type_)
         if element == ir.F64:
@@ -266,7 +263,7 @@ def _bitwise_fold(name: str) -> Callable[[Any, Tensor, int], Tensor]:
     return fold
 
 
-_REDUCERS: dict[str | None, Callable[[Any, Tensor, int], Tensor]] = {
+_REDUCERS: dict[str, Callable[[Any, Tensor, int], Tensor]] = {
     "add": lambda torch, t, dim: t.sum(dim, dtype=t.dtype),
     "mul": lambda torch, t, dim: t.prod(dim, dtype=t.dtype),
     "maxnum": _amax_ignoring_nan,
@@ -281,7 +278,7 @@ _REDUCERS: dict[str | None, Callable[[Any, Tensor, int], Tensor]] = {
     "or": _bitwise_fold("bitwise_or"),
     "xor": _bitwise_fold("bitwise_xor"),
 }
-_COMBINERS: dict[str | None, Callable[[Any, Tensor, Tensor], Tensor]] = {
+_COMBINERS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
     "maxnum": lambda torch, a, b: torch.fmax(a, b),
     "minnum": lambda torch, a, b: torch.fmin(a, b),
     "maximum": lambda torch, a, b: torch.maximum(a, b),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
@@ -20,9 +23,6 @@ from tkdebug.interpreter.values import (
     PointerTile,
     TileValue,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class ShapeOps(MemoryOps):
@@ -63,7 +63,7 @@ class ShapeOps(MemoryOps):
         if isinstance(value, AddressTile):
             address = self._respread(value.address, dims, shape, coefs)
             return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
-        assert isinstance(value, self.torch.Tensor), type(value)
+        assert isinstance(value, torch.Tensor), type(value)
         return value.reshape(-1, *dims)
 
     def expand_dims(self, op: Operation, value: TileValue) -> TileValue:
@@ -96,7 +96,7 @@ class ShapeOps(MemoryOps):
         if isinstance(value, AddressTile):
             address = self._expand(value.address, axis)
             return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
-        assert isinstance(value, self.torch.Tensor)
+        assert isinstance(value, torch.Tensor)
         return value.unsqueeze(axis + 1)
 
     def broadcast(self, op: Operation, value: TileValue) -> TileValue:
@@ -136,7 +136,7 @@ class ShapeOps(MemoryOps):
             if isinstance(inner, int):
                 return value
             whole = self.full(inner, ir.tile(shape, ir.I64))
-            changed = change(whole.to(self.torch.int64))
+            changed = change(whole.to(torch.int64))
             if isinstance(value, PointerTile):
                 return PointerTile(value.buffer, changed)
             return AddressTile(changed, value.buffers, value.itemsize)
@@ -152,7 +152,7 @@ class ShapeOps(MemoryOps):
             coefs = _reshaped_coefs(value.coefs, source, shape)
             if coefs is not None:
                 return AffineTile(value.const, None, coefs, shape)
-        if isinstance(value, self.torch.Tensor) and value.numel() == value.shape[0]:
+        if isinstance(value, torch.Tensor) and value.numel() == value.shape[0]:
             return value.reshape(-1, *(1,) * len(shape))
         return self._through_tensor(op, value, lambda t: t.reshape(t.shape[0], *shape))
 
@@ -193,7 +193,7 @@ class ShapeOps(MemoryOps):
         if isinstance(value, AddressTile):
             address = self._permute(value.address, order)
             return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
-        assert isinstance(value, self.torch.Tensor)
+        assert isinstance(value, torch.Tensor)
         return value.permute(places)
 
     def _pair(self, op: Operation, a: TileValue, b: TileValue) -> tuple[Tensor, Tensor]:
@@ -204,7 +204,7 @@ class ShapeOps(MemoryOps):
 
     def join(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Two tiles side by side in a new last axis."""
-        return self.torch.stack(self._pair(op, a, b), dim=-1)
+        return torch.stack(self._pair(op, a, b), dim=-1)
 
     def split(self, op: Operation, value: TileValue) -> Sequence[TileValue]:
         """The halves along the last axis."""
@@ -213,7 +213,7 @@ class ShapeOps(MemoryOps):
 
     def cat(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """One tile after the other along the first axis."""
-        return self.torch.cat(self._pair(op, a, b), dim=1)
+        return torch.cat(self._pair(op, a, b), dim=1)
 
     # -- selects ----------------------------------------------------------------------------
 
@@ -228,16 +228,16 @@ class ShapeOps(MemoryOps):
             if boxed is not None:
                 return boxed
         rank = len(ir.shape_of(op.result.type))
-        if isinstance(condition, self.torch.Tensor) and rank > condition.dim() - 1:
+        if isinstance(condition, torch.Tensor) and rank > condition.dim() - 1:
             condition = condition.reshape(-1, *(1,) * rank)
-        if isinstance(condition, self.torch.Tensor) and self._blendable(a, b, condition):
+        if isinstance(condition, torch.Tensor) and self._blendable(a, b, condition):
             return self._blend_affine(condition, a, b)  # type: ignore[arg-type]
-        return self.map(op, self.torch.where, condition, a, b)
+        return self.map(op, torch.where, condition, a, b)
 
     def _blendable(self, a: TileValue, b: TileValue, condition: Tensor) -> bool:
         if not (isinstance(a, int | AffineTile) and isinstance(b, int | AffineTile)):
             return False
-        if isinstance(a, int) and isinstance(b, int) and condition.dtype is self.torch.bool:
+        if isinstance(a, int) and isinstance(b, int) and condition.dtype is torch.bool:
             return condition.numel() == condition.shape[0] and condition.dim() == 1
         if condition.numel() != condition.shape[0]:
             return False
@@ -263,7 +263,8 @@ class ShapeOps(MemoryOps):
             low, high = (0, 0) if tile.base is None else tile.base.bounds
             values.append(base)
             bounds.append((low + tile.const, high + tile.const))
-        tensor = self.torch.where(condition.reshape(-1, *(1,) * len(shape)), *values)
+        column = condition.reshape(-1, *(1,) * len(shape))
+        tensor = torch.where(column, values[0], values[1])
         hull = (min(bounds[0][0], bounds[1][0]), max(bounds[0][1], bounds[1][1]))
         return AffineTile(0, Base(tensor, hull), coefs, shape)
 
@@ -296,9 +297,7 @@ class ShapeOps(MemoryOps):
             test = test.reshape(-1, *(1,) * len(shape))
         if isinstance(a, PointerTile) and isinstance(b, PointerTile) and a.buffer is b.buffer:
             index = ir.tile(shape, ir.I64)
-            chosen = self.torch.where(
-                test, self.dense(a.offset, index), self.dense(b.offset, index)
-            )
+            chosen = torch.where(test, self.dense(a.offset, index), self.dense(b.offset, index))
             return PointerTile(a.buffer, chosen)
         return self.merged_addresses(test, a, b, shape)
 
@@ -311,7 +310,7 @@ class ShapeOps(MemoryOps):
     ) -> AddressTile:
         """Element by element one of two pointers into different memory."""
         index = ir.tile(shape, ir.I64)
-        address = self.torch.where(
+        address = torch.where(
             test,
             self.dense(self.addresses(a), index),
             self.dense(self.addresses(b), index),
@@ -367,7 +366,6 @@ class ShapeOps(MemoryOps):
         """arith.uitofp."""
         bits = ir.element_of(op.operands[0].type).bits
         target = self.dtype_of(op.result.type)
-        torch = self.torch
 
         def convert(t: Tensor) -> Tensor:
             if bits == 1:
@@ -387,7 +385,6 @@ class ShapeOps(MemoryOps):
         return self.map(op, lambda t: self._to_integer(t, target, -(1 << (bits - 1)), bits), value)
 
     def _to_integer(self, t: Tensor, target: Any, low: int, bits: int) -> Tensor:
-        torch = self.torch
         if bits == 64:
             wide = t.double().nan_to_num(0.0, posinf=2.0**63, neginf=-(2.0**63))
             safe = wide.clamp(-(2.0**63), 2.0**63 - 1024)
@@ -399,7 +396,6 @@ class ShapeOps(MemoryOps):
 
     def to_unsigned(self, op: Operation, value: TileValue) -> TileValue:
         """arith.fptoui: toward zero, saturating, NaN to 0."""
-        torch = self.torch
         bits = ir.element_of(op.result.type).bits
         target = self.dtype_of(op.result.type)
 
@@ -471,7 +467,7 @@ class ShapeOps(MemoryOps):
         element = ir.element_of(op.result.type)
         assert isinstance(element, ir.PointerType)
         if not isinstance(value, int | AffineTile):
-            value = self.dense(value, op.operands[0].type).to(self.torch.int64)
+            value = self.dense(value, op.operands[0].type).to(torch.int64)
         return AddressTile(value, (), max(1, element.pointee.bits // 8))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
@@ -15,9 +17,6 @@ from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.masks import MaskAlgebra
 from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, DeferredTile, TileValue
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class EvaluatorState:
@@ -32,7 +31,6 @@ class EvaluatorState:
 
     def __init__(
         self,
-        torch: ModuleType,
         fusion: Fusion,
         grid: tuple[int, int, int],
         first: int,
@@ -43,6 +41,7 @@ class EvaluatorState:
         buffers: Sequence[Buffer] = (),
         strict_ieee: bool = False,
     ) -> None:
+        # For the op table, which imports no torch.
         self.torch = torch
         self.fusion = fusion
         self.grid = grid
@@ -87,7 +86,6 @@ class EvaluatorState:
 
     def program_id(self, axis: int) -> TileValue:
         """Program ids along a grid axis: an int when equal in the batch."""
-        torch = self.torch
         x, y, _ = self.grid
         below = (1, x, x * y)[axis]
         extent = self.grid[axis]
@@ -124,7 +122,7 @@ class EvaluatorState:
             offsets: broadcastable to `bad`.
             programs: batch positions of bad's programs, None when they are all of them.
         """
-        flat = int(bad.reshape(-1).to(self.torch.uint8).argmax())
+        flat = int(bad.reshape(-1).to(torch.uint8).argmax())
         place = []
         for extent in reversed(bad.shape):
             place.append(flat % extent)
@@ -145,13 +143,13 @@ class EvaluatorState:
         if found is None:
             shape = [1] * (rank + 1)
             shape[axis + 1] = extent
-            found = self.torch.arange(extent, device=self.device).reshape(shape)
+            found = torch.arange(extent, device=self.device).reshape(shape)
             self._positions[key] = found
         return found
 
     def int64_scalar(self, value: int, rank: int) -> Tensor:
         """`value` as an int64 tensor of extent 1 everywhere."""
-        return self.torch.full((1,) * (rank + 1), value, dtype=self.torch.int64, device=self.device)
+        return torch.full((1,) * (rank + 1), value, dtype=torch.int64, device=self.device)
 
     def materialize(self, tile: AffineTile) -> Tensor:
         """An affine tile's values, int64, extent 1 along axes where they do not vary."""
@@ -168,10 +166,10 @@ class EvaluatorState:
         return out + tile.const if tile.const else out
 
     def dtype_of(self, type_: Type) -> Any:
-        """torch dtype of a type's elements; addresses for pointers."""
+        """Torch dtype of a type's elements; addresses for pointers."""
         element = ir.element_of(type_)
         if isinstance(element, ir.PointerType):
-            return self.torch.int64
+            return torch.int64
         return self.dtypes[element.name]
 
     def constant(self, type_: Type, value: Any) -> TileValue:
@@ -182,13 +180,10 @@ class EvaluatorState:
         rank = len(ir.shape_of(type_))
         if element == ir.SCALARS["f8E4M3B11FNUZ"]:
             raise AssertionError("f8E4M3B11FNUZ constants are made by conversion")
-        return self.torch.full(
-            (1,) * (rank + 1), value, dtype=self.dtype_of(type_), device=self.device
-        )
+        return torch.full((1,) * (rank + 1), value, dtype=self.dtype_of(type_), device=self.device)
 
     def dense(self, value: TileValue, type_: Type) -> Tensor:
         """`value` as a tensor of its type's dtype; axes of extent 1 may stand for more."""
-        torch = self.torch
         if isinstance(value, torch.Tensor):
             return value
         if isinstance(value, int):
