@@ -141,7 +141,7 @@ class dtype(LanguageType):
 
     @property
     def int_signedness(self) -> str | None:
-        """ "signed", "unsigned", or None for what is no integer. int1 counts as signed."""
+        """Either `signed` (int1 too) or `unsigned`; None for what is no integer."""
         if not self.is_int():
             return None
         return "unsigned" if self.name[0] == "u" else "signed"

@@ -44,6 +44,7 @@ class constexpr:
         return bool(self.value == unwrap(other))
 
     def __call__(self, *arguments: object, **keywords: object) -> object:
+        """Call the value."""
         return self.value(*arguments, **keywords)
 
     def __getattr__(self, name: str) -> object:

@@ -148,8 +148,10 @@ class StridedAccess:
             return False
         if any(operand.dtype != kind for operand in value.operands):
             return False
-        shape = torch.broadcast_shapes(*(operand.shape for operand in value.operands))
-        if tuple(shape) != (*pattern.sizes, *tile.shape) or not self._is_injective(pattern, tile):
+        shape = tuple(
+            max(extents) for extents in zip(*(v.shape for v in value.operands), strict=True)
+        )
+        if shape != (*pattern.sizes, *tile.shape) or not self._is_injective(pattern, tile):
             return False
         flat = buffer.flat(kind)
         start = tile.const + buffer.storage_offset
@@ -194,6 +196,7 @@ class StridedAccess:
 
     def scatter(self, flat: Tensor, offsets: Tensor, value: Tensor) -> None:
         """flat[offsets] = value in program order, the last of equal offsets staying."""
-        offsets, value = torch.broadcast_tensors(offsets, value)
+        shape = tuple(map(max, offsets.shape, value.shape))
+        offsets, value = offsets.expand(shape), value.expand(shape)
         # A 1-D scatter_ on the CPU goes through the index in order.
         flat.scatter_(0, offsets.reshape(-1), value.reshape(-1))

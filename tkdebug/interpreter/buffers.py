@@ -29,7 +29,7 @@ class Buffer:
         self.name = name
         self.itemsize: int = tensor.element_size()
         self.address: int = tensor.data_ptr()
-        self.storage_offset: int = tensor.storage_offset()
+        self.storage_offset = int(tensor.storage_offset())
         dims = [
             (stride, size)
             for stride, size in zip(tensor.stride(), tensor.shape, strict=True)

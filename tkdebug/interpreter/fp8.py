@@ -7,11 +7,10 @@ the sign bit kept. Conversions to fp8 saturate to the largest finite value (cvt.
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 _LARGEST = {
     "f8E4M3FN": 448.0,
@@ -23,7 +22,6 @@ _LARGEST = {
 
 
 def convert(
-    torch: ModuleType,
     value: Tensor,
     source: str,
     target: str,
@@ -31,29 +29,29 @@ def convert(
     toward_zero: bool,
 ) -> Tensor:
     """`value` of IR float type `source` as `target`."""
-    wide = _widened(torch, value, source)
+    wide = _widened(value, source)
     if target == "f8E4M3B11FNUZ":
-        return _to_e4b15(torch, wide)
+        return _to_e4b15(wide)
     if target in _LARGEST:
         limit = _LARGEST[target]
         clamped = wide.clamp(-limit, limit)
         if toward_zero:
-            return _toward_zero(torch, clamped, dtypes[target])
+            return _toward_zero(clamped, dtypes[target])
         return clamped.to(dtypes[target])
     if toward_zero:
-        return _toward_zero(torch, wide, dtypes[target])
+        return _toward_zero(wide, dtypes[target])
     return wide.to(dtypes[target])
 
 
-def _widened(torch: ModuleType, value: Tensor, source: str) -> Tensor:
+def _widened(value: Tensor, source: str) -> Tensor:
     if source == "f8E4M3B11FNUZ":
-        return _from_e4b15(torch, value)
+        return _from_e4b15(value)
     if source == "f64":
         return value
     return value.to(torch.float32)
 
 
-def _toward_zero(torch: ModuleType, wide: Tensor, target: Any) -> Tensor:
+def _toward_zero(wide: Tensor, target: Any) -> Tensor:
     """Round to nearest, then step back where that went away from zero."""
     rounded = wide.to(target)
     too_far = rounded.to(wide.dtype).abs() > wide.abs()
@@ -63,7 +61,7 @@ def _toward_zero(torch: ModuleType, wide: Tensor, target: Any) -> Tensor:
     return torch.where(too_far, bits - 1, bits).to(integer).view(target)
 
 
-def _from_e4b15(torch: ModuleType, value: Tensor) -> Tensor:
+def _from_e4b15(value: Tensor) -> Tensor:
     bits = value.to(torch.int32)
     sign = 1.0 - 2.0 * ((bits >> 7) & 1).float()
     exponent, mantissa = (bits >> 3) & 15, (bits & 7).float()
@@ -72,7 +70,7 @@ def _from_e4b15(torch: ModuleType, value: Tensor) -> Tensor:
     return sign * torch.where(exponent == 0, subnormal, normal)
 
 
-def _to_e4b15(torch: ModuleType, wide: Tensor) -> Tensor:
+def _to_e4b15(wide: Tensor) -> Tensor:
     magnitude = (
         wide.abs().clamp(max=_LARGEST["f8E4M3B11FNUZ"]).nan_to_num(_LARGEST["f8E4M3B11FNUZ"])
     )

@@ -83,8 +83,9 @@ class MaskAlgebra:
             return max(a, b)
         if isinstance(a, int):
             a, b = b, a
+        assert not isinstance(a, int)
         if isinstance(b, int):
-            return a.clamp(min=b)  # type: ignore[union-attr]
+            return a.clamp(min=b)
         return torch.maximum(a, b)
 
     def _smaller(self, a: Bound, b: Bound) -> Bound:
@@ -92,8 +93,9 @@ class MaskAlgebra:
             return min(a, b)
         if isinstance(a, int):
             a, b = b, a
+        assert not isinstance(a, int)
         if isinstance(b, int):
-            return a.clamp(max=b)  # type: ignore[union-attr]
+            return a.clamp(max=b)
         return torch.minimum(a, b)
 
     def expand_dims(self, mask: BoxMask, axis: int) -> BoxMask:

@@ -8,7 +8,6 @@ element.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,7 +68,7 @@ class ReductionOps(ShapeOps):
             shape = list(tensor.shape)
             shape[axis + 1] = extent
             tensor = tensor.expand(shape)
-        return _REDUCERS[combiner](self.torch, tensor, axis + 1)
+        return _REDUCERS[combiner](tensor, axis + 1)
 
     def _reduce_boxed(self, tile: BoxTile, axis: int, extent: int, combiner: str) -> Tensor | None:
         """Reduce the box alone and combine the fill once; None when the box crops other axes."""
@@ -85,7 +84,7 @@ class ReductionOps(ShapeOps):
             return inside + fill * outside
         if combiner in ("mul", "xor"):
             return None
-        return _COMBINERS[combiner](self.torch, inside, fill)
+        return _COMBINERS[combiner](inside, fill)
 
     def _arg_reduce(
         self, op: Operation, operands: Sequence[TileValue], axis: int, combiner: str
@@ -206,7 +205,7 @@ class ReductionOps(ShapeOps):
             from tkdebug.interpreter.fp8 import convert
 
             assert isinstance(element, ir.ScalarType)
-            return convert(torch, tensor, element.name, "f32", self.dtypes, False)
+            return convert(tensor, element.name, "f32", self.dtypes, False)
         if op.attributes["input_precision"] == "tf32" and not self.strict_ieee:
             # The tensor core reads the upper 19 bits of an fp32 (PTX ISA 9.7.14, .tf32).
             return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
@@ -230,7 +229,7 @@ def _combiner(op: Operation) -> str | None:
     return None
 
 
-def _amax_ignoring_nan(torch: Any, t: Tensor, dim: int) -> Tensor:
+def _amax_ignoring_nan(t: Tensor, dim: int) -> Tensor:
     best = t.amax(dim)
     if not bool(best.isnan().any()):
         return best
@@ -238,7 +237,7 @@ def _amax_ignoring_nan(torch: Any, t: Tensor, dim: int) -> Tensor:
     return torch.where(t.isnan().all(dim), float("nan"), cleaned)
 
 
-def _amin_ignoring_nan(torch: Any, t: Tensor, dim: int) -> Tensor:
+def _amin_ignoring_nan(t: Tensor, dim: int) -> Tensor:
     best = t.amin(dim)
     if not bool(best.isnan().any()):
         return best
@@ -250,8 +249,8 @@ def _flip(t: Tensor) -> Tensor:
     return t ^ -(1 << (8 * t.element_size() - 1))
 
 
-def _bitwise_fold(name: str) -> Callable[[Any, Tensor, int], Tensor]:
-    def fold(torch: Any, t: Tensor, dim: int) -> Tensor:
+def _bitwise_fold(name: str) -> Callable[[Tensor, int], Tensor]:
+    def fold(t: Tensor, dim: int) -> Tensor:
         fn = getattr(torch, name)
         moved = t.movedim(dim, 0)
         while moved.shape[0] > 1:
@@ -263,30 +262,30 @@ def _bitwise_fold(name: str) -> Callable[[Any, Tensor, int], Tensor]:
     return fold
 
 
-_REDUCERS: dict[str, Callable[[Any, Tensor, int], Tensor]] = {
-    "add": lambda torch, t, dim: t.sum(dim, dtype=t.dtype),
-    "mul": lambda torch, t, dim: t.prod(dim, dtype=t.dtype),
+_REDUCERS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "add": lambda t, dim: t.sum(dim, dtype=t.dtype),
+    "mul": lambda t, dim: t.prod(dim, dtype=t.dtype),
     "maxnum": _amax_ignoring_nan,
     "minnum": _amin_ignoring_nan,
-    "maximum": lambda torch, t, dim: t.amax(dim),
-    "minimum": lambda torch, t, dim: t.amin(dim),
-    "maxsi": lambda torch, t, dim: t.amax(dim),
-    "minsi": lambda torch, t, dim: t.amin(dim),
-    "maxui": lambda torch, t, dim: _flip(_flip(t).amax(dim)),
-    "minui": lambda torch, t, dim: _flip(_flip(t).amin(dim)),
+    "maximum": lambda t, dim: t.amax(dim),
+    "minimum": lambda t, dim: t.amin(dim),
+    "maxsi": lambda t, dim: t.amax(dim),
+    "minsi": lambda t, dim: t.amin(dim),
+    "maxui": lambda t, dim: _flip(_flip(t).amax(dim)),
+    "minui": lambda t, dim: _flip(_flip(t).amin(dim)),
     "and": _bitwise_fold("bitwise_and"),
     "or": _bitwise_fold("bitwise_or"),
     "xor": _bitwise_fold("bitwise_xor"),
 }
-_COMBINERS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
-    "maxnum": lambda torch, a, b: torch.fmax(a, b),
-    "minnum": lambda torch, a, b: torch.fmin(a, b),
-    "maximum": lambda torch, a, b: torch.maximum(a, b),
-    "minimum": lambda torch, a, b: torch.minimum(a, b),
-    "maxsi": lambda torch, a, b: torch.maximum(a, b),
-    "minsi": lambda torch, a, b: torch.minimum(a, b),
-    "maxui": lambda torch, a, b: _flip(torch.maximum(_flip(a), _flip(b))),
-    "minui": lambda torch, a, b: _flip(torch.minimum(_flip(a), _flip(b))),
-    "and": lambda torch, a, b: a & b,
-    "or": lambda torch, a, b: a | b,
+_COMBINERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "maxnum": lambda a, b: torch.fmax(a, b),
+    "minnum": lambda a, b: torch.fmin(a, b),
+    "maximum": lambda a, b: torch.maximum(a, b),
+    "minimum": lambda a, b: torch.minimum(a, b),
+    "maxsi": lambda a, b: torch.maximum(a, b),
+    "minsi": lambda a, b: torch.minimum(a, b),
+    "maxui": lambda a, b: _flip(torch.maximum(_flip(a), _flip(b))),
+    "minui": lambda a, b: _flip(torch.minimum(_flip(a), _flip(b))),
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
 }

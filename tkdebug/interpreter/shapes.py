@@ -426,7 +426,7 @@ class ShapeOps(MemoryOps):
         toward_zero = op.attributes.get("rounding") == "rtz"
         return self.map(
             op,
-            lambda t: convert(self.torch, t, source.name, target.name, self.dtypes, toward_zero),
+            lambda t: convert(t, source.name, target.name, self.dtypes, toward_zero),
             value,
         )
 

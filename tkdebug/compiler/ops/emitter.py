@@ -73,4 +73,4 @@ class Emitter:
         **attributes: Attribute,
     ) -> tensor:
         """Emit a one-result op and wrap its result under language type `type_`."""
-        return tensor(self.op(name, operands, **attributes).result, type_)
+        return tensor(self.op(name, operands, None, (), **attributes).result, type_)

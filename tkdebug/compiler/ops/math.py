@@ -154,17 +154,13 @@ def _emit_sigmoid(emit: Emitter, x: object) -> tensor:
     return operators.binary(emit, "truediv", 1, operators.binary(emit, "add", 1, exponential))
 
 
-def _emit_cdiv(emit: Emitter, x: object, div: object) -> object:
+def _emit_cdiv(emit: Emitter, x: Any, div: Any) -> object:
     """`(x + div - 1) // div`, at compile time when both are constants."""
     x, div = unwrap(x), unwrap(div)
     if not isinstance(x, tensor) and not isinstance(div, tensor):
-        return (x + div - 1) // div  # type: ignore[operator]
-    total = operators.binary(
-        emit,
-        "add",
-        x,
-        operators.binary(emit, "sub", div, 1) if isinstance(div, tensor) else div - 1,
-    )  # type: ignore[operator]
+        return (x + div - 1) // div
+    less_one = operators.binary(emit, "sub", div, 1) if isinstance(div, tensor) else div - 1
+    total = operators.binary(emit, "add", x, less_one)
     return operators.binary(emit, "floordiv", total, div)
 
 

@@ -245,7 +245,7 @@ def store(
     mask_tile = _mask_for(emit, mask, shape, "store")
     if mask_tile is not None:
         operands.append(mask_tile)
-    emit.op("tt.store", operands, **attributes)
+    emit.op("tt.store", operands, None, (), **attributes)
 
 
 def _integers(emit: Emitter, values: Any, element: dtype, what: str) -> tuple[tensor, ...]:

@@ -9,6 +9,7 @@ from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.shape import describe
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import tensor, unwrap
 
@@ -37,9 +38,9 @@ OPS: tuple[OpSpec, ...] = (
 
 def _axis(axis: object, what: str) -> int:
     axis = unwrap(axis)
-    if axis not in (0, 1, 2):
-        raise SemanticError(f"{what}: axis must be 0, 1, or 2, got {axis!r}")
-    return int(axis)  # type: ignore[call-overload, no-any-return]
+    if not isinstance(axis, int) or axis not in (0, 1, 2):
+        raise SemanticError(f"{what}: axis must be 0, 1, or 2, got {describe(axis)}")
+    return int(axis)
 
 
 def _emit_program_id(emit: Emitter, axis: object) -> tensor:

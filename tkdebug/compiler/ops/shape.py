@@ -156,7 +156,7 @@ def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
         raise SemanticError(f"{what}: shape must be constants, got {describe(shape)}")
     if len(shape) == 1 and isinstance(unwrap(shape[0]), tuple | list):
         shape = unwrap(shape[0])
-    dims = []
+    dims: list[int] = []
     for dim in shape:
         dim = unwrap(dim)
         if not isinstance(dim, int) or isinstance(dim, bool):
@@ -369,7 +369,7 @@ def permute(emit: Emitter, value: tensor, order: Sequence[int]) -> tensor:
 
 def _axes_argument(dims: tuple[object, ...]) -> list[int]:
     if len(dims) == 1 and isinstance(unwrap(dims[0]), tuple | list):
-        dims = tuple(unwrap(dims[0]))  # type: ignore[arg-type]
+        dims = tuple(unwrap(dims[0]))
     return [unwrap(dim) for dim in dims]
 
 
@@ -411,7 +411,7 @@ def split(emit: Emitter, a: tensor) -> tuple[tensor, tensor]:
 def _emit_interleave(emit: Emitter, a: object, b: object) -> tensor:
     """Elements of a and b in turn along the last axis."""
     joined = join(emit, a, b)
-    shape = joined.shape[:-2] + (2 * joined.shape[-2],) if len(joined.shape) > 1 else (2,)
+    shape = (*joined.shape[:-2], 2 * joined.shape[-2]) if len(joined.shape) > 1 else (2,)
     return reshape(emit, joined, shape)
 
 

@@ -70,7 +70,7 @@ class OpSpec:
 
 @dataclass(frozen=True, eq=False)
 class Builtin:
-    """A function of the language: `tl.load`, `tl.sum`…
+    """A function of the language, as `tl.load` or `tl.sum`.
 
     Attributes:
         emit: `(emitter, *arguments) -> value`; its signature less the first parameter is the
@@ -97,6 +97,7 @@ class Builtin:
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __call__(self, *arguments: object, **keywords: object) -> object:
+        """Refuse: outside a kernel there is nothing to emit into."""
         raise TkError(
             f"tl.{self.name} was called outside a kernel; "
             "it has a meaning only inside a function decorated with @triton.jit"
