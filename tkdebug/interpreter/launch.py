@@ -169,7 +169,7 @@ class _Arguments:
     """Block arguments as tile values, the buffers behind them, and what may be written."""
 
     def __init__(self, module: Module, prepared: Prepared, values: Sequence[Any]) -> None:
-        self.device: Any = torch.device("cpu")
+        self.device = _device_of(values)
         block = module.function.regions[0].block
         self.buffers: list[Buffer] = []
         self._owners: list[int] = []
@@ -190,15 +190,13 @@ class _Arguments:
         assert isinstance(element, ir.ScalarType)
         if element.is_integer:
             return _signless(int(value), element.bits)
-        return torch.full((1,), float(value), dtype=_FLOAT_DTYPES[str(element)])
+        return torch.full((1,), float(value), dtype=_FLOAT_DTYPES[str(element)], device=self.device)
 
     def _pointer(self, type_: PointerType, value: Any, name: str, place: int) -> TileValue:
         if value is None:
             return AddressTile(0, (), max(1, type_.pointee.bits // 8))
         if not isinstance(value, torch.Tensor):
             return AddressTile(int(value.data_ptr()), (), max(1, type_.pointee.bits // 8))
-        # What a tensor says of its device may be the stand-in's word; its storage does not lie.
-        self.device = value.untyped_storage().device
         buffer = Buffer(value.detach(), name)
         self.buffers.append(buffer)
         self._owners.append(place)
@@ -225,6 +223,16 @@ class _Arguments:
             for buffer, owner in zip(self.buffers, self._owners, strict=True)
             if owner in written
         )
+
+
+def _device_of(values: Sequence[Any]) -> torch.device:
+    """Where the first tensor's memory is; the CPU when there is none."""
+    for value in values:
+        tensor = getattr(value, "base", value)
+        if isinstance(tensor, torch.Tensor):
+            # What a tensor says of its device may be the stand-in's word; its storage's is true.
+            return tensor.untyped_storage().device
+    return torch.device("cpu")
 
 
 def _signless(value: int, bits: int) -> int:
