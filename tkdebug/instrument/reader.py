@@ -152,6 +152,19 @@ class Session:
             lambda: max(0, decode.integer(self._rows("SELECT revision FROM clock")[0][0]) - count)
         )
 
+    def launches_in_order(self, after: int = 0, limit: int = 1000) -> tuple[Launch, ...]:
+        """Launches with a `seq` beyond `after`, in the order in which they began."""
+        return self._query(
+            lambda: tuple(
+                decode.launch(row)
+                for row in self._rows(
+                    f"SELECT {_LAUNCH_COLUMNS} FROM launches WHERE seq > ? ORDER BY seq LIMIT ?",
+                    after,
+                    max(1, min(limit, MAX_PAGE_ROWS)),
+                )
+            )
+        )
+
     def launch(self, seq: int) -> Launch | None:
         """The launch of that `seq`."""
 

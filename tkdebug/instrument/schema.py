@@ -166,10 +166,12 @@ def _versions() -> dict[str, str]:
     # Read from the installed metadata: a version is no reason to import torch.
     from importlib import metadata
 
-    versions = {"python": platform.python_version(), "platform": sys.platform}
-    for package in ("tkdebug", "torch"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
+    from tkdebug import __version__
+
+    versions = {"tkdebug": __version__, "python": platform.python_version()}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        versions["torch"] = metadata.version("torch")
+    versions["platform"] = sys.platform
     return versions
 
 

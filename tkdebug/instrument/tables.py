@@ -12,6 +12,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -84,7 +85,10 @@ class SessionTables:
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
-        """Close the connection; the last one to close moves all into the main file."""
+        """Move all into the main file, if readers allow, and close the connection."""
+        # A reader may be the last to close, and a reader moves nothing: so not left to SQLite.
+        self._connection.execute("PRAGMA busy_timeout = 1000")
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._connection.close()
 
     def _write_launches(self, started: Sequence[Row], finished: Sequence[Row]) -> None:
@@ -120,7 +124,7 @@ class SessionTables:
                     mode,
                     _json(grid),
                     _json_options(cast("Mapping[str, object]", options)),
-                    _json_arguments(cast("Sequence[ArgumentInfo]", arguments)),
+                    _json_arguments(cast("tuple[ArgumentInfo, ...]", arguments)),
                     stream,
                     start_ns,
                     duration_ns,
@@ -368,7 +372,9 @@ def _plain(value: object) -> object:
     return text[:MAX_VALUE_CHARS]
 
 
-def _json_arguments(arguments: Sequence[ArgumentInfo]) -> str:
+@lru_cache(maxsize=256)
+def _json_arguments(arguments: tuple[ArgumentInfo, ...]) -> str:
+    # Cached: most launches of a script pass arguments of the same few shapes.
     return json.dumps(
         [(a.name, a.type, a.value[:MAX_VALUE_CHARS], a.shape, a.strides) for a in arguments]
     )

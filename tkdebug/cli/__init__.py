@@ -1,0 +1,49 @@
+"""The `tkdebug` command.
+
+Responsible for parsing and for the exit status; each command has a file of its own, imported when
+it is the one. Invariants: stdout belongs to the user's script (and to `report`'s text); what is
+wrong with the input is one line on stderr and status 2, never a traceback of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from tkdebug.errors import TkError
+
+USAGE_STATUS = 2
+FAULT_STATUS = 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (the process's own by default); the result is the exit status."""
+    from tkdebug.cli.arguments import parse
+
+    try:
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        match arguments.command:
+            case "run":
+                from tkdebug.cli.run import run_command
+
+                return run_command(arguments)
+            case "view":
+                from tkdebug.cli.view import view_command
+
+                return view_command(arguments)
+            case "report":
+                from tkdebug.cli.report import report_command
+
+                return report_command(arguments)
+            case _:
+                from tkdebug.cli.doctor import doctor_command
+
+                return doctor_command()
+    except TkError as error:
+        print(f"tkdebug: {error}", file=sys.stderr)
+        return USAGE_STATUS
+    except BrokenPipeError:
+        # Whoever read our stdout has gone (`… | head`); the interpreter must not flush into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

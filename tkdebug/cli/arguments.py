@@ -1,0 +1,161 @@
+"""The command line: what there is to type, and its help."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tkdebug import __version__
+
+FORMATS = ("text", "json")
+_EPILOG = """\
+examples:
+  tkdebug run script.py --size 1024        run it with its kernels interpreted and checked
+  tkdebug run -o run.tkd --report out.json script.py
+  tkdebug view run.tkd                     open what was recorded
+"""
+_RUN_EPILOG = """\
+Everything after the script (or after -m module) belongs to the script. The exit status is the
+script's own; 3 when it ended well but faults were recorded; 2 for a mistake on this command line.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A parsed command line; what does not belong to the command is left at its default.
+
+    Attributes:
+        target: the script or module to run, as typed.
+        target_argv: the arguments after it.
+        session: the session file to write (`run -o`) or to read (`view`, `report`).
+        tui: True or False as asked, None for whatever suits the terminal.
+    """
+
+    command: Literal["run", "view", "report", "doctor"]
+    target: str = ""
+    target_argv: tuple[str, ...] = ()
+    is_module: bool = False
+    mode: Literal["auto", "interpret", "native"] | None = None
+    tui: bool | None = None
+    session: Path | None = None
+    report: Path | None = None
+    quick: bool = False
+    interpret: tuple[str, ...] = ()
+    format: str = "text"
+    output: Path | None = None
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Parse `argv`; help, version and mistakes end the process as argparse does (0 and 2)."""
+    parser, run_parser = _build()
+    parsed = parser.parse_args(argv)
+    match parsed.command:
+        case "run":
+            return _run_arguments(run_parser, parsed)
+        case "view":
+            return Arguments("view", session=parsed.session)
+        case "report":
+            return Arguments(
+                "report", session=parsed.session, format=parsed.format, output=parsed.output
+            )
+        case _:
+            return Arguments("doctor")
+
+
+def _run_arguments(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> Arguments:
+    is_module = parsed.module is not None
+    words = list(parsed.module if is_module else parsed.script)
+    if not is_module and words[:1] == ["--"]:
+        words = words[1:]
+    if not words:
+        parser.error("give a script.py or -m module to run")
+    return Arguments(
+        "run",
+        target=words[0],
+        target_argv=tuple(words[1:]),
+        is_module=is_module,
+        mode=parsed.mode,
+        tui=parsed.tui,
+        session=parsed.session,
+        report=parsed.report,
+        quick=parsed.quick,
+        interpret=tuple(parsed.interpret),
+    )
+
+
+def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    parser = argparse.ArgumentParser(
+        prog="tkdebug",
+        description="Debugger and profiler for Triton-style GPU kernels.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"tkdebug {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    run = commands.add_parser(
+        "run",
+        help="run a script with its kernels checked and recorded",
+        usage="tkdebug run [options] (script.py | -m module) [arguments of the script]",
+        description="Run a script, unmodified, with its kernels checked and recorded.",
+        epilog=_RUN_EPILOG,
+        allow_abbrev=False,
+    )
+    _add_run_options(run)
+    view = commands.add_parser("view", help="open a recorded run in the TUI", allow_abbrev=False)
+    view.add_argument("session", type=Path, metavar="run.tkd")
+    report = commands.add_parser("report", help="print what a run came to", allow_abbrev=False)
+    report.add_argument("session", type=Path, metavar="run.tkd")
+    report.add_argument("--format", choices=FORMATS, default="text", help="text by default")
+    report.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write there instead of stdout"
+    )
+    commands.add_parser(
+        "doctor", help="what this machine can do, and what is missing", allow_abbrev=False
+    )
+    return parser, run
+
+
+def _add_run_options(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--mode",
+        choices=("auto", "interpret", "native"),
+        help="how kernels run; auto by default, which means interpret in this version",
+    )
+    run.add_argument(
+        "--tui",
+        action=argparse.BooleanOptionalAction,
+        help="open the TUI, as by default in a terminal",
+    )
+    run.add_argument(
+        "-o", "--output", dest="session", type=Path, metavar="run.tkd", help="keep the session"
+    )
+    run.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="write a report there, also when the script dies; JSON, or text for a .txt",
+    )
+    run.add_argument(
+        "--quick",
+        action="store_true",
+        help="triton.testing measures once and sweeps take their first value",
+    )
+    run.add_argument(
+        "--interpret",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="interpret the kernels of that name, such as 'softmax*'; may be repeated",
+    )
+    run.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="module",
+        help="run a module, as python -m does",
+    )
+    run.add_argument("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

@@ -1,0 +1,215 @@
+"""`tkdebug doctor`: what this machine can do, what is missing, and what to do about it.
+
+Invariant: it never fails. Whatever a check runs into is that check's answer.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from tkdebug import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One answer. `advice` is what to do when it is not as it should be.
+
+    Attributes:
+        needed: whether something of this version does not work without it.
+    """
+
+    name: str
+    found: bool
+    detail: str
+    advice: str = ""
+    needed: bool = True
+
+
+def doctor_command() -> int:
+    """Print the answers; the result is the exit status: 1 when something needed is missing."""
+    checks = [_guarded(name, check) for name, check in CHECKS.items()]
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "ok     " if check.found else "missing" if check.needed else "-      "
+        print(f"{check.name.ljust(width)}  {mark}  {check.detail}")
+    print()
+    print("mode auto: interpret (native code generation is not in this version)")
+    todo = [check for check in checks if check.advice and not check.found]
+    needed = [check for check in todo if check.needed]
+    for check in todo:
+        print(f"{'needed' if check.needed else 'optional'}: {check.name}: {check.advice}")
+    if not needed:
+        print("next: tkdebug run script.py")
+    return 1 if needed else 0
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:
+        # A half-installed package may raise anything at import; that is what is to be told.
+        text = " ".join(str(error).split())[:200]
+        return Check(name, False, f"{type(error).__name__}: {text}", "install it again")
+
+
+def _package(name: str, purpose: str) -> Check:
+    if find_spec(name) is None:
+        return Check(name, False, "not installed", f"pip install {name} ({purpose})")
+    return Check(name, True, f"{metadata.version(name)} ({purpose})")
+
+
+def _python() -> Check:
+    version = f"{platform.python_version()} at {sys.executable}"
+    system = f"{platform.system()} {platform.machine()}"
+    supported = (3, 10) <= sys.version_info[:2] <= (3, 13)
+    return Check("python", supported, f"{version}, {system}", "use Python 3.10 to 3.13")
+
+
+def _tkdebug() -> Check:
+    return Check("tkdebug", True, f"{__version__} at {Path(__file__).parent.parent}")
+
+
+def _torch() -> Check:
+    if find_spec("torch") is None:
+        return Check("torch", False, "not installed", "pip install torch (kernels run on it)")
+    import torch
+
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
+    threads = f"{torch.get_num_threads()} threads on {os.cpu_count()} CPUs"
+    return Check("torch", True, f"{torch.__version__} ({build}; {threads})")
+
+
+def _cuda_device() -> Check:
+    name = "CUDA device"
+    advice = "none needed: scripts that say device='cuda' run on the CPU under interpret"
+    try:
+        detail = _torch_devices() or _driver_devices()
+    except Exception as error:
+        detail = ""
+        advice = f"{type(error).__name__}: {error}; {advice}"
+    if detail:
+        return Check(name, True, detail, needed=False)
+    return Check(name, False, "none usable", advice, needed=False)
+
+
+def _torch_devices() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return ""
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"{', '.join(names)} (sm_{major}{minor})"
+
+
+def _driver_devices() -> str:
+    """What the driver knows of by itself, for a torch without CUDA."""
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return ""
+    from cuda.bindings import driver
+
+    if int(driver.cuInit(0)[0]) != 0:
+        return ""
+    error, count = driver.cuDeviceGetCount()
+    if int(error) != 0 or not count:
+        return ""
+    names = [driver.cuDeviceGetName(128, index)[1] for index in range(count)]
+    shown = ", ".join(bytes(name).split(b"\0")[0].decode("utf-8", "replace") for name in names)
+    return f"{shown} (not usable by this build of torch)"
+
+
+def _cuda_driver() -> Check:
+    name = "CUDA driver"
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return Check(name, False, "unknown: cuda-bindings is not installed", needed=False)
+    from cuda.bindings import driver
+
+    try:
+        error, version = driver.cuDriverGetVersion()
+    except Exception as failure:
+        return Check(name, False, f"none ({' '.join(str(failure).split())[:100]})", needed=False)
+    if int(error) != 0:
+        return Check(name, False, "none", needed=False)
+    return Check(name, True, f"supports CUDA {version // 1000}.{version % 1000 // 10}")
+
+
+def _nvjitlink() -> Check:
+    name, later = "nvJitLink", "for native mode, in a later version: pip install nvidia-nvjitlink"
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return Check(name, False, "cuda-bindings is not installed", later, needed=False)
+    try:
+        from cuda.bindings import nvjitlink
+
+        major, minor = nvjitlink.version()
+    except Exception as error:
+        text = " ".join(str(error).split())[:100]
+        return Check(name, False, f"cannot be loaded ({text})", later, needed=False)
+    return Check(name, True, f"{major}.{minor}")
+
+
+def _nvdisasm() -> Check:
+    name = "nvdisasm"
+    found = shutil.which("nvdisasm") or _packaged_nvdisasm()
+    if found:
+        return Check(name, True, found)
+    return Check(
+        name,
+        False,
+        "not found",
+        "for SASS text, in a later version: pip install nvidia-cuda-nvdisasm",
+        needed=False,
+    )
+
+
+def _packaged_nvdisasm() -> str | None:
+    spec = find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for file in sorted(Path(folder).glob("*/bin/nvdisasm*")):
+            return str(file)
+    return None
+
+
+def _upstream() -> Check:
+    if find_spec("triton") is None:
+        return Check("triton", False, "not installed, and not needed", needed=False)
+    version = metadata.version("triton")
+    return Check("triton", True, f"{version}; `tkdebug run` stands in for it", needed=False)
+
+
+def _knobs() -> Check:
+    from tkdebug.errors import UsageError
+    from tkdebug.knobs import KNOB_TABLE, KNOBS
+
+    try:
+        values = KNOBS.read_all()
+    except UsageError as error:
+        return Check("knobs", False, str(error), "correct or unset that variable")
+    changed = [
+        f"{knob.name}={values[knob.name]}"
+        for knob in KNOB_TABLE
+        if values[knob.name] != knob.default
+    ]
+    return Check("knobs", True, ", ".join(changed) or "all at their defaults")
+
+
+CHECKS: dict[str, Callable[[], Check]] = {
+    "tkdebug": _tkdebug,
+    "python": _python,
+    "torch": _torch,
+    "CUDA device": _cuda_device,
+    "CUDA driver": _cuda_driver,
+    "nvJitLink": _nvjitlink,
+    "nvdisasm": _nvdisasm,
+    "llvmlite": lambda: _package("llvmlite", "native code generation, in a later version"),
+    "textual": lambda: _package("textual", "the TUI"),
+    "triton": _upstream,
+    "knobs": _knobs,
+}

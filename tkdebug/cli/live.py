@@ -1,0 +1,65 @@
+"""`tkdebug run` in the TUI: the script runs in a child process, itself `tkdebug run`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.summary import print_summary
+from tkdebug.errors import TkError
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.report import session_faults
+
+
+def run_in_tui(arguments: Arguments) -> int:
+    """Open the TUI over a child process; the result is the child's exit status."""
+    from tkdebug.tui.app import run_live
+
+    owns_session = arguments.session is None
+    if arguments.session is not None:
+        path = arguments.session.absolute()
+    else:
+        path = Path(tempfile.mkdtemp(prefix="tkdebug-")) / "run.tkd"
+    # The TUI waits for the file: what an older run left there is not this run.
+    path.unlink(missing_ok=True)
+    ended = False
+    try:
+        status = run_live(child_command(arguments, path), path, owns_session)
+        ended = _print_outcome(path, owns_session)
+    finally:
+        if owns_session and (ended or not path.exists()):
+            shutil.rmtree(path.parent, ignore_errors=True)
+    return status
+
+
+def child_command(arguments: Arguments, session: Path) -> list[str]:
+    """The command line of the child process."""
+    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", str(session)]
+    if arguments.mode is not None:
+        command += ["--mode", arguments.mode]
+    if arguments.report is not None:
+        command += ["--report", str(arguments.report)]
+    if arguments.quick:
+        command.append("--quick")
+    for pattern in arguments.interpret:
+        command.append(f"--interpret={pattern}")
+    command += ["-m"] if arguments.is_module else ["--"]
+    return [*command, arguments.target, *arguments.target_argv]
+
+
+def _print_outcome(path: Path, owns_session: bool) -> bool:
+    """Print the summary where the TUI was; the result is whether the run has ended."""
+    if not path.exists():
+        return False
+    try:
+        with Session.open(path) as session:
+            ended = session.run().end_ns is not None
+            kept_as = None if owns_session and ended else path
+            print_summary(session, session_faults(session), kept_as=kept_as, told=False)
+    except TkError as error:
+        print(f"tkdebug: {error}", file=sys.stderr)
+        return False
+    return ended

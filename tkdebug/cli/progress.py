@@ -1,0 +1,57 @@
+"""The progress line of a long interpreted launch, on a terminal's stderr."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TextIO
+
+from tkdebug.events import LaunchProgress, LaunchRecord
+
+SHOW_AFTER_NS = 1_000_000_000
+_ERASE_LINE = "\r\x1b[K"
+
+
+class ProgressLine:
+    """Rewrites one line of `stream` while a launch takes long, and erases it at the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown: int | None = None
+
+    def on_progress(self, event: LaunchProgress) -> None:
+        """Show how far the launch is; nothing in its first second."""
+        if event.elapsed_ns < SHOW_AFTER_NS:
+            return
+        columns = shutil.get_terminal_size().columns
+        self._stream.write(_ERASE_LINE + progress_text(event)[: max(columns - 1, 20)])
+        self._stream.flush()
+        self._shown = event.launch_id
+
+    def on_exit(self, kernel: object, record: LaunchRecord) -> None:
+        """Erase the line of a launch that has ended."""
+        if self._shown == record.id:
+            self._stream.write(_ERASE_LINE)
+            self._stream.flush()
+            self._shown = None
+
+
+def progress_text(event: LaunchProgress) -> str:
+    """Programs done, rate and time left, as one line."""
+    elapsed_s = event.elapsed_ns / 1e9
+    rate = event.programs_done / elapsed_s if elapsed_s else 0.0
+    percent = 100 * event.programs_done // max(event.programs, 1)
+    left = format_seconds((event.programs - event.programs_done) / rate) if rate else "unknown"
+    return (
+        f"tkdebug: {event.kernel}: {event.programs_done:,} of {event.programs:,} programs "
+        f"({percent} %), {rate:,.0f}/s, {left} left"
+    )
+
+
+def format_seconds(seconds: float) -> str:
+    """`8 s`, `2 min 5 s`, `3 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,168 @@
+"""`tkdebug run`: the script in this process, recorded; or in the TUI, which starts us again.
+
+Responsible for what is checked before, set up around, and told after the script. Invariant: every
+mistake that can be seen before the script runs is told before it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.endings import end_by_signal
+from tkdebug.cli.places import check_writable
+from tkdebug.cli.script import Ending, Program, find_program, run_program
+from tkdebug.cli.summary import print_summary
+from tkdebug.errors import CompileError, TkError, UsageError
+from tkdebug.instrument import add_hook
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
+from tkdebug.instrument.report import session_faults, write_report
+from tkdebug.instrument.schema import check_replaceable
+
+
+def run_command(arguments: Arguments) -> int:
+    """Run a script; the result is the exit status.
+
+    Raises:
+        TkError: something about the command line is wrong; the script has not run.
+    """
+    program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
+    _check(arguments)
+    if _wants_tui(arguments):
+        from tkdebug.cli.live import run_in_tui
+
+        return run_in_tui(arguments)
+    owner = os.getpid()
+    with session_place(arguments.session) as (path, kept):
+        recorder = Recorder(path, script=program.name, argv=arguments.target_argv)
+        ending = _run_recorded(arguments, program, recorder)
+        if os.getpid() != owner:
+            return ending.exit_status  # a child that the script forked has come to its end here
+        status = _conclude(arguments, ending, path, kept)
+    if ending.signal is not None:
+        end_by_signal(ending.signal)
+    return status
+
+
+@contextlib.contextmanager
+def session_place(session: Path | None) -> Iterator[tuple[Path, bool]]:
+    """Where to record, and whether that is kept: without a name, a temporary file."""
+    if session is not None:
+        yield session.absolute(), True
+        return
+    owner = os.getpid()
+    folder = tempfile.mkdtemp(prefix="tkdebug-")
+    try:
+        yield Path(folder) / "run.tkd", False
+    finally:
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check(arguments: Arguments) -> None:
+    from tkdebug.knobs import KNOBS
+
+    KNOBS.read_all()
+    mode = arguments.mode or KNOBS.mode
+    if mode == "native":
+        raise UsageError("native mode is not in this version; use --mode interpret")
+    script = None if arguments.is_module else Path(arguments.target)
+    if arguments.session is not None:
+        check_replaceable(arguments.session.absolute())
+        check_writable("-o", arguments.session)
+    report = arguments.report
+    if report is None:
+        return
+    check_writable("--report", report)
+    for other, what in ((script, "the script"), (arguments.session, "the session")):
+        if other is not None and report.absolute() == other.absolute():
+            raise UsageError(f"--report {report}: is {what} itself; choose another name")
+
+
+def _wants_tui(arguments: Arguments) -> bool:
+    from tkdebug.cli import terminal
+
+    if arguments.tui is None:
+        return terminal.opens_tui_by_default()
+    if arguments.tui and not terminal.has_textual():
+        raise UsageError("--tui: the TUI needs the package textual; pip install textual")
+    if arguments.tui and os.name != "posix":
+        raise UsageError("--tui: running a script in the TUI needs a POSIX system; use --no-tui")
+    if arguments.tui and not terminal.has_terminal():
+        raise UsageError("--tui: stdin, stdout and stderr are not a terminal; use --no-tui")
+    return arguments.tui
+
+
+def _run_recorded(arguments: Arguments, program: Program, recorder: Recorder) -> Ending:
+    from tkdebug import compat
+    from tkdebug.knobs import KNOBS
+
+    recorder.start()
+    os.environ[SESSION_VARIABLE] = str(recorder.path)
+    ending = Ending(1)
+    try:
+        compat.install(
+            mode=arguments.mode or KNOBS.mode,
+            quick=arguments.quick or KNOBS.quick,
+            interpret=arguments.interpret or KNOBS.interpret_kernels,
+        )
+        try:
+            with _progress_line():
+                ending = run_program(program)
+        finally:
+            compat.uninstall()
+    finally:
+        os.environ.pop(SESSION_VARIABLE, None)
+        recorder.stop(ending.exit_status)
+    return ending
+
+
+@contextlib.contextmanager
+def _progress_line() -> Iterator[None]:
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    from tkdebug.cli.progress import ProgressLine
+
+    line = ProgressLine(sys.stderr)
+    with add_hook(exit=line.on_exit, progress=line.on_progress):
+        yield
+
+
+def _conclude(arguments: Arguments, ending: Ending, path: Path, kept: bool) -> int:
+    """Tell what was recorded and write the report; the result is the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # the script may have closed it
+            stream.flush()
+    status = ending.exit_status
+    try:
+        with Session.open(path) as session:
+            faults = session_faults(session)
+            print_summary(
+                session,
+                faults,
+                kept_as=arguments.session if kept else None,
+                # The traceback of a script that dies of a compile error has said it all.
+                told=isinstance(ending.error, CompileError),
+            )
+            if status == 0 and any(merged.fault.severity == "error" for merged in faults):
+                status = FAULT_STATUS
+            if arguments.report is not None:
+                write_report(session, arguments.report, report_format(arguments.report))
+    except TkError as error:
+        print(f"tkdebug: {error}", file=sys.stderr)
+        status = status or USAGE_STATUS
+    return status
+
+
+def report_format(path: Path) -> str:
+    """The format of a report by its file's name."""
+    return "text" if path.suffix == ".txt" else "json"

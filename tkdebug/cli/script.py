@@ -1,0 +1,200 @@
+"""Running the user's script in this process as `__main__`, as the interpreter itself would.
+
+Responsible for `sys.argv`, `sys.path[0]`, `__main__` and for how the script ended. Not responsible
+for what watches it meanwhile. Invariant: the script sees the same names, paths and traceback that
+`python script.py` would show.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from tkdebug.cli.endings import Terminated, ending_signals
+from tkdebug.cli.tracebacks import show_exception
+from tkdebug.errors import UsageError
+
+
+class NoProgramError(UsageError):
+    """There is nothing to run; raised before a line of the user's has run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run: `argv` is what the script sees, `path_entry` its `sys.path[0]`."""
+
+    name: str
+    argv: tuple[str, ...]
+    path_entry: str
+    is_module: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a script ended: its exit status, what it raised, the signal that ended it."""
+
+    exit_status: int
+    error: BaseException | None = None
+    signal: int | None = None
+
+
+def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program:
+    """Look whether `target` can be run at all, before anything else is done.
+
+    Raises:
+        NoProgramError: there is no such script, or it is no Python source.
+    """
+    if is_module:
+        if not all(part.isidentifier() for part in target.split(".")):
+            raise NoProgramError(f"-m {target}: expected a module name such as package.module")
+        program = Program(target, ("-m", *argv), str(Path.cwd()), True)
+        with _search_path(program):
+            _find_spec(target.partition(".")[0])  # the parts below it run code of the user's
+        return program
+    path = Path(target)
+    if not path.exists():
+        raise NoProgramError(f"{target}: no such file; give the path of a Python script")
+    if path.is_dir():
+        raise NoProgramError(
+            f"{target}: is a directory; give a script in it, or a package with `-m package`"
+        )
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError as error:
+        raise NoProgramError(f"{target}: cannot be read ({error.strerror})") from error
+    # UTF-16 has null bytes too; Python reads neither.
+    if b"\0" in head:
+        raise NoProgramError(f"{target}: is a binary file, expected Python source")
+    return Program(target, (target, *argv), str(path.resolve().parent), False)
+
+
+def run_program(program: Program) -> Ending:
+    """Run it to its end, show an uncaught exception as Python does, wait for its threads."""
+    with _as_main(program) as module, ending_signals():
+        ending = _ended(lambda: _execute(program, module))
+        # Python itself waits for them before it ends, and they may still launch.
+        waited = _ended(_join_threads)
+    return waited if ending.exit_status == 0 and waited.exit_status else ending
+
+
+def _execute(program: Program, module: ModuleType) -> None:
+    code = _module_code(program, module) if program.is_module else _script_code(program, module)
+    exec(code, vars(module))
+
+
+def _script_code(program: Program, module: ModuleType) -> CodeType:
+    path = os.path.abspath(program.name)
+    loader = SourceFileLoader("__main__", path)
+    vars(module).update(__file__=path, __loader__=loader, __cached__=None)
+    return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+
+
+def _module_code(program: Program, module: ModuleType) -> CodeType:
+    spec = _find_spec(program.name)
+    if spec.submodule_search_locations is not None:
+        spec = _find_spec(f"{program.name}.__main__", package=program.name)
+    # importlib's loaders of source have `get_code`; the abstract one that `spec` promises has not.
+    get_code = getattr(spec.loader, "get_code", None)
+    code = get_code(spec.name) if get_code is not None else None
+    if not isinstance(code, CodeType) or spec.origin is None:
+        raise NoProgramError(f"-m {program.name}: has no Python code to run")
+    sys.argv[0] = spec.origin
+    vars(module).update(
+        __file__=spec.origin,
+        __loader__=spec.loader,
+        __cached__=spec.cached,
+        __spec__=spec,
+        __package__=spec.parent,
+    )
+    return code
+
+
+def _find_spec(name: str, package: str | None = None) -> ModuleSpec:
+    missing = None
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        # A parent package that is not there; one whose own imports fail is the user's to see.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        spec, missing = None, error.name
+    if spec is not None:
+        return spec
+    if package is not None:
+        raise NoProgramError(
+            f"-m {package}: is a package without a __main__.py; give one of its modules"
+        )
+    raise NoProgramError(
+        f"-m {name}: no module named {missing or name}; "
+        "check the name and that it can be imported from here"
+    )
+
+
+@contextlib.contextmanager
+def _as_main(program: Program) -> Iterator[ModuleType]:
+    module = ModuleType("__main__")
+    vars(module)["__builtins__"] = builtins
+    before = (sys.argv, sys.modules["__main__"])
+    sys.argv = list(program.argv)
+    sys.modules["__main__"] = module
+    try:
+        with _search_path(program):
+            yield module
+    finally:
+        sys.argv, sys.modules["__main__"] = before
+
+
+@contextlib.contextmanager
+def _search_path(program: Program) -> Iterator[None]:
+    before = list(sys.path)
+    # What goes is where our own command stood: the console script's folder, or the current one.
+    # Under -P or PYTHONSAFEPATH (3.11) neither we nor the script stand there.
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0:1] = [program.path_entry]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _ended(step: Callable[[], None]) -> Ending:
+    try:
+        step()
+    except NoProgramError:
+        raise
+    except SystemExit as error:
+        return Ending(_system_exit_status(error), error)
+    except Terminated as error:
+        return Ending(128 + error.signal, error, error.signal)
+    except KeyboardInterrupt as error:
+        show_exception(error)
+        return Ending(130, error)
+    except BaseException as error:
+        show_exception(error)
+        return Ending(1, error)
+    return Ending(0)
+
+
+def _system_exit_status(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _join_threads() -> None:
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()

@@ -1,0 +1,40 @@
+"""What is told on stderr after a run: each fault in full, then one line of counts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.renderers.text_format import counted, fault_lines
+from tkdebug.instrument.report import MergedFault
+
+MAX_SHOWN_FAULTS = 50
+
+
+def print_summary(
+    session: Session, faults: tuple[MergedFault, ...], kept_as: Path | None, told: bool
+) -> None:
+    """Print the summary.
+
+    Args:
+        session: the run.
+        faults: its merged faults.
+        kept_as: the session file to name, None when it is a temporary one.
+        told: whether compile errors have been shown already.
+    """
+    shown = [f for f in faults if not (told and f.fault.kind == "compile-error")]
+    for merged in shown[:MAX_SHOWN_FAULTS]:
+        first, *rest = fault_lines(session, merged)
+        print(f"tkdebug: {first}", *rest, sep="\n", file=sys.stderr)
+    if len(shown) > MAX_SHOWN_FAULTS:
+        left = counted(len(shown) - MAX_SHOWN_FAULTS, "more fault")
+        print(f"tkdebug: and {left}; the report has all", file=sys.stderr)
+    launches = session.launch_count()
+    where = f"; recorded in {kept_as}" if kept_as is not None else ""
+    number = counted(len(faults), "fault")
+    if not launches:
+        print(f"tkdebug: no kernels were launched, {number}{where}", file=sys.stderr)
+        return
+    kernels = counted(len(session.kernel_summaries()), "kernel")
+    print(f"tkdebug: {counted(launches, 'launch')} of {kernels}, {number}{where}", file=sys.stderr)

@@ -1,0 +1,64 @@
+"""Uncaught exceptions of a script, shown as Python shows them, without tkdebug's own frames."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from types import TracebackType
+
+import tkdebug
+from tkdebug.errors import TkError
+
+_OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(tkdebug.__file__)), "")
+
+
+def show_exception(error: BaseException) -> None:
+    """Print `error` through `sys.excepthook`, which a script may have replaced."""
+    _prune_chain(error)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        traceback.print_exc()
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _prune_chain(error: BaseException) -> None:
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        current = pending.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = _pruned(current)
+        pending += [current.__cause__, current.__context__]
+        pending += getattr(current, "exceptions", ())  # an exception group's
+
+
+def _pruned(error: BaseException) -> TracebackType | None:
+    steps = []
+    step = error.__traceback__
+    while step is not None:
+        steps.append(step)
+        step = step.tb_next
+    if not steps:
+        return None
+    own = [_is_own(step) for step in steps]
+    # Raised inside tkdebug and not on purpose: a bug of ours, whose frames a report needs.
+    keep_all = own[-1] and not isinstance(error, (TkError, KeyboardInterrupt, SyntaxError))
+    first_foreign = own.index(False) if False in own else 0 if keep_all else len(own)
+    result: TracebackType | None = None
+    for index in range(len(steps) - 1, first_foreign - 1, -1):
+        if keep_all or not own[index]:
+            at = steps[index]
+            result = TracebackType(result, at.tb_frame, at.tb_lasti, at.tb_lineno)
+    return result
+
+
+def _is_own(step: TracebackType) -> bool:
+    file = step.tb_frame.f_code.co_filename
+    # importlib's frames above ours are those of a script that `-m` imports.
+    return file.startswith(_OWN_FOLDER) or file.startswith("<frozen importlib")

@@ -1,0 +1,80 @@
+"""The report as JSON, schema 1: one object; keys are added, never changed, within a schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import Launch
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.report import MergedFault
+
+JSON_SCHEMA = 1
+
+
+def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
+    """The report in pieces of text; a launch and a fault are a line each."""
+    run = session.run()
+    head = {
+        "schema": JSON_SCHEMA,
+        "mode": run.mode,
+        "script": run.script,
+        "exit_status": run.exit_status,
+    }
+    yield json.dumps(head)[:-1]
+    yield ',\n"launches": ['
+    separator = "\n"
+    for launch in _launches(session):
+        yield separator + json.dumps(_launch(launch))
+        separator = ",\n"
+    yield '],\n"faults": ['
+    separator = "\n"
+    for merged in faults:
+        yield separator + json.dumps(_fault(merged))
+        separator = ",\n"
+    yield "]}\n"
+
+
+def _launches(session: Session) -> Iterator[Launch]:
+    after = 0
+    while page := session.launches_in_order(after):
+        yield from page
+        after = page[-1].seq
+
+
+def _launch(launch: Launch) -> dict[str, object]:
+    options = launch.options
+    return {
+        "kernel": launch.kernel,
+        "grid": launch.grid,
+        "duration_ns": launch.duration_ns,
+        "num_warps": options.get("num_warps"),
+        "num_stages": options.get("num_stages"),
+        "num_ctas": options.get("num_ctas"),
+        "start_ns": launch.start_ns,
+        "process": launch.process,
+        "rank": launch.rank,
+        "error": launch.error,
+    }
+
+
+def _fault(merged: MergedFault) -> dict[str, object]:
+    fault = merged.fault
+    return {
+        "kind": fault.kind,
+        "kernel": fault.kernel,
+        "file": fault.file,
+        "line": fault.line,
+        "call_chain": [
+            {"file": frame.file, "line": frame.line, "function": frame.function}
+            for frame in fault.frames
+        ],
+        "program_id": fault.program_id,
+        "tensor": fault.tensor,
+        "index": fault.index,
+        "count": fault.count,
+        "message": fault.message,
+    }

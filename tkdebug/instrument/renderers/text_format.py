@@ -1,0 +1,146 @@
+"""The report as text: the run, kernels by time, faults with their source line, caret and hint.
+
+Nothing a session holds reaches the terminal as a control character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import KernelSummary, RunInfo
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.report import MergedFault
+
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_VISIBLE = {code: shown for code, shown in _CONTROLS.items() if chr(code) not in "\n\t"}
+
+
+def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
+    """The report in pieces of text."""
+    yield visible(_run_line(session.run())) + "\n"
+    summaries = session.kernel_summaries()
+    if summaries:
+        yield "\n"
+        for line in _kernel_table(summaries):
+            yield visible(line) + "\n"
+    else:
+        yield "\nno kernels were launched\n"
+    yield f"\n{counted(len(faults), 'fault')}\n"
+    for merged in faults:
+        yield "\n"
+        for line in fault_lines(session, merged):
+            yield line + "\n"
+
+
+def fault_lines(session: Session, merged: MergedFault) -> Iterator[str]:
+    """One fault: where and what, source line and caret, call chain, offender, hint."""
+    fault = merged.fault
+    where = f"{fault.file}:{fault.line}: " if fault.frames else ""
+    severity = " (warning)" if fault.severity == "warning" else ""
+    yield visible(f"{where}{fault.kind}{severity} in {fault.kernel}: {fault.message}")
+    yield from _excerpt(session, merged)
+    for frame in reversed(fault.frames[:-1]):
+        yield visible(f"  called from {frame.file}:{frame.line} in {frame.function}")
+    details = _offender(merged)
+    if details:
+        yield visible(f"  {details}")
+    if fault.hint:
+        yield visible(f"  hint: {fault.hint}")
+
+
+def format_ns(duration_ns: float) -> str:
+    """A duration with three digits and the unit that suits it."""
+    for size, unit in _UNITS:
+        if duration_ns >= size:
+            value = duration_ns / size
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 fault`, `2,000 faults`, `no faults`."""
+    if number == 1:
+        return f"1 {noun}"
+    plural = noun + ("es" if noun.endswith("ch") else "s")
+    return f"{number:,} {plural}" if number else f"no {plural}"
+
+
+def visible(text: str) -> str:
+    """`text` with its control characters but newline and tab written out."""
+    return text.translate(_VISIBLE)
+
+
+def _run_line(run: RunInfo) -> str:
+    if run.end_ns is None:
+        end = "still running, or killed"
+    else:
+        status = "unknown" if run.exit_status is None else run.exit_status
+        end = f"exit status {status}, {format_ns(run.end_ns - run.start_ns)}"
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    command = " ".join((run.script, *run.argv))
+    return f"{command} ({run.mode}): {end}; on {run.host}, {versions}"
+
+
+def _kernel_table(summaries: Sequence[KernelSummary]) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("kernel", "launches", "total", "mean", "min", "max", "")]
+    for summary in summaries:
+        times = (summary.total_ns, summary.mean_ns, summary.min_ns, summary.max_ns)
+        shown = tuple(format_ns(time) if summary.finished else "-" for time in times)
+        notes = []
+        if summary.launches > summary.finished:
+            notes.append(f"{summary.launches - summary.finished:,} not ended")
+        if summary.errors:
+            notes.append(f"{summary.errors:,} failed")
+        rows.append((summary.kernel, f"{summary.launches:,}", *shown, ", ".join(notes)))
+    widths = [max(len(row[column]) for row in rows) for column in range(7)]
+    for name, *cells in rows:
+        line = name.ljust(widths[0]) + "".join(
+            "  " + cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)
+        )
+        yield line.rstrip()
+
+
+def _excerpt(session: Session, merged: MergedFault) -> Iterator[str]:
+    fault = merged.fault
+    if fault.file is None or fault.line is None:
+        return
+    line = session.source_line(fault.file, fault.line) or _kernel_line(session, merged)
+    if line is None:
+        return
+    # Tabs before the caret are kept, so that it stands right at any tab width.
+    body = line.lstrip()
+    yield visible(f"    {body.rstrip()}")
+    column = fault.column - 1 - (len(line) - len(body))
+    if 0 <= column <= len(body):
+        yield "    " + "".join("\t" if c == "\t" else " " for c in body[:column]) + "^"
+
+
+def _kernel_line(session: Session, merged: MergedFault) -> str | None:
+    fault = merged.fault
+    for kernel in session.kernels():
+        lines = kernel.source.splitlines()
+        if kernel.file == fault.file and fault.line is not None:
+            offset = fault.line - kernel.line
+            if 0 <= offset < len(lines):
+                return lines[offset]
+    return None
+
+
+def _offender(merged: MergedFault) -> str:
+    fault = merged.fault
+    parts = []
+    if fault.program_id is not None:
+        parts.append(f"program {fault.program_id}")
+    if fault.lane:
+        parts.append(f"element {list(fault.lane)} of the tile")
+    if not parts:
+        return ""
+    times = counted(fault.count, "time")
+    parts.append(f"{times} in {counted(merged.launches, 'launch')}")
+    if merged.rank:
+        parts.append(f"rank {merged.rank}")
+    return "first in " + ", ".join(parts)

@@ -1,0 +1,103 @@
+"""What a recorded run comes to, for people and programs: merged faults and the renderers.
+
+Responsible for merging and for the registry of formats; how a format looks is its renderer's, one
+file each in `renderers`. A renderer yields its text in pieces, so that a run of a million launches
+needs no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tkdebug.errors import Frame, TkError
+from tkdebug.events import Fault
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import RecordedFault
+from tkdebug.instrument.renderers import json_format, text_format
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFault:
+    """One fault of the run: the first offender, with the counts of all launches added up.
+
+    Attributes:
+        launches: in how many launches it came up; 0 for a compile error.
+    """
+
+    fault: Fault
+    launches: int
+    process: int
+    rank: int
+
+
+Renderer = Callable[[Session, "tuple[MergedFault, ...]"], Iterator[str]]
+RENDERERS: Mapping[str, Renderer] = {
+    "text": text_format.render,
+    "json": json_format.render,
+}
+
+
+def merge_faults(faults: Iterable[RecordedFault]) -> tuple[MergedFault, ...]:
+    """One fault per kind, kernel, place with its call chain, and tensor; in order of coming up."""
+    merged: dict[tuple[str, str, tuple[Frame, ...], str | None, str], MergedFault] = {}
+    for recorded in faults:
+        fault = recorded.fault
+        # Two compile errors of one line differ by what they say, all else by where it happened.
+        said = fault.message if fault.kind == "compile-error" else ""
+        key = (fault.kind, fault.kernel, fault.frames, fault.tensor, said)
+        launches = 1 if fault.launch_id else 0
+        known = merged.get(key)
+        if known is None:
+            merged[key] = MergedFault(fault, launches, recorded.process, recorded.rank)
+            continue
+        count = known.fault.count + fault.count
+        merged[key] = replace(
+            known, fault=replace(known.fault, count=count), launches=known.launches + launches
+        )
+    return tuple(merged.values())
+
+
+def recorded_faults(session: Session) -> Iterator[RecordedFault]:
+    """All faults of a session, a page at a time."""
+    since = 0
+    while page := session.faults(since):
+        yield from page
+        since = page[-1].seq
+
+
+def session_faults(session: Session) -> tuple[MergedFault, ...]:
+    """The merged faults of a session."""
+    return merge_faults(recorded_faults(session))
+
+
+def render(session: Session, format_name: str) -> Iterator[str]:
+    """The report of `session` in the format of that name, in pieces.
+
+    Raises:
+        SessionError: the session is damaged.
+    """
+    return RENDERERS[format_name](session, session_faults(session))
+
+
+def write_report(session: Session, path: Path, format_name: str) -> None:
+    """Write the report into the file `path`, whole or not at all.
+
+    Raises:
+        TkError: the file cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    # A device or a pipe (/dev/stdout, a shell's >(…)) is written in place.
+    target = path if path.exists() and not path.is_file() else draft
+    try:
+        with target.open("w", encoding="utf-8") as file:
+            file.writelines(render(session, format_name))
+        if target is draft:
+            draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise TkError(
+            f"{path}: report cannot be written ({error.strerror}); "
+            f"`tkdebug report {session.path}` makes it again"
+        ) from error
