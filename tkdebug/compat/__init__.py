@@ -1,0 +1,87 @@
+"""What unmodified scripts get under tkdebug: a `triton` that is tkdebug, a CUDA that is the CPU.
+
+`install` puts both in place, in this process and in the Python processes it starts, and
+`uninstall` takes both away. Adapters only: what kernels mean is the compiler's, how they run the
+runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tkdebug.errors import UsageError
+from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
+
+if TYPE_CHECKING:
+    from tkdebug.compat.cuda_standin import CudaStandInInstalled
+
+__all__ = ["Installed", "install"]
+
+
+class Installed:
+    """What `install` put in place.
+
+    Attributes:
+        stand_in: the CUDA stand-in, None where a CUDA device is usable or the mode is native.
+    """
+
+    def __init__(self, mode: ModeName, quick: bool, interpret: tuple[str, ...]) -> None:
+        from tkdebug.compat import children
+        from tkdebug.compat.finder import InstalledFinder
+
+        self.stand_in: CudaStandInInstalled | None = None
+        self._undo = ExitStack()
+        with ExitStack() as undo:
+            changes = {"mode": mode, "quick": quick or KNOBS.quick}
+            patterns = interpret or KNOBS.interpret_kernels
+            undo.enter_context(KNOBS.scope(interpret_kernels=patterns, **changes))
+            undo.callback(InstalledFinder().uninstall)
+            if mode != "native":
+                self._stand_in(undo)
+            variables = children.environment(mode, KNOBS.quick, patterns, self.stand_in is not None)
+            undo.callback(children.Environment(variables).restore)
+            self._undo = undo.pop_all()
+
+    def _stand_in(self, undo: ExitStack) -> None:
+        from tkdebug.compat import cuda_standin
+
+        if not cuda_standin.cuda_usable():
+            self.stand_in = cuda_standin.install()
+            undo.callback(self.stand_in.uninstall)
+
+    def uninstall(self) -> None:
+        """Undo everything; a second call does nothing."""
+        self._undo.close()
+
+    def __enter__(self) -> Installed:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.uninstall()
+
+
+def install(mode: ModeName, quick: bool = False, interpret: Sequence[str] = ()) -> Installed:
+    """Make `import triton` give tkdebug, and CUDA the CPU where there is no CUDA device.
+
+    Args:
+        mode: how kernels run: auto, interpret or native.
+        quick: `do_bench` runs once, sweeps take their first x value.
+        interpret: patterns of kernel names that are interpreted whatever the mode.
+
+    Returns:
+        The installation: a context manager, or call its `uninstall`.
+
+    Raises:
+        UsageError: no such mode.
+    """
+    if mode not in MODE_NAMES:
+        raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
+    return Installed(mode, quick, tuple(interpret))

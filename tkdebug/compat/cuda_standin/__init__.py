@@ -2,7 +2,8 @@
 
 A CUDA tensor of the stand-in is CPU memory with a mark on its storage (`placement`). A torch
 function mode in every thread (`function_mode`) reads and sets the mark; `patches` replaces what a
-mode cannot see: `torch.cuda`, generators, streams and events, autocast, autograd's own calls, threads.
+mode cannot see: `torch.cuda`, generators, streams and events, autocast, autograd's own calls,
+threads.
 
 Not seen: operations below Python (a gradient is marked when it reaches Python), mixed CPU and CUDA
 operands (a GPU would refuse them), `torch.device(0)` (an extension type's constructor; write

@@ -1,0 +1,47 @@
+"""`triton`, as scripts import it: tkdebug under upstream's name."""
+
+from __future__ import annotations
+
+from tkdebug.compat.finder import UPSTREAM_VERSION as __version__
+from tkdebug.compat.upstream_compiler import compile
+from tkdebug.errors import CompileError as CompilationError
+from tkdebug.errors import TkError as TritonError
+from tkdebug.runtime.allocation import set_allocator
+from tkdebug.runtime.autotune import Config, autotune, heuristics
+from tkdebug.runtime.constexpr_function import cdiv, constexpr_function, next_power_of_2
+from tkdebug.runtime.errors import InterpreterError, OutOfResources
+from tkdebug.runtime.interface import KernelInterface
+from tkdebug.runtime.jit import JITFunction, jit
+from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
+
+from . import backends, compiler, errors, knobs, language, runtime, testing, tools
+
+__all__ = [
+    "CompilationError",
+    "Config",
+    "InterpreterError",
+    "JITFunction",
+    "KernelInterface",
+    "MockTensor",
+    "OutOfResources",
+    "TensorWrapper",
+    "TritonError",
+    "__version__",
+    "autotune",
+    "backends",
+    "cdiv",
+    "compile",
+    "compiler",
+    "constexpr_function",
+    "errors",
+    "heuristics",
+    "jit",
+    "knobs",
+    "language",
+    "next_power_of_2",
+    "reinterpret",
+    "runtime",
+    "set_allocator",
+    "testing",
+    "tools",
+]

@@ -1,0 +1,11 @@
+"""`triton.backends`: the one there is."""
+
+from __future__ import annotations
+
+from tkdebug.compat.upstream_compiler import BACKENDS as backends
+from tkdebug.compat.upstream_compiler import Backend, BaseBackend
+from tkdebug.runtime.driver import Driver as DriverBase
+
+from . import compiler, driver
+
+__all__ = ["Backend", "BaseBackend", "DriverBase", "backends", "compiler", "driver"]

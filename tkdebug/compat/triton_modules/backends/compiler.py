@@ -1,0 +1,8 @@
+"""`triton.backends.compiler`."""
+
+from __future__ import annotations
+
+from tkdebug.compat.upstream_compiler import BaseBackend
+from tkdebug.runtime.driver import GPUTarget
+
+__all__ = ["BaseBackend", "GPUTarget"]

@@ -1,0 +1,8 @@
+"""`triton.backends.driver`."""
+
+from __future__ import annotations
+
+from tkdebug.runtime.driver import Driver as DriverBase
+from tkdebug.runtime.driver import Driver as GPUDriver
+
+__all__ = ["DriverBase", "GPUDriver"]

@@ -1,0 +1,22 @@
+"""`triton.compiler`."""
+
+from __future__ import annotations
+
+from tkdebug.compat.launch_hooks import LazyDict
+from tkdebug.compat.upstream_compiler import ASTSource, IRSource, compile, make_backend
+from tkdebug.errors import CompileError as CompilationError
+from tkdebug.runtime.compiled import CompiledKernel
+
+from . import compiler, errors
+
+__all__ = [
+    "ASTSource",
+    "CompilationError",
+    "CompiledKernel",
+    "IRSource",
+    "LazyDict",
+    "compile",
+    "compiler",
+    "errors",
+    "make_backend",
+]

@@ -1,0 +1,21 @@
+"""`triton.compiler.compiler`."""
+
+from __future__ import annotations
+
+from tkdebug.compat.launch_hooks import LazyDict
+from tkdebug.compat.upstream_compiler import ASTSource, IRSource, compile, make_backend, triton_key
+from tkdebug.runtime.compiled import CompiledKernel
+from tkdebug.runtime.driver import GPUTarget
+from tkdebug.runtime.errors import OutOfResources
+
+__all__ = [
+    "ASTSource",
+    "CompiledKernel",
+    "GPUTarget",
+    "IRSource",
+    "LazyDict",
+    "OutOfResources",
+    "compile",
+    "make_backend",
+    "triton_key",
+]

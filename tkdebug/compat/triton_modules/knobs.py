@@ -1,0 +1,35 @@
+"""`triton.knobs`: upstream's switches over tkdebug's own."""
+
+from __future__ import annotations
+
+from tkdebug.compat.launch_hooks import HookChain
+from tkdebug.compat.upstream_knobs import (
+    AutotuningKnobs,
+    CacheKnobs,
+    CompilationKnobs,
+    InertKnobs,
+    RuntimeKnobs,
+)
+
+runtime = RuntimeKnobs()
+compilation = CompilationKnobs()
+autotuning = AutotuningKnobs()
+cache = CacheKnobs()
+build = InertKnobs("build", cc=None, cudacrt_path=None, cudart_path=None, impl=None)
+language = InertKnobs("language", fp32_default=None, default_fp_fusion=True)
+nvidia = InertKnobs("nvidia", dump_nvptx=False, disable_ptxas_opt=False, libdevice_path=None)
+amd = InertKnobs("amd", use_buffer_ops=True, libhip_path=None)
+proton = InertKnobs("proton", disable=False, enable_nvtx=True)
+
+__all__ = [
+    "HookChain",
+    "amd",
+    "autotuning",
+    "build",
+    "cache",
+    "compilation",
+    "language",
+    "nvidia",
+    "proton",
+    "runtime",
+]

@@ -1,0 +1,33 @@
+"""`triton.runtime`."""
+
+from __future__ import annotations
+
+from tkdebug.runtime.autotune import Autotuner, Config, Heuristics, autotune, heuristics
+from tkdebug.runtime.driver import driver
+from tkdebug.runtime.errors import InterpreterError, OutOfResources
+from tkdebug.runtime.interface import KernelInterface
+from tkdebug.runtime.jit import JITFunction
+from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
+
+from . import autotuner, cache, errors, interpreter, jit
+
+__all__ = [
+    "Autotuner",
+    "Config",
+    "Heuristics",
+    "InterpreterError",
+    "JITFunction",
+    "KernelInterface",
+    "MockTensor",
+    "OutOfResources",
+    "TensorWrapper",
+    "autotune",
+    "autotuner",
+    "cache",
+    "driver",
+    "errors",
+    "heuristics",
+    "interpreter",
+    "jit",
+    "reinterpret",
+]

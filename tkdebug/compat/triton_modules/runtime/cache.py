@@ -1,0 +1,10 @@
+"""`triton.runtime.cache`: keys; the cache itself is tkdebug's own."""
+
+from __future__ import annotations
+
+from tkdebug.compat.upstream_compiler import base32_of_hex as _base32
+from tkdebug.compat.upstream_compiler import triton_key
+
+from .. import knobs
+
+__all__ = ["_base32", "knobs", "triton_key"]

@@ -1,0 +1,7 @@
+"""`triton.runtime.driver`."""
+
+from __future__ import annotations
+
+from tkdebug.runtime.driver import DriverConfig, driver
+
+__all__ = ["DriverConfig", "driver"]

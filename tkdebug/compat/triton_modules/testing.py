@@ -1,0 +1,33 @@
+"""`triton.testing`."""
+
+from __future__ import annotations
+
+from tkdebug.runtime.testing import (
+    Benchmark,
+    Mark,
+    assert_close,
+    cuda_memcheck,
+    do_bench,
+    do_bench_cudagraph,
+    get_dram_gbps,
+    get_max_simd_tflops,
+    get_max_tensorcore_tflops,
+    nvsmi,
+    perf_report,
+    set_gpu_clock,
+)
+
+__all__ = [
+    "Benchmark",
+    "Mark",
+    "assert_close",
+    "cuda_memcheck",
+    "do_bench",
+    "do_bench_cudagraph",
+    "get_dram_gbps",
+    "get_max_simd_tflops",
+    "get_max_tensorcore_tflops",
+    "nvsmi",
+    "perf_report",
+    "set_gpu_clock",
+]

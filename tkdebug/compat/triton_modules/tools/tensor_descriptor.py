@@ -1,0 +1,7 @@
+"""`triton.tools.tensor_descriptor`."""
+
+from __future__ import annotations
+
+from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+
+__all__ = ["TensorDescriptor"]

@@ -1,0 +1,250 @@
+"""Upstream's knobs: those with a counterpart read and set it, hooks without one refuse by name.
+
+Knobs that steer upstream's own code generator have its defaults and cannot be changed here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tkdebug.compat.launch_hooks import HookChain, LaunchHookChain
+from tkdebug.errors import UnsupportedError
+from tkdebug.knobs import KNOBS
+
+# Of the process, as hooks are: they outlive a second import of `triton.knobs`.
+LAUNCH_ENTER = LaunchHookChain("enter")
+LAUNCH_EXIT = LaunchHookChain("exit")
+
+
+class UnwiredHookChain(HookChain):
+    """A chain that nothing in tkdebug calls: it can be read, and refuses functions."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def add(self, func: Any) -> None:
+        """Refuse.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        refuse_hook(self._name)
+
+
+def refuse_hook(name: str) -> None:
+    """Say that hook `name` is not called.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    raise UnsupportedError(
+        f"triton.knobs.{name} is not called by this version of tkdebug; "
+        "use tkdebug.instrument.add_hook (enter, exit, compiled, autotuned, fault)"
+    )
+
+
+_LOAD_START = UnwiredHookChain("runtime.kernel_load_start_hook")
+_LOAD_END = UnwiredHookChain("runtime.kernel_load_end_hook")
+_UNLOAD = UnwiredHookChain("runtime.kernel_unload_hook")
+
+
+class KnobGroup:
+    """Knobs read and set as attributes; unknown ones are named."""
+
+    _group = ""
+    _inert: ClassVar[dict[str, Any]] = {}
+    _hooks: frozenset[str] = frozenset()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._hooks:
+            return None
+        if name in self._inert:
+            return self._inert[name]
+        raise AttributeError(
+            f"triton.knobs.{self._group} has no {name!r}: tkdebug does not stand in for it"
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+            return
+        if name in self._hooks:
+            if value is not None:
+                refuse_hook(f"{self._group}.{name}")
+            return
+        if value != getattr(self, name):
+            raise UnsupportedError(
+                f"triton.knobs.{self._group}.{name} cannot be changed: it steers upstream's "
+                f"compiler, which tkdebug does not use (it stays {getattr(self, name)!r})"
+            )
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Undo what is set inside at the end of the `with` block."""
+        with KNOBS.scope(**KNOBS.read_all()):
+            yield
+
+
+class RuntimeKnobs(KnobGroup):
+    """`triton.knobs.runtime`."""
+
+    _group = "runtime"
+    _inert: ClassVar[dict[str, Any]] = {"override_arch": None}
+    _hooks = frozenset({"jit_cache_hook", "jit_post_compile_hook", "add_stages_inspection_hook"})
+    kernel_load_start_hook = property(lambda self: _LOAD_START)
+    kernel_load_end_hook = property(lambda self: _LOAD_END)
+    kernel_unload_hook = property(lambda self: _UNLOAD)
+
+    @property
+    def interpret(self) -> bool:
+        """Whether kernels are interpreted whatever the device."""
+        return KNOBS.mode == "interpret"
+
+    @interpret.setter
+    def interpret(self, value: bool) -> None:
+        KNOBS.mode = "interpret" if value else "auto"
+
+    @property
+    def debug(self) -> bool:
+        """Whether kernels are compiled with their checks."""
+        return KNOBS.debug
+
+    @debug.setter
+    def debug(self, value: bool) -> None:
+        KNOBS.debug = bool(value)
+
+    @property
+    def launch_enter_hook(self) -> LaunchHookChain:
+        """Functions called before each launch."""
+        return LAUNCH_ENTER
+
+    @launch_enter_hook.setter
+    def launch_enter_hook(self, value: Any) -> None:
+        LAUNCH_ENTER.assign(value)
+
+    @property
+    def launch_exit_hook(self) -> LaunchHookChain:
+        """Functions called after each launch, last added first."""
+        return LAUNCH_EXIT
+
+    @launch_exit_hook.setter
+    def launch_exit_hook(self, value: Any) -> None:
+        LAUNCH_EXIT.assign(value)
+
+
+class CompilationKnobs(KnobGroup):
+    """`triton.knobs.compilation`."""
+
+    _group = "compilation"
+    _inert: ClassVar[dict[str, Any]] = {
+        "store_binary_only": False,
+        "use_ir_loc": None,
+        "enable_asan": False,
+        "disable_line_info": False,
+        "front_end_debugging": False,
+        "allow_non_constexpr_globals": False,
+        "instrumentation_mode": "",
+        "dump_ir_extract_di_local_variables": False,
+    }
+    _hooks = frozenset({"listener"})
+
+    @property
+    def always_compile(self) -> bool:
+        """Whether compiled kernels on disk are passed over."""
+        return KNOBS.always_compile
+
+    @always_compile.setter
+    def always_compile(self, value: bool) -> None:
+        KNOBS.always_compile = bool(value)
+
+    @property
+    def dump_ir(self) -> bool:
+        """Whether stages are written to the dump directory."""
+        return KNOBS.dump_dir is not None
+
+    @dump_ir.setter
+    def dump_ir(self, value: bool) -> None:
+        KNOBS.dump_dir = _triton_folder("TRITON_DUMP_DIR", "dump") if value else None
+
+    @property
+    def override(self) -> bool:
+        """Whether stages are replaced by edited files."""
+        return KNOBS.override_dir is not None
+
+    @override.setter
+    def override(self, value: bool) -> None:
+        KNOBS.override_dir = _triton_folder("TRITON_OVERRIDE_DIR", "override") if value else None
+
+
+class AutotuningKnobs(KnobGroup):
+    """`triton.knobs.autotuning`."""
+
+    _group = "autotuning"
+    _inert: ClassVar[dict[str, Any]] = {"cache": False}
+    _hooks = frozenset({"listener"})
+
+    @property
+    def print(self) -> bool:
+        """Whether tuners print their timings and choice."""
+        return KNOBS.print_autotuning
+
+    @print.setter
+    def print(self, value: bool) -> None:
+        KNOBS.print_autotuning = bool(value)
+
+
+class CacheKnobs(KnobGroup):
+    """`triton.knobs.cache`: directories, as strings."""
+
+    _group = "cache"
+    _inert: ClassVar[dict[str, Any]] = {"manager_class": None, "remote_manager_class": None}
+
+    @property
+    def home_dir(self) -> str:
+        """Where the `.triton` folder is."""
+        return os.environ.get("TRITON_HOME", str(Path.home()))
+
+    @property
+    def dir(self) -> str:
+        """The directory of compiled kernels."""
+        return str(KNOBS.cache_dir or Path.home() / ".cache" / "tkdebug")
+
+    @dir.setter
+    def dir(self, value: str) -> None:
+        KNOBS.cache_dir = Path(value)
+
+    @property
+    def dump_dir(self) -> str:
+        """The directory that receives stages."""
+        return str(KNOBS.dump_dir or _triton_folder("TRITON_DUMP_DIR", "dump"))
+
+    @dump_dir.setter
+    def dump_dir(self, value: str) -> None:
+        KNOBS.dump_dir = Path(value)
+
+    @property
+    def override_dir(self) -> str:
+        """The directory of edited stages."""
+        return str(KNOBS.override_dir or _triton_folder("TRITON_OVERRIDE_DIR", "override"))
+
+    @override_dir.setter
+    def override_dir(self, value: str) -> None:
+        KNOBS.override_dir = Path(value)
+
+
+class InertKnobs(KnobGroup):
+    """A group of knobs that only upstream's compiler reads."""
+
+    def __init__(self, group: str, **defaults: Any) -> None:
+        object.__setattr__(self, "_group", group)
+        object.__setattr__(self, "_inert", defaults)
+
+
+def _triton_folder(variable: str, folder: str) -> Path:
+    chosen = os.environ.get(variable)
+    return Path(chosen) if chosen else Path.home() / ".triton" / folder
