@@ -27,7 +27,8 @@ def run_in_tui(arguments: Arguments) -> int:
     path.unlink(missing_ok=True)
     ended = False
     try:
-        status = run_live(child_command(arguments, path), path, owns_session)
+        # Ours to delete, since the summary is read from it first.
+        status = run_live(child_command(arguments, path), path, owns_session=False)
         ended = _print_outcome(path, owns_session)
     finally:
         if owns_session and (ended or not path.exists()):

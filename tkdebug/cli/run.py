@@ -109,16 +109,13 @@ def _run_recorded(arguments: Arguments, program: Program, recorder: Recorder) ->
     os.environ[SESSION_VARIABLE] = str(recorder.path)
     ending = Ending(1)
     try:
-        compat.install(
+        installed = compat.install(
             mode=arguments.mode or KNOBS.mode,
             quick=arguments.quick or KNOBS.quick,
             interpret=arguments.interpret or KNOBS.interpret_kernels,
         )
-        try:
-            with _progress_line():
-                ending = run_program(program)
-        finally:
-            compat.uninstall()
+        with installed, _progress_line():
+            ending = run_program(program)
     finally:
         os.environ.pop(SESSION_VARIABLE, None)
         recorder.stop(ending.exit_status)
