@@ -1,0 +1,414 @@
+"""The app: wires threads that follow the session and the script to the panes.
+
+Responsible for the two ways in (`run_live`, `view`), the state of the script as shown, quitting.
+Threads only post messages; every widget is touched from the app's own loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Footer, Static, TabbedContent, TabPane
+
+from tkdebug.errors import SessionError, UnsupportedError
+from tkdebug.instrument.reader import Session
+from tkdebug.tui import display, palette
+from tkdebug.tui.dialogs import HelpScreen, QuitChoice, QuitScreen
+from tkdebug.tui.faults import FaultsPane
+from tkdebug.tui.follow import AwaitedSession, Follower, RecordedRun
+from tkdebug.tui.kernel import KernelPane
+from tkdebug.tui.launches import LaunchesPane
+from tkdebug.tui.messages import (
+    OpenKernel,
+    OutputChanged,
+    ScriptEnded,
+    SessionFailed,
+    SnapshotTaken,
+    StopFinished,
+)
+from tkdebug.tui.output import OutputPane
+from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.status import status_line
+from tkdebug.tui.terminal import Terminal
+
+if TYPE_CHECKING:
+    from tkdebug.tui.child import Child
+
+POLL_S = 0.15
+POLL_ENDED_S = 1.0
+_TABS = ("launches", "faults", "kernel", "output")
+_LABELS = ("1 Launches", "2 Faults", "3 Kernel", "4 Output")
+
+
+class TkdebugApp(App[None]):
+    """Shows one run.
+
+    Args:
+        session: a recorded session, or one still to be created by `child`.
+        child: the script, when it is this app that started it.
+    """
+
+    CSS_PATH = "tkdebug.tcss"
+    TITLE = "tkdebug"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012  # as Textual has it
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(i), f"tab('{tab}')", tab.title(), show=False)
+            for i, tab in enumerate(_TABS, 1)
+        ),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("ctrl+c", "interrupt", "Interrupt", priority=True, show=False),
+        Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
+        Binding("q", "ask_quit", "Quit"),
+    ]
+
+    def __init__(self, session: RecordedRun | AwaitedSession, child: Child | None = None) -> None:
+        super().__init__()
+        self._child = child
+        self._awaited = session if isinstance(session, AwaitedSession) else None
+        self._session = None if isinstance(session, AwaitedSession) else session
+        self._snapshot: Snapshot | None = None
+        self._script = ScriptState("starting" if child is None else "running")
+        self._failure = ""
+        self._quitting = threading.Event()
+        self._terminal = Terminal()
+        self._user_chose_tab = False
+        self._unseen_output = False
+        self.runs_on = False
+
+    def compose(self) -> ComposeResult:
+        """Status, panes, keys."""
+        yield Static(id="status")
+        with TabbedContent(initial=_TABS[0]):
+            panes = (
+                LaunchesPane(),
+                FaultsPane(),
+                KernelPane(),
+                OutputPane(self._child is not None),
+            )
+            for tab, label, pane in zip(_TABS, _LABELS, panes, strict=True):
+                with TabPane(label, id=tab):
+                    yield pane
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Start the threads."""
+        self._show_status()
+        self.set_interval(0.5, self._tick)
+        self.run_worker(self._follow, thread=True, group="follow", exit_on_error=True)
+        if self._child is not None:
+            self.run_worker(self._pump, thread=True, group="pump", exit_on_error=True)
+        self.query_one(LaunchesPane).focus_main()
+
+    def on_unmount(self) -> None:
+        """Let the threads end."""
+        self._stop_threads()
+
+    def _stop_threads(self) -> None:
+        self._quitting.set()
+        if self._child is not None:
+            self._child.stop_pump()
+
+    # Threads.
+
+    def _follow(self) -> None:
+        follower: Follower | None = None
+        last: tuple[Snapshot | None, ScriptState] | None = None
+        interval_s = 0.0
+        while not self._quitting.wait(interval_s):
+            interval_s = POLL_S
+            try:
+                follower = follower or self._open()
+                if follower is None:
+                    continue
+                news = (follower.poll(), self._state(follower))
+                printed = follower.poll_output()
+            except SessionError as error:
+                self.post_message(SessionFailed(str(error)))
+                interval_s = POLL_ENDED_S
+                continue
+            if printed:
+                self._post_output()
+            if last is None or news[0] != last[0] or news[1] != last[1]:
+                last = news
+                self.post_message(SnapshotTaken(*news))
+            elif not news[1].going_on and not printed:
+                interval_s = POLL_ENDED_S
+
+    def _open(self) -> Follower | None:
+        if self._session is None and self._awaited is not None:
+            self._session = self._awaited.open()
+        if self._session is None:
+            return None
+        # The pty has all that a script of ours prints; of others, the session has the most.
+        return Follower(self._session, self._terminal.feed if self._child is None else None)
+
+    def _state(self, follower: Follower) -> ScriptState:
+        return follower.state() if self._child is None else _child_state(self._child)
+
+    def _pump(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        child.pump(self._terminal.feed, self._post_output)
+        if child.status is not None:
+            self.post_message(ScriptEnded())
+
+    def _post_output(self) -> None:
+        self.post_message(OutputChanged(self._terminal.snapshot()))
+
+    # What the threads say.
+
+    def on_snapshot_taken(self, event: SnapshotTaken) -> None:
+        """Hand the news to the panes."""
+        self._snapshot, self._failure = event.snapshot, ""
+        self._show(event.state)
+
+    def on_session_failed(self, event: SessionFailed) -> None:
+        """Say so in the status; what was read stays."""
+        self._failure = event.reason
+        self._show_status()
+
+    def on_output_changed(self, event: OutputChanged) -> None:
+        """Show it, or mark the tab."""
+        self.query_one(OutputPane).show(event.output)
+        if self.query_one(TabbedContent).active != "output" and not self._unseen_output:
+            self._unseen_output = True
+            self._show_labels()
+
+    def on_script_ended(self, event: ScriptEnded) -> None:
+        """Show how; a script that never got to a kernel has its reasons in the output."""
+        if self._child is None:
+            return
+        self._show(_child_state(self._child))
+        if self._snapshot is None or not self._snapshot.launch_count:
+            if not self._user_chose_tab and self._script.number:
+                self._open_tab("output")
+
+    def _show(self, state: ScriptState) -> None:
+        self._script = state
+        for pane in (
+            self.query_one(LaunchesPane),
+            self.query_one(FaultsPane),
+            self.query_one(KernelPane),
+        ):
+            pane.show(self._snapshot, state, self._session)
+        self.query_one(OutputPane).show_state(state)
+        self._show_status()
+        self._show_labels()
+
+    def _show_status(self) -> None:
+        status = status_line(self._snapshot, self._script, self._failure)
+        self.query_one("#status", Static).update(status)
+
+    def _show_labels(self) -> None:
+        tabs = self.query_one(TabbedContent)
+        faults = len(self._snapshot.faults) if self._snapshot is not None else 0
+        labels = [Text(label) for label in _LABELS]
+        if faults:
+            labels[1].append(f" ✖{display.count(faults)}", style=palette.FAULT)
+        if self._unseen_output:
+            labels[3].append(" •", style=palette.GOOD)
+        for tab, label in zip(_TABS, labels, strict=True):
+            tabs.get_tab(tab).label = label
+
+    def _tick(self) -> None:
+        if self._script.going_on:
+            self._show_status()
+        if self._child is not None and self._script.going_on:
+            self.query_one(OutputPane).hide_typing(not self._child.echoes())
+
+    # What the panes and keys say.
+
+    def on_open_kernel(self, event: OpenKernel) -> None:
+        """Show a kernel's line."""
+        self.query_one(KernelPane).open(event)
+        self._open_tab("kernel")
+
+    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+        """Output that is looked at is no news."""
+        if event.pane.id == "output" and self._unseen_output:
+            self._unseen_output = False
+            self._show_labels()
+
+    def action_tab(self, tab: str) -> None:
+        """Show a pane."""
+        self._user_chose_tab = True
+        self._open_tab(tab)
+
+    def _open_tab(self, tab: str) -> None:
+        tabs = self.query_one(TabbedContent)
+        tabs.active = tab
+        pane = tabs.get_pane(tab).query_children().first()
+        # The pane is laid out only after this turn; focus would be refused before.
+        self.call_after_refresh(cast("LaunchesPane", pane).focus_main)
+
+    def on_output_pane_typed(self, event: OutputPane.Typed) -> None:
+        """Type the line into the script."""
+        if self._child is None:
+            return
+        data = (event.text + "\n").encode()
+        written = self._child.write(data)
+        note = (
+            ""
+            if written == len(data)
+            else (f"the script is not reading: {len(data) - written} of {len(data)} bytes not sent")
+        )
+        self.query_one(OutputPane).show_note(note)
+
+    def on_output_pane_input_ended(self) -> None:
+        """Ctrl-D for the script."""
+        if self._child is not None:
+            self._child.end_input()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Tell the script the size of the output pane."""
+        # Status, tabs (two rows) and keys around it, the input line below; a blank at each side.
+        rows, columns = max(2, event.size.height - 5), max(10, event.size.width - 3)
+        self._terminal.rows = rows
+        if self._child is not None:
+            self._child.resize(rows, columns)
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C goes to the script."""
+        if self._child is not None and self._script.going_on:
+            self._child.interrupt()
+            self.notify("sent Ctrl-C to the script", timeout=2)
+        else:
+            self.notify("the script is not running; q quits", timeout=2)
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        self.push_screen(HelpScreen())
+
+    def action_ask_quit(self) -> None:
+        """Quit; a script that runs is asked about first."""
+        if isinstance(self.screen, QuitScreen):
+            return
+        if self._child is None or self._child.status is not None:
+            self.exit()
+            return
+        self.push_screen(QuitScreen(), self._quit)
+
+    def _quit(self, choice: QuitChoice | None) -> None:
+        match choice:
+            case "stop":
+                self.notify("stopping the script…", timeout=10)
+                self.run_worker(self._stop_script, thread=True, group="stop")
+            case "run-on":
+                self.runs_on = True
+                self.exit()
+            case _:
+                return
+
+    def _stop_script(self) -> None:
+        if self._child is not None:
+            self._child.stop()
+        self.post_message(StopFinished())
+
+    def on_stop_finished(self, event: StopFinished) -> None:
+        """It has ended: so does the app."""
+        self.exit()
+
+    async def action_quit(self) -> None:
+        """Textual's own way to quit asks too."""
+        self.action_ask_quit()
+
+    def close_session(self) -> None:
+        """Close the session; call when the app has ended."""
+        if self._session is not None:
+            self._session.close()
+
+
+def _child_state(child: Child) -> ScriptState:
+    status = child.status
+    if status is None:
+        return ScriptState("running", process=child.pid)
+    if status < 0:
+        return ScriptState("signalled", -status, child.pid)
+    return ScriptState("ended", status, child.pid)
+
+
+def view(session_path: Path) -> int:
+    """Show a recorded session until the user quits.
+
+    Returns:
+        0.
+
+    Raises:
+        SessionError: it cannot be opened.
+    """
+    app = TkdebugApp(Session.open(session_path))
+    try:
+        app.run()
+    finally:
+        app.close_session()
+    return app.return_code or 0
+
+
+def run_live(argv: list[str], session_path: Path, owns_session: bool) -> int:
+    """Start a script on a pty of its own and show its session while it is recorded.
+
+    Args:
+        argv: the command; it creates the session at `session_path` and records to it.
+        session_path: where.
+        owns_session: delete the session at the end, unless the script runs on without the TUI.
+
+    Returns:
+        The command's own exit status (3 where faults were recorded), 128 + N when signal N ended
+        it, 0 when the user let it run on.
+
+    Raises:
+        UsageError: the command cannot be started.
+        UnsupportedError: this system has no ptys.
+    """
+    try:
+        # POSIX only, while recorded sessions open anywhere.
+        from tkdebug.tui.child import Child
+    except ImportError as error:
+        raise UnsupportedError(
+            f"the live TUI needs a POSIX terminal ({error}); use --no-tui, then `tkdebug view`"
+        ) from error
+    session_path = session_path.absolute()
+    awaited = AwaitedSession(session_path)
+    child = Child(argv, rows=24, columns=80)
+    app = TkdebugApp(awaited, child)
+    try:
+        app.run()
+        if app.runs_on and child.status is None:
+            return _let_run_on(child, session_path)
+    finally:
+        if not (app.runs_on and child.status is None):
+            child.stop()
+        child.close()
+        app.close_session()
+    if owns_session:
+        _delete(session_path)
+    status = child.stop()
+    return status if status >= 0 else 128 - status
+
+
+def _let_run_on(child: Child, session_path: Path) -> int:
+    log_path = session_path.with_name(session_path.name + ".log")
+    child.detach(log_path)
+    print(
+        f"tkdebug: the script runs on as process {child.pid}; `tkdebug view {session_path}` "
+        f"follows it, its output also goes to {log_path}",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _delete(session_path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            session_path.with_name(session_path.name + suffix).unlink()

@@ -1,0 +1,182 @@
+"""The dialogs: help, quitting while the script runs, and choosing from a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from tkdebug.tui import palette
+from tkdebug.tui.table import Cell, Column, Table
+
+QuitChoice = Literal["stop", "run-on", "cancel"]
+
+_HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    (
+        "Everywhere",
+        (
+            ("1 2 3 4", "launches, faults, kernel, output"),
+            ("Tab", "to the next part of the screen"),
+            ("↑ ↓ PgUp PgDn Home End", "move; also k j g G"),
+            ("Ctrl-C", "interrupt the script"),
+            ("q", "quit; while the script runs, asks whether to stop it"),
+            ("?", "this help; Esc closes it"),
+        ),
+    ),
+    (
+        "Launches",
+        (
+            ("Enter", "on a launch: its kernel; on a kernel: only its launches"),
+            ("/", "filter by kernel name; Esc shows all again"),
+            ("o, r", "sort by the next column, reverse; or click a title"),
+        ),
+    ),
+    ("Faults", (("Enter", "show the line in the kernel"),)),
+    (
+        "Kernel",
+        (
+            ("↑ ↓", "on either side light what belongs to the line on the other"),
+            ("Enter", "to the other side; to the file that the op is from"),
+            ("p, n, N", "pick a kernel, next, previous"),
+            ("s, S", "next stage of the compiler, previous"),
+            ("f", "next source file"),
+            ("x", "next faulting line"),
+            ("v", "sides beside or above each other"),
+        ),
+    ),
+    (
+        "Output",
+        (
+            ("i", "type to the script; Enter sends the line, Esc leaves"),
+            ("Ctrl-D", "end of input"),
+        ),
+    ),
+)
+_MARKS_HELP = (
+    ("✖ ▲ ↳", "fault, warning, on the way to a fault"),
+    ("▌", "belongs to the line at the cursor"),
+)
+
+
+def help_text() -> Text:
+    """All keys."""
+    text = Text()
+    for title, keys in (*_HELP, ("Marks", _MARKS_HELP)):
+        text.append(f"{title}\n", style=palette.STRONG)
+        for key, what in keys:
+            text.append(f"  {key:<23}", style=palette.GOOD)
+            text.append(f" {what}\n")
+    return text
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,enter", "app.pop_screen", "Close"),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """One box."""
+        with VerticalScroll(classes="dialog wide", can_focus=True) as box:
+            box.border_title = "tkdebug: keys"
+            yield Static(help_text())
+
+
+class QuitScreen(ModalScreen[QuitChoice]):
+    """Asks what becomes of the script."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "answer('stop')", "Stop"),
+        Binding("l", "answer('run-on')", "Run on"),
+        Binding("escape,c,q", "answer('cancel')", "Cancel"),
+    ]
+    _CHOICES: ClassVar[tuple[tuple[QuitChoice, str, str], ...]] = (
+        ("stop", "s  stop the script", "Ctrl-C first, so that it can clean up"),
+        ("run-on", "l  let it run on", "the session goes on being recorded"),
+        ("cancel", "c  cancel", "back to tkdebug"),
+    )
+
+    def compose(self) -> ComposeResult:
+        """A question and three answers."""
+        with Vertical(classes="dialog") as box:
+            box.border_title = "the script is still running"
+            yield Table((Column("quit and", 22), Column("", 0)), id="answers")
+
+    def on_mount(self) -> None:
+        """Show the answers."""
+        table = self.query_one("#answers", Table)
+        table.show_rows(
+            [key for key, _, _ in self._CHOICES],
+            lambda i: (Cell(self._CHOICES[i][1], "bold"), Cell(self._CHOICES[i][2])),
+        )
+        table.styles.height = len(self._CHOICES) + 1
+        table.focus()
+
+    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+        """Enter on an answer."""
+        event.stop()
+        self.dismiss(self._CHOICES[event.index][0])
+
+    def action_answer(self, choice: QuitChoice) -> None:
+        """A key for an answer."""
+        self.dismiss(choice)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One row to choose: harmless text (see `display.shown`)."""
+
+    name: str
+    detail: str
+
+
+class PickScreen(ModalScreen["int | None"]):
+    """Chooses from a list; gives the index, None when left.
+
+    Args:
+        title: what is chosen.
+        choices: from what.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "leave", "Cancel")]
+
+    def __init__(self, title: str, choices: Sequence[Choice]) -> None:
+        super().__init__()
+        self._title = title
+        self._choices = choices
+
+    def compose(self) -> ComposeResult:
+        """A list."""
+        widest = max((len(choice.name) for choice in self._choices), default=10)
+        with Vertical(classes="dialog wide") as box:
+            box.border_title = self._title
+            yield Table(
+                (Column("name", min(30, max(8, widest))), Column("signature", 0)), id="pick"
+            )
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        table = self.query_one("#pick", Table)
+        choices = self._choices
+        table.show_rows(
+            range(len(choices)), lambda i: (Cell(choices[i].name), Cell(choices[i].detail))
+        )
+        table.styles.height = min(len(choices), 16) + 1
+        table.focus()
+
+    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+        """Enter on a row."""
+        event.stop()
+        self.dismiss(event.index)
+
+    def action_leave(self) -> None:
+        """Choose nothing."""
+        self.dismiss(None)

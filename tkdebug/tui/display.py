@@ -1,0 +1,96 @@
+"""How untrusted text, times and counts are put on the screen.
+
+Invariant: what `shown` returns is one line of bounded length without control characters, so that no
+name, path or message moves the cursor, reorders the line or starts an escape sequence.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import posixpath
+
+from tkdebug.errors import Frame
+
+MAX_SHOWN_CHARS = 500
+
+# Control characters, and those that reorder or hide what stands beside them.
+_UNSAFE = dict.fromkeys(
+    [
+        *range(0x00, 0x20),
+        *range(0x7F, 0xA0),
+        0x061C,
+        *range(0x200B, 0x2010),
+        *range(0x2028, 0x202F),
+        *range(0x2060, 0x206A),
+        0xFEFF,
+        *range(0xD800, 0xE000),
+    ],
+    "\N{REPLACEMENT CHARACTER}",
+)
+_BLANKS = {0x09: " ", 0x0A: " ", 0x0D: " "}
+
+
+def shown(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
+    """`text` as one harmless line of at most `limit` characters."""
+    if len(text) > limit:
+        text = text[: max(0, limit - 1)] + "…"
+    if text.isascii() and text.isprintable():
+        return text
+    return text.translate(_UNSAFE | _BLANKS)
+
+
+def shown_code(text: str, limit: int) -> str:
+    """One line of code, its tabs as four columns."""
+    return shown(text[:limit].expandtabs(4), limit)
+
+
+def without_controls(text: str) -> str:
+    """`text` with what `shown` replaces replaced; its length stays."""
+    if text.isascii() and text.isprintable():
+        return text
+    return text.translate(_UNSAFE)
+
+
+def duration(time_ns: float) -> str:
+    """A duration in three digits and its unit, at most 8 characters up to a day."""
+    if time_ns < 0:
+        return "-"
+    for limit_ns, unit_ns, unit in ((1e3, 1, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms")):
+        if time_ns < limit_ns * 0.9995:
+            return f"{_three_digits(time_ns / unit_ns)} {unit}"
+    seconds = time_ns / 1e9
+    if seconds < 59.95:
+        return f"{_three_digits(seconds)} s"
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    return f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+def count(number: int) -> str:
+    """A count with thousands separated."""
+    return f"{number:,}"
+
+
+def grid(size: tuple[int, int, int]) -> str:
+    """A launch grid without the trailing ones that add nothing."""
+    x, y, z = size
+    if z != 1:
+        return f"{x} x {y} x {z}"
+    return f"{x} x {y}" if y != 1 else str(x)
+
+
+def file_name(path: str) -> str:
+    """The last part of a path of any system."""
+    return shown(posixpath.basename(ntpath.basename(path)) or path, 60)
+
+
+def place(frame: Frame) -> str:
+    """`file:line` with the file's last part only."""
+    return f"{file_name(frame.file)}:{frame.line}"
+
+
+def _three_digits(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

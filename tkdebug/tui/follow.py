@@ -1,0 +1,240 @@
+"""Follows a session: asks the reader what is new and keeps the latest, bounded.
+
+Headless: `Follower.poll` runs in a thread and gives immutable snapshots.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from tkdebug.errors import Frame, SessionError
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import (
+    KernelSummary,
+    Launch,
+    LaunchPage,
+    OutputChunk,
+    Progress,
+    RecordedFault,
+    RecordedKernel,
+    RunInfo,
+)
+from tkdebug.tui.snapshot import (
+    FaultGroup,
+    FaultKey,
+    LaunchKey,
+    LaunchRow,
+    ScriptState,
+    Snapshot,
+    fault_key,
+)
+
+MAX_ROWS = 20_000
+MAX_FAULT_GROUPS = 2_000
+MAX_FAULTY_LAUNCHES = 100_000
+MAX_KERNELS = 2_000
+PAGE_ROWS = 2_000
+
+
+class RecordedRun(Protocol):
+    """The part of `reader.Session` that is followed."""
+
+    def run(self) -> RunInfo:
+        """As `Session.run`."""
+
+    def recent_cursor(self, count: int) -> int:
+        """As `Session.recent_cursor`."""
+
+    def launches(self, since: int = 0, limit: int = 1000) -> LaunchPage:
+        """As `Session.launches`."""
+
+    def launch(self, seq: int) -> Launch | None:
+        """As `Session.launch`."""
+
+    def launch_count(self) -> int:
+        """As `Session.launch_count`."""
+
+    def kernel_summaries(self) -> tuple[KernelSummary, ...]:
+        """As `Session.kernel_summaries`."""
+
+    def kernels(self, since: int = 0) -> tuple[RecordedKernel, ...]:
+        """As `Session.kernels`."""
+
+    def artifact(self, kernel_hash: str, stage: str) -> str | None:
+        """As `Session.artifact`."""
+
+    def op_lines(self, kernel_hash: str, stage: str) -> dict[int, tuple[Frame, ...]]:
+        """As `Session.op_lines`."""
+
+    def source_text(self, file: str) -> str | None:
+        """As `Session.source_text`."""
+
+    def faults(self, since: int = 0, limit: int = 10_000) -> tuple[RecordedFault, ...]:
+        """As `Session.faults`."""
+
+    def output(self, since: int = 0, limit: int = 1000) -> tuple[OutputChunk, ...]:
+        """As `Session.output`."""
+
+    def progress(self) -> tuple[Progress, ...]:
+        """As `Session.progress`."""
+
+    def close(self) -> None:
+        """As `Session.close`."""
+
+
+class AwaitedSession:
+    """The session that a script about to start will create at `path`.
+
+    A file that lies there already is an older run's, until the script has replaced it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._old = _identity(path)
+
+    def open(self) -> Session | None:
+        """The session, None while it is not there."""
+        identity = _identity(self.path)
+        if identity is None or identity == self._old:
+            return None
+        return Session.open(self.path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino)
+
+
+class Follower:
+    """Keeps up with one session.
+
+    Args:
+        session: what is followed.
+        on_output: gets what the script wrote, when the session is the only place to learn it.
+    """
+
+    def __init__(
+        self, session: RecordedRun, on_output: Callable[[str], None] | None = None
+    ) -> None:
+        self.session = session
+        self._on_output = on_output
+        self._output_seq = 0
+        self._cursor = 0
+        self._rows: dict[int, LaunchRow] = {}
+        self._fault_seq = 0
+        self._faults: dict[FaultKey, FaultGroup] = {}
+        self._faulty: set[LaunchKey] = set()
+        self._processes: set[int] = set()
+        self._last: Snapshot | None = None
+
+    def poll(self) -> Snapshot:
+        """Read what is new. Equal to the snapshot before when nothing is.
+
+        Raises:
+            SessionError: the session cannot be read.
+        """
+        run = self.session.run()
+        last = self._last or Snapshot(run)
+        rows_changed = self._read_launches()
+        faults_changed = self._read_faults()
+        kernels = last.kernels
+        if len(kernels) < MAX_KERNELS:
+            new = self.session.kernels(kernels[-1].seq if kernels else 0)
+            kernels = (*kernels, *new)[:MAX_KERNELS] if new else kernels
+        summaries = self.session.kernel_summaries()
+        progress = {(p.process, p.launch_id): p for p in self.session.progress()}
+        self._last = replace(
+            last,
+            run=run,
+            rows=tuple(self._rows.values()) if rows_changed else last.rows,
+            launch_count=sum(summary.launches for summary in summaries),
+            summaries=last.summaries if summaries == last.summaries else summaries,
+            kernels=kernels,
+            faults=tuple(self._faults.values()) if faults_changed else last.faults,
+            faulty=frozenset(self._faulty) if faults_changed else last.faulty,
+            fault_limit_reached=len(self._faults) >= MAX_FAULT_GROUPS,
+            progress=last.progress if progress == last.progress else progress,
+        )
+        return self._last
+
+    def poll_output(self) -> bool:
+        """Hand on what the script wrote since; the result is whether there was any."""
+        if self._on_output is None:
+            return False
+        chunks = self.session.output(self._output_seq)
+        for chunk in chunks:
+            self._on_output(chunk.text)
+            self._output_seq = chunk.seq
+            self._processes.add(chunk.process)
+        return bool(chunks)
+
+    def state(self) -> ScriptState:
+        """How the script stands by what was recorded; call after `poll`."""
+        if self._last is None:
+            return ScriptState("starting")
+        run = self._last.run
+        if run.end_ns is not None:
+            return ScriptState("ended", run.exit_status)
+        if run.host == socket.gethostname():
+            for process in sorted(self._processes):
+                if _alive(process):
+                    return ScriptState("running", process=process)
+        return ScriptState("unended")
+
+    def _read_launches(self) -> bool:
+        changed = False
+        # One that is far behind goes on with the latest: the totals are exact in any case.
+        self._cursor = max(self._cursor, self.session.recent_cursor(MAX_ROWS))
+        for _ in range(MAX_ROWS // PAGE_ROWS + 1):
+            page = self.session.launches(self._cursor, PAGE_ROWS)
+            self._cursor = page.cursor
+            for launch in page.launches:
+                changed = True
+                self._rows[launch.seq] = LaunchRow.of(launch)
+                self._processes.add(launch.process)
+            if not page.more:
+                break
+        if changed:
+            kept = sorted(self._rows)[-MAX_ROWS:]
+            self._rows = {seq: self._rows[seq] for seq in kept}
+        return changed
+
+    def _read_faults(self) -> bool:
+        faults = self.session.faults(self._fault_seq)
+        for recorded in faults:
+            self._fault_seq = recorded.seq
+            self._processes.add(recorded.process)
+            if recorded.fault.severity == "error" and len(self._faulty) < MAX_FAULTY_LAUNCHES:
+                self._faulty.add((recorded.process, recorded.fault.launch_id))
+            key = fault_key(recorded)
+            group = self._faults.get(key)
+            if group is not None:
+                self._faults[key] = FaultGroup(
+                    group.first, group.count + recorded.fault.count, group.launches + 1
+                )
+            elif len(self._faults) < MAX_FAULT_GROUPS:
+                self._faults[key] = FaultGroup(recorded, recorded.fault.count, 1)
+        return bool(faults)
+
+
+def _alive(process: int) -> bool:
+    if process <= 0:
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+__all__ = ["AwaitedSession", "Follower", "RecordedRun", "SessionError"]

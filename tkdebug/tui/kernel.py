@@ -1,0 +1,325 @@
+"""The kernel pane: source beside one stage of the compiler, each line tied to those it became."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.widgets import Static
+
+from tkdebug.errors import SessionError
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.tui import display, palette
+from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.dialogs import Choice, PickScreen
+from tkdebug.tui.follow import RecordedRun
+from tkdebug.tui.kernel_text import FIRST_STAGE, Code, KernelText, load_kernel_text
+from tkdebug.tui.messages import KernelLoaded, OpenKernel, SessionFailed
+from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
+
+
+class KernelPane(Container):
+    """Left (or above) the source, right (or below) a stage; the cursor of one lights the other."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "pick_kernel", "Pick kernel"),
+        Binding("s", "stage(1)", "Stage"),
+        Binding("S", "stage(-1)", "Previous stage", show=False),
+        Binding("n", "kernel(1)", "Next kernel", show=False),
+        Binding("N", "kernel(-1)", "Previous kernel", show=False),
+        Binding("f", "file", "File"),
+        Binding("v", "turn", "Turn split", show=False),
+        Binding("x", "next_fault", "Next fault"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="kernel-pane")
+        self._session: RecordedRun | None = None
+        self._kernels: tuple[RecordedKernel, ...] = ()
+        self._faults: tuple[FaultGroup, ...] = ()
+        self._stage = FIRST_STAGE
+        self._text: KernelText | None = None
+        self._wanted: tuple[str | None, str] | None = None
+
+    def compose(self) -> ComposeResult:
+        """What is shown, the two sides, and where the op at the cursor is from."""
+        yield Static(id="kernel-title")
+        with Container(id="kernel-split"):
+            with Vertical(classes="side"):
+                yield Static(id="source-title", classes="side-title")
+                yield CodeView(id="source")
+            with Vertical(classes="side"):
+                yield Static(id="stage-title", classes="side-title")
+                yield CodeView(id="stage")
+        yield Static(id="kernel-chain")
+
+    def on_mount(self) -> None:
+        """Begin empty."""
+        self._show_empty(ScriptState("starting"))
+
+    def focus_main(self) -> None:
+        """Focus the source."""
+        self.query_one("#source", CodeView).focus()
+
+    def show(
+        self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
+    ) -> None:
+        """Take a new snapshot; the first kernel is shown when it comes."""
+        self._session = session
+        if snapshot is None:
+            self._kernels, self._faults, self._text = (), (), None
+            self._show_empty(state)
+            return
+        self._kernels = snapshot.kernels
+        if self._faults is not snapshot.faults:
+            self._faults = snapshot.faults
+            self._show_marks()
+        if self._text is None and self._wanted is None and self._kernels:
+            self._load(self._kernels[0], None, None)
+        if self._text is None:
+            self._show_empty(state)
+        else:
+            self._show_title()
+
+    def open(self, request: OpenKernel) -> None:
+        """Show what is asked for."""
+        named = [k for k in self._kernels if k.name == request.name]
+        kernel = next((k for k in self._kernels if k.hash == request.kernel_hash), None)
+        kernel = kernel or (named[0] if named else None)
+        if kernel is None and request.file is None:
+            self.app.notify(
+                f"kernel {display.shown(request.name, 60)} was not recorded", markup=False
+            )
+            return
+        line = request.line
+        if line is None and kernel is not None:
+            line = kernel.line
+        self._load(kernel, request.file, line)
+
+    def _load(self, kernel: RecordedKernel | None, file: str | None, line: int | None) -> None:
+        session = self._session
+        if session is None:
+            return
+        if file is None and kernel is not None:
+            file = kernel.file
+            line = kernel.line if line is None else line
+        path, stage = file or "", self._stage
+        self._wanted = (kernel.hash if kernel is not None else None, path)
+
+        def load() -> None:
+            try:
+                text = load_kernel_text(session, kernel, path, stage)
+            except SessionError as error:
+                self.app.post_message(SessionFailed(str(error)))
+                return
+            self.post_message(KernelLoaded(text, line))
+
+        self.run_worker(load, thread=True, exclusive=True, group="kernel")
+
+    def on_kernel_loaded(self, event: KernelLoaded) -> None:
+        """Show it, unless something else has been asked for meanwhile."""
+        event.stop()
+        text = event.text
+        if self._wanted != (text.kernel.hash if text.kernel is not None else None, text.file):
+            return
+        self._text = text
+        source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
+        marks = text.source_marks(self._faults)
+        if source.code is not text.source:
+            source.show_code(text.source, marks)
+        stage.show_code(text.stage_code, text.stage_marks(self._faults))
+        source.empty_text = "the source of this file was not recorded"
+        stage.empty_text = (
+            "no Tile IR: this kernel did not compile, see 2 Faults"
+            if text.kernel is None
+            else "nothing of the compiler was recorded for this kernel"
+        )
+        if event.line is not None:
+            source.go_to(event.line)
+        self._show_title()
+        self._light_stage(source.line)
+
+    def _show_empty(self, state: ScriptState) -> None:
+        source = self.query_one("#source", CodeView)
+        source.show_code(Code(), {})
+        self.query_one("#stage", CodeView).show_code(Code(), {})
+        source.empty_text = (
+            "no kernel compiled yet; its source and Tile IR show here once it is launched"
+            if state.going_on
+            else "no kernel was compiled; press 4 to see what the script printed"
+        )
+        self.query_one("#kernel-title", Static).update(Text("kernel", style=palette.MUTED))
+        self.query_one("#source-title", Static).update(Text("source"))
+        self.query_one("#stage-title", Static).update(Text("Tile IR"))
+        self.query_one("#kernel-chain", Static).update(Text(""))
+
+    def _show_title(self) -> None:
+        shown = self._text
+        if shown is None:
+            return
+        title = Text(no_wrap=True, overflow="ellipsis")
+        kernel = shown.kernel
+        if kernel is None:
+            title.append("not compiled", style=palette.FAULT)
+        else:
+            number = next((i for i, k in enumerate(self._kernels, 1) if k.hash == kernel.hash), 0)
+            title.append(f"{number}/{len(self._kernels)} ", style=palette.MUTED)
+            title.append(display.shown(kernel.name, 80), style=palette.STRONG)
+            title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
+            cached = "from the cache" if kernel.cache_hit else "compiled"
+            title.append(
+                f"  {cached} in {display.duration(kernel.compile_ns)}", style=palette.MUTED
+            )
+        self.query_one("#kernel-title", Static).update(title)
+        source_title = Text(no_wrap=True, overflow="ellipsis")
+        source_title.append(display.file_name(shown.file))
+        if len(shown.files) > 1:
+            source_title.append(f"  f: {len(shown.files)} files", style=palette.MUTED)
+        self.query_one("#source-title", Static).update(source_title)
+        stage_title = Text(no_wrap=True, overflow="ellipsis")
+        if kernel is not None and shown.stage is not None:
+            for stage in kernel.stages[:20]:
+                here = stage == shown.stage
+                name = display.shown(stage, 30)
+                stage_title.append(
+                    f"[{name}] " if here else f"{name} ", style="" if here else palette.MUTED
+                )
+        else:
+            stage_title.append("no stage", style=palette.MUTED)
+        self.query_one("#stage-title", Static).update(stage_title)
+
+    def _show_marks(self) -> None:
+        if self._text is not None:
+            self.query_one("#source", CodeView).show_marks(self._text.source_marks(self._faults))
+            self.query_one("#stage", CodeView).show_marks(self._text.stage_marks(self._faults))
+
+    def on_line_list_moved(self, event: CodeView.Moved) -> None:
+        """Light on the other side what belongs to the line at the cursor."""
+        event.stop()
+        view = event.line_list
+        if not isinstance(view, CodeView):
+            return
+        if view.id == "source":
+            self._light_stage(view.line)
+        else:
+            self._light_source(view.line)
+
+    def _light_stage(self, line: int) -> None:
+        if self._text is None:
+            return
+        lines = self._text.stage_lines(line)
+        self.query_one("#source", CodeView).light((line,) if lines else (), scroll=False)
+        self.query_one("#stage", CodeView).light(lines, scroll=True)
+        chain = Text(no_wrap=True, overflow="ellipsis")
+        if self._text.stage is not None:
+            ops = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+            chain.append(f"line {line}: {ops} of {display.shown(self._text.stage, 30)}")
+        chain.append_text(self._fault_note(line))
+        self.query_one("#kernel-chain", Static).update(chain)
+
+    def _fault_note(self, line: int) -> Text:
+        note = Text()
+        for group in self._faults:
+            fault = group.first.fault
+            if self._text is not None and (fault.file, fault.line) == (self._text.file, line):
+                mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
+                note.append(f"   {mark} {display.shown(fault.message, 200)}", style=style)
+                break
+        return note
+
+    def _light_source(self, stage_line: int) -> None:
+        if self._text is None:
+            return
+        lines = self._text.source_lines(stage_line)
+        source = self.query_one("#source", CodeView)
+        source.light(lines, scroll=False)
+        self.query_one("#stage", CodeView).light((stage_line,) if lines else (), scroll=False)
+        if lines:
+            source.go_to(lines[0])
+        frames = self._text.frames(stage_line)
+        chain = Text(no_wrap=True, overflow="ellipsis")
+        if not frames:
+            chain.append("this line comes from no source line", style=palette.MUTED)
+        for depth, frame in enumerate(list(reversed(frames))[:20]):
+            chain.append(" ← " if depth else "from ", style=palette.MUTED)
+            chain.append(f"{display.place(frame)} {display.shown(frame.function, 60)}")
+        if frames and frames[-1].file != self._text.file:
+            chain.append("   Enter: open that file", style=palette.GOOD)
+        self.query_one("#kernel-chain", Static).update(chain)
+
+    def on_line_list_chosen(self, event: CodeView.Chosen) -> None:
+        """Enter goes to the other side; to another file if the op is from there."""
+        event.stop()
+        source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
+        if event.line_list is source:
+            if source.lit:
+                stage.focus()
+            return
+        frames = self._text.frames(stage.line) if self._text is not None else ()
+        if self._text is not None and frames and frames[-1].file != self._text.file:
+            self._load(self._text.kernel, frames[-1].file, frames[-1].line)
+        source.focus()
+
+    def action_stage(self, step: int) -> None:
+        """Show another stage."""
+        if self._text is None or self._text.kernel is None or not self._text.kernel.stages:
+            return
+        stages = self._text.kernel.stages
+        at = stages.index(self._text.stage) if self._text.stage in stages else 0
+        self._stage = stages[(at + step) % len(stages)]
+        self._load(self._text.kernel, self._text.file, self.query_one("#source", CodeView).line)
+
+    def action_kernel(self, step: int) -> None:
+        """Show another specialisation."""
+        if not self._kernels:
+            return
+        shown = self._text.kernel.hash if self._text and self._text.kernel else None
+        at = next((i for i, k in enumerate(self._kernels) if k.hash == shown), -step)
+        self._load(self._kernels[(at + step) % len(self._kernels)], None, None)
+
+    def action_pick_kernel(self) -> None:
+        """Choose a specialisation from a list."""
+        kernels = self._kernels
+        if not kernels:
+            return
+        choices = [
+            Choice(display.shown(k.name, 60), f"{display.shown(k.signature, 200)}") for k in kernels
+        ]
+
+        def picked(index: int | None) -> None:
+            if index is not None:
+                self._load(kernels[index], None, None)
+
+        self.app.push_screen(PickScreen("Kernels", choices), picked)
+
+    def action_file(self) -> None:
+        """Show the next file that this kernel's ops come from."""
+        if self._text is None or len(self._text.files) < 2:
+            return
+        files = self._text.files
+        at = files.index(self._text.file) if self._text.file in files else -1
+        file = files[(at + 1) % len(files)]
+        chains = (self._text.chains or {}).values()
+        lines = [f.line for chain in chains for f in chain if f.file == file]
+        self._load(self._text.kernel, file, min(lines, default=1))
+
+    def action_turn(self) -> None:
+        """Put the sides above each other, or beside each other."""
+        self.query_one("#kernel-split").toggle_class("turned")
+
+    def action_next_fault(self) -> None:
+        """Go to the next line with a fault."""
+        if self._text is None:
+            return
+        source = self.query_one("#source", CodeView)
+        marks = self._text.source_marks(self._faults)
+        lines = sorted(line for line, mark in marks.items() if mark != "call")
+        if not lines:
+            self.app.notify("no fault in this file")
+            return
+        line = next((line for line in lines if line > source.line), lines[0])
+        source.go_to(line)
+        self._light_stage(line)

@@ -1,0 +1,167 @@
+"""A kernel's source beside one of its stages, and which lines of the two belong together.
+
+Headless; loaded in a thread, immutable afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tkdebug.errors import Frame
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.tui.follow import RecordedRun
+from tkdebug.tui.highlight import Spans, highlight_ir, highlight_python
+from tkdebug.tui.snapshot import FaultGroup
+
+FIRST_STAGE = "tile-ir"
+MAX_LINES = 200_000
+_OP_OF_KIND = {"oob-load": "load", "oob-store": "store", "oob-atomic": "atomic"}
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines of text, the number of the first, and the colours of each."""
+
+    lines: tuple[str, ...] = ()
+    first_line: int = 1
+    spans: tuple[Spans, ...] = ()
+
+    def index(self, line: int) -> int | None:
+        """Where the line of that number is in `lines`."""
+        index = line - self.first_line
+        return index if 0 <= index < len(self.lines) else None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """What the kernel pane shows.
+
+    Attributes:
+        kernel: None where only a file is known (a kernel that did not compile).
+        file: the source file shown.
+        source: its text; no lines when it was not recorded.
+        stage: which stage is shown, None when there is none.
+        stage_code: its text.
+        chains: source frames, outermost first, by line of the stage.
+        files: the files that the stage's lines come from, the kernel's own first.
+    """
+
+    kernel: RecordedKernel | None
+    file: str
+    source: Code
+    stage: str | None = None
+    stage_code: Code = Code()
+    chains: Mapping[int, tuple[Frame, ...]] | None = None
+    files: tuple[str, ...] = ()
+
+    def stage_lines(self, line: int) -> frozenset[int]:
+        """The stage's lines that come from, or through a call in, the source line `line`."""
+        return frozenset(
+            number
+            for number, frames in (self.chains or {}).items()
+            if any(frame.line == line and frame.file == self.file for frame in frames)
+        )
+
+    def source_lines(self, stage_line: int) -> tuple[int, ...]:
+        """The lines of the file shown that the stage's line comes from, innermost first."""
+        frames = (self.chains or {}).get(stage_line, ())
+        return tuple(frame.line for frame in reversed(frames) if frame.file == self.file)
+
+    def frames(self, stage_line: int) -> tuple[Frame, ...]:
+        """The chain of the stage's line, outermost first."""
+        return (self.chains or {}).get(stage_line, ())
+
+    def source_marks(self, faults: tuple[FaultGroup, ...]) -> dict[int, str]:
+        """Gutter marks by source line: "fault", "warning", or "call" for the way there."""
+        marks: dict[int, str] = {}
+        for group in faults:
+            fault = group.first.fault
+            if self.kernel is not None and fault.kernel != self.kernel.name:
+                continue
+            for depth, frame in enumerate(reversed(fault.frames)):
+                if frame.file != self.file:
+                    continue
+                if depth == 0:
+                    mark = "fault" if fault.severity == "error" else "warning"
+                    if marks.get(frame.line) != "fault":
+                        marks[frame.line] = mark
+                else:
+                    marks.setdefault(frame.line, "call")
+        return marks
+
+    def stage_marks(self, faults: tuple[FaultGroup, ...]) -> dict[int, str]:
+        """Gutter marks by line of the stage: the ops of a faulting line that can fault so."""
+        marks: dict[int, str] = {}
+        for group in faults:
+            fault = group.first.fault
+            if self.kernel is None or fault.kernel != self.kernel.name or not fault.frames:
+                continue
+            lines = [n for n, frames in (self.chains or {}).items() if frames == fault.frames]
+            op = _OP_OF_KIND.get(fault.kind)
+            faulting = [n for n in lines if op and op in self._stage_line(n)] or lines
+            mark = "fault" if fault.severity == "error" else "warning"
+            for number in faulting:
+                if marks.get(number) != "fault":
+                    marks[number] = mark
+        return marks
+
+    def _stage_line(self, number: int) -> str:
+        index = self.stage_code.index(number)
+        return "" if index is None else self.stage_code.lines[index]
+
+
+def load_kernel_text(
+    session: RecordedRun, kernel: RecordedKernel | None, file: str, stage: str | None
+) -> KernelText:
+    """Read what `KernelText` holds.
+
+    Args:
+        session: where from.
+        kernel: which specialisation.
+        file: the source file to show.
+        stage: the stage to show; the first one that is there when it has no such stage.
+    """
+    source = read_source(session, kernel, file)
+    source = replace(source, spans=highlight_python(source.lines))
+    if kernel is None or not kernel.stages:
+        return KernelText(kernel, file, source)
+    if stage not in kernel.stages:
+        stage = FIRST_STAGE if FIRST_STAGE in kernel.stages else kernel.stages[0]
+    lines = _lines(session.artifact(kernel.hash, stage) or "")
+    chains = session.op_lines(kernel.hash, stage)
+    files = dict.fromkeys([kernel.file, *(f.file for chain in chains.values() for f in chain)])
+    return KernelText(
+        kernel=kernel,
+        file=file,
+        source=source,
+        stage=stage,
+        stage_code=Code(lines, 1, highlight_ir(lines)),
+        chains=chains,
+        files=tuple(files),
+    )
+
+
+def read_source(session: RecordedRun, kernel: RecordedKernel | None, file: str) -> Code:
+    """The recorded text of `file`, or only the kernel's own where that is all there is; plain.
+
+    Raises:
+        SessionError: the session cannot be read.
+    """
+    # Only what was recorded: a path in a session is no reason to read this machine's files.
+    text = session.source_text(file)
+    first_line = 1
+    if text is None and kernel is not None and kernel.file == file:
+        text, first_line = kernel.source, kernel.line
+    return Code(_lines(text or ""), first_line)
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    # Not splitlines: a form feed or U+2028 ends no line where lines are counted.
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n", MAX_LINES)
+    if len(lines) > MAX_LINES:
+        lines[-1] = f"[tkdebug: further lines than {MAX_LINES:,} are not shown]"
+    elif lines and not lines[-1]:
+        lines.pop()
+    return tuple(lines)

@@ -1,0 +1,69 @@
+"""The details of a launch as text: options, arguments with their types and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from tkdebug.events import ArgumentInfo
+from tkdebug.instrument.records import Launch
+from tkdebug.tui import display, palette
+
+MAX_SHOWN_ITEMS = 200
+
+
+def launch_text(launch: Launch) -> Text:
+    """The details of a launch."""
+    text = Text(overflow="fold")
+    text.append(display.shown(launch.kernel, 200), style=palette.STRONG)
+    text.append(f"  launch {launch.id}\n")
+    for label, value in _facts(launch):
+        text.append(f"{label:<10}", style=palette.LABEL)
+        text.append(f"{value}\n")
+    text.append("\narguments\n", style=palette.STRONG)
+    if not launch.arguments:
+        text.append("none\n", style=palette.MUTED)
+    width = min(24, max((len(a.name) for a in launch.arguments), default=0))
+    for argument in launch.arguments[:MAX_SHOWN_ITEMS]:
+        text.append(f"{display.shown(argument.name, 24):<{width}}  ", style=palette.LABEL)
+        text.append(f"{_argument(argument)}\n")
+    if len(launch.arguments) > MAX_SHOWN_ITEMS:
+        text.append(f"… and {len(launch.arguments) - MAX_SHOWN_ITEMS} more\n", style=palette.MUTED)
+    return text
+
+
+def _facts(launch: Launch) -> Iterator[tuple[str, str]]:
+    programs = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    plural = "" if programs == 1 else "s"
+    yield "grid", f"{display.grid(launch.grid)}  ({display.count(programs)} program{plural})"
+    if launch.duration_ns is not None:
+        yield "time", display.duration(launch.duration_ns)
+    if launch.error is not None:
+        yield "error", display.shown(launch.error, 2000)
+    yield "mode", display.shown(launch.mode, 40)
+    for name, value in list(launch.options.items())[:MAX_SHOWN_ITEMS]:
+        yield display.shown(name, 30), display.shown(str(value), 200)
+    yield "process", f"{launch.process}  rank {launch.rank}  stream {launch.stream}"
+
+
+def _argument(argument: ArgumentInfo) -> str:
+    kind = display.shown(argument.type, 60)
+    if argument.shape is None:
+        return f"{kind} = {display.shown(argument.value, 200)}"
+    shape = ", ".join(map(str, argument.shape))
+    text = f"{kind} [{shape}]"
+    if argument.strides is not None and not _contiguous(argument.shape, argument.strides):
+        text += f" strides [{', '.join(map(str, argument.strides))}]"
+    if argument.value:
+        text += f"  {argument.value}"
+    return display.shown(text, 300)
+
+
+def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=False):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True

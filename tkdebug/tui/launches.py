@@ -1,0 +1,345 @@
+"""The launches pane: times by kernel, the launches themselves, and the details of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal, Vertical, VerticalScroll
+from textual.widgets import Input, Static
+
+from tkdebug.errors import SessionError
+from tkdebug.instrument.records import KernelSummary, Launch
+from tkdebug.tui import display, palette
+from tkdebug.tui.follow import RecordedRun
+from tkdebug.tui.launch_text import launch_text
+from tkdebug.tui.messages import LaunchLoaded, OpenKernel, SessionFailed
+from tkdebug.tui.snapshot import LaunchRow, ScriptState, Snapshot
+from tkdebug.tui.table import Cell, Column, Table
+
+BAR_CELLS = 12
+_SUMMARY_COLUMNS = (
+    Column("kernel", 0),
+    Column("count", 8, right=True),
+    Column("total", 8, right=True),
+    Column("mean", 8, right=True),
+    Column("min", 8, right=True),
+    Column("max", 8, right=True),
+    Column("share", 6, right=True),
+    Column("", BAR_CELLS, from_width=100),
+)
+_LAUNCH_COLUMNS = (
+    Column("#", 7, right=True),
+    Column("kernel", 0),
+    Column("grid", 12, right=True),
+    Column("time", 8, right=True),
+    Column("state", 12),
+)
+_SUMMARY_KEYS: tuple[Callable[[KernelSummary], object] | None, ...] = (
+    lambda s: s.kernel,
+    lambda s: s.launches,
+    lambda s: s.total_ns,
+    lambda s: s.mean_ns,
+    lambda s: s.min_ns,
+    lambda s: s.max_ns,
+    lambda s: s.total_ns,
+    None,
+)
+
+
+class LaunchesPane(Container):
+    """Reads a launch's arguments from the session only when it is selected."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter"),
+        Binding("o", "sort", "Sort"),
+        Binding("r", "reverse", "Reverse"),
+        Binding("escape", "clear_filter", "Clear filter", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="launches-pane")
+        self._snapshot: Snapshot | None = None
+        self._state = ScriptState("starting")
+        self._session: RecordedRun | None = None
+        self._filter = ""
+        self._summary_sort = (2, True)
+        self._launch_sort = (0, False)
+        self._launch: Launch | None = None
+        self._rows: list[LaunchRow] = []
+        self._shown: tuple[object, ...] | None = None
+
+    def compose(self) -> ComposeResult:
+        """Summary, filter, launches and details."""
+        yield Table(_SUMMARY_COLUMNS, id="summary")
+        yield Input(placeholder="kernel name contains…   Enter: keep   Esc: clear", id="filter")
+        with Horizontal(id="launch-split"):
+            with Vertical(id="launch-list"):
+                yield Table(_LAUNCH_COLUMNS, id="launches")
+                yield Static(id="launch-note")
+            with VerticalScroll(id="launch-detail", can_focus=True):
+                yield Static(id="launch-text")
+
+    def on_mount(self) -> None:
+        """Running launches show their time while they run."""
+        self.query_one("#filter").display = False
+        self.query_one("#launch-note").display = False
+        self.query_one("#summary", Table).display = False
+        self._show_empty()
+        self.set_interval(0.25, self._tick)
+
+    def show(
+        self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
+    ) -> None:
+        """Take a new snapshot."""
+        self._session = session
+        before, self._snapshot, self._state = self._snapshot, snapshot, state
+        if snapshot is None:
+            self._show_empty()
+            return
+        if before is None or before.summaries is not snapshot.summaries:
+            self._show_summaries(snapshot.summaries)
+        key = (snapshot.rows, snapshot.faulty, state)
+        if self._shown is None or any(a is not b for a, b in zip(key, self._shown, strict=True)):
+            self._shown = key
+            self._show_rows()
+        self._show_empty()
+
+    def focus_main(self) -> None:
+        """Focus the launches."""
+        self.query_one("#launches", Table).focus()
+
+    def _show_empty(self) -> None:
+        table = self.query_one("#launches", Table)
+        if self._filter:
+            text = f"no launch of a kernel named …{display.shown(self._filter, 60)}…; Esc: show all"
+        elif self._state.going_on:
+            text = "no kernel launched yet; press 4 to see what the script prints"
+        else:
+            text = "no kernel was launched; press 4 to see what the script printed"
+        if text != table.empty_text:
+            table.empty_text = text
+            table.refresh()
+
+    def _tick(self) -> None:
+        if self._snapshot is not None and self._state.going_on and self.is_on_screen:
+            self.query_one("#launches", Table).refresh()
+
+    def _show_summaries(self, summaries: tuple[KernelSummary, ...]) -> None:
+        column, descending = self._summary_sort
+        key = _SUMMARY_KEYS[column]
+        ordered = sorted(summaries, key=key, reverse=descending) if key else list(summaries)  # type: ignore[arg-type]
+        total_ns = sum(summary.total_ns for summary in summaries)
+        table = self.query_one("#summary", Table)
+        table.display = bool(summaries)
+        table.styles.height = min(len(summaries), 6 if self.size.height < 30 else 10) + 1
+        table.show_rows(
+            [summary.kernel for summary in ordered],
+            lambda index: _summary_cells(ordered[index], total_ns),
+            sorted_by=self._summary_sort,
+        )
+
+    def _show_rows(self) -> None:
+        snapshot = self._snapshot
+        if snapshot is None:
+            return
+        wanted = self._filter.casefold()
+        rows = [r for r in snapshot.rows if wanted in r.kernel.casefold()]
+        column, descending = self._launch_sort
+        now_ns = time.time_ns()
+        match column:
+            case 1:
+                rows.sort(key=lambda r: r.kernel, reverse=descending)
+            case 2:
+                rows.sort(key=lambda r: r.grid[0] * r.grid[1] * r.grid[2], reverse=descending)
+            case 3:
+                rows.sort(key=lambda r: self._time_ns(r, now_ns), reverse=descending)
+            case 4:
+                rows.sort(key=lambda r: self._state_cell(r).text, reverse=descending)
+            case _ if descending:
+                rows.reverse()
+        self._rows = rows
+        self.query_one("#launches", Table).show_rows(
+            [row.seq for row in rows],
+            lambda index: self._launch_cells(rows[index]),
+            follow_last=self._launch_sort == (0, False),
+            sorted_by=self._launch_sort,
+        )
+        self._show_note(snapshot, len(rows))
+
+    def _show_note(self, snapshot: Snapshot, shown: int) -> None:
+        note = self.query_one("#launch-note", Static)
+        parts = []
+        if self._filter:
+            parts.append(
+                f"{display.count(shown)} of a kernel named …{display.shown(self._filter)}…"
+            )
+        if len(snapshot.rows) < snapshot.launch_count:
+            latest, everything = (
+                display.count(len(snapshot.rows)),
+                display.count(snapshot.launch_count),
+            )
+            parts.append(f"the latest {latest} of {everything}; the table above counts all")
+        note.display = bool(parts)
+        note.update(Text("; ".join(parts), style=palette.MUTED))
+
+    def _launch_cells(self, row: LaunchRow) -> tuple[Cell, ...]:
+        time_ns = self._time_ns(row, time.time_ns())
+        return (
+            Cell(str(row.id), palette.MUTED),
+            Cell(display.shown(row.kernel, 200)),
+            Cell(display.grid(row.grid)),
+            Cell(
+                "-" if time_ns < 0 else display.duration(time_ns),
+                palette.RUNNING if row.unfinished else "",
+            ),
+            self._state_cell(row),
+        )
+
+    def _time_ns(self, row: LaunchRow, now_ns: int) -> int:
+        """How long it took, or has taken so far; -1 when that is not known."""
+        if row.duration_ns is not None:
+            return row.duration_ns
+        if row.unfinished and self._state.going_on:
+            return max(0, now_ns - row.start_ns)
+        return -1
+
+    def _state_cell(self, row: LaunchRow) -> Cell:
+        snapshot = self._snapshot
+        if row.error is not None:
+            return Cell("✖ error", palette.FAULT)
+        if row.unfinished:
+            if not self._state.going_on:
+                return Cell("… unfinished", palette.WARNING)
+            progress = snapshot.progress.get(row.key) if snapshot is not None else None
+            if progress is None or progress.programs <= 0:
+                return Cell("▶ running", palette.RUNNING)
+            return Cell(f"▶ {progress.programs_done / progress.programs:.0%}", palette.RUNNING)
+        if snapshot is not None and row.key in snapshot.faulty:
+            return Cell("✖ fault", palette.FAULT)
+        return Cell("✓ ok", palette.GOOD)
+
+    def on_line_list_moved(self, event: Table.Moved) -> None:
+        """Load the launch that is selected now."""
+        event.stop()
+        if event.line_list.id == "launches":
+            self._load_launch()
+
+    def _load_launch(self) -> None:
+        seq = self.query_one("#launches", Table).key
+        session = self._session
+        if not isinstance(seq, int) or session is None:
+            self.post_message(LaunchLoaded(None))
+            return
+        chosen, app = seq, self.app
+
+        def load() -> None:
+            try:
+                self.post_message(LaunchLoaded(session.launch(chosen)))
+            except SessionError as error:
+                app.post_message(SessionFailed(str(error)))
+
+        self.run_worker(load, thread=True, exclusive=True, group="launch")
+
+    def on_launch_loaded(self, event: LaunchLoaded) -> None:
+        """Show the details, unless another launch has been selected meanwhile."""
+        event.stop()
+        launch = event.launch
+        if launch is not None and self.query_one("#launches", Table).key != launch.seq:
+            return
+        text = Text("") if launch is None else launch_text(launch)
+        self.query_one("#launch-text", Static).update(text)
+        same = launch is not None and self._launch is not None and launch.seq == self._launch.seq
+        self._launch = launch
+        if not same:
+            self.query_one("#launch-detail").scroll_home(animate=False)
+
+    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+        """A launch opens its kernel; a kernel shows only its launches."""
+        event.stop()
+        table = event.line_list
+        if table.id == "launches" and event.index < len(self._rows):
+            row = self._rows[event.index]
+            self.post_message(OpenKernel(row.kernel_hash, row.kernel))
+        elif table.id == "summary" and isinstance(table, Table) and isinstance(table.key, str):
+            self._set_filter("" if self._filter == table.key else table.key)
+            self.query_one("#filter", Input).value = self._filter
+
+    def on_table_header_clicked(self, event: Table.HeaderClicked) -> None:
+        """Sort by the column clicked, the other way round if it was so sorted already."""
+        event.stop()
+        self._sort_by(event.table, event.column)
+
+    def _sort_by(self, table: Table, column: int) -> None:
+        if table.id == "summary":
+            old, descending = self._summary_sort
+            self._summary_sort = (column, not descending if old == column else column > 0)
+            if self._snapshot is not None:
+                self._show_summaries(self._snapshot.summaries)
+        else:
+            old, descending = self._launch_sort
+            self._launch_sort = (column, not descending if old == column else column in (2, 3))
+            self._show_rows()
+
+    def _focused_table(self) -> tuple[Table, int]:
+        summary = self.query_one("#summary", Table)
+        if summary.has_focus:
+            return summary, self._summary_sort[0]
+        return self.query_one("#launches", Table), self._launch_sort[0]
+
+    def action_sort(self) -> None:
+        """Sort the table in focus by its next column."""
+        table, column = self._focused_table()
+        titled = sum(bool(c.title) for c in table.columns)
+        self._sort_by(table, (column + 1) % titled)
+
+    def action_reverse(self) -> None:
+        """Sort the table in focus the other way round."""
+        self._sort_by(*self._focused_table())
+
+    def action_filter(self) -> None:
+        """Ask for a kernel name."""
+        box = self.query_one("#filter", Input)
+        box.display = True
+        box.focus()
+
+    def action_clear_filter(self) -> None:
+        """Show all launches."""
+        box = self.query_one("#filter", Input)
+        box.value = ""
+        box.display = False
+        self._set_filter("")
+        self.focus_main()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while typing."""
+        event.stop()
+        self._set_filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the filter and go to the launches."""
+        event.stop()
+        event.input.display = False
+        self.focus_main()
+
+    def _set_filter(self, text: str) -> None:
+        if text != self._filter:
+            self._filter = text
+            self._show_rows()
+            self._show_empty()
+
+
+def _summary_cells(summary: KernelSummary, total_ns: int) -> tuple[Cell, ...]:
+    share = summary.total_ns / total_ns if total_ns else 0.0
+    times = (summary.total_ns, summary.mean_ns, summary.min_ns, summary.max_ns)
+    return (
+        Cell(display.shown(summary.kernel, 200), palette.STRONG),
+        Cell(display.count(summary.launches)),
+        *(Cell(display.duration(t) if summary.finished else "-") for t in times),
+        Cell(f"{share:.1%}"),
+        Cell("█" * round(share * BAR_CELLS), palette.GOOD),
+    )

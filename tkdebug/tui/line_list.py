@@ -1,0 +1,215 @@
+"""A scrolling list of lines with a cursor, of which only the visible ones are ever rendered.
+
+The base of tables and code views: it knows keys, mouse and scrolling, not what a line shows.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+
+class LineList(ScrollView, can_focus=True):
+    """Subclasses give `line_count`, `render_item` and, with `HEADER_ROWS`, `render_header`."""
+
+    HEADER_ROWS: ClassVar[int] = 0
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "move_page(-1)", "Page up", show=False),
+        Binding("pagedown", "move_page(1)", "Page down", show=False),
+        Binding("home,g", "move_to_end(False)", "First", show=False),
+        Binding("end,G", "move_to_end(True)", "Last", show=False),
+        Binding("enter", "choose", "Open", show=False),
+    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "lines--cursor",
+        "lines--cursor-blurred",
+        "lines--empty",
+        "lines--header",
+    }
+    DEFAULT_CSS = """
+    LineList {
+        background: $surface;
+        scrollbar-size: 1 1;
+        & > .lines--cursor { background: $primary; color: $text; text-style: bold; }
+        & > .lines--cursor-blurred { background: $primary 35%; }
+        & > .lines--empty { color: $text-muted; }
+        & > .lines--header { background: $panel; color: $foreground; text-style: bold; }
+    }
+    """
+
+    class Moved(Message):
+        """The cursor came to another line by the user's doing."""
+
+        def __init__(self, control: LineList, index: int) -> None:
+            self.line_list = control
+            self.index = index
+            super().__init__()
+
+        @property
+        def control(self) -> LineList:
+            """The list."""
+            return self.line_list
+
+    class Chosen(Moved):
+        """Enter was pressed on a line, or it was clicked twice."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.cursor = 0
+        self.empty_text = ""
+
+    @property
+    def line_count(self) -> int:
+        """How many lines there are."""
+        raise NotImplementedError
+
+    @property
+    def content_width(self) -> int:
+        """Width of the widest line in cells; what is wider than the widget scrolls."""
+        return 0
+
+    def render_item(self, index: int, width: int, left: int) -> Strip:
+        """The line, `width` cells of it from column `left` on, without the cursor's colours."""
+        raise NotImplementedError
+
+    def render_header(self, row: int, width: int) -> Strip:
+        """A row that stays on top."""
+        raise NotImplementedError
+
+    def content_changed(self) -> None:
+        """To be called after any change of the lines."""
+        self.cursor = max(0, min(self.cursor, self.line_count - 1))
+        self.virtual_size = Size(self.content_width, self.line_count + self.HEADER_ROWS)
+        self.refresh()
+
+    def move_cursor(self, index: int, *, announce: bool = False, centre: bool = False) -> None:
+        """Put the cursor on a line and scroll there.
+
+        Args:
+            index: which line; brought into range.
+            announce: post `Moved` if it is another line than before.
+            centre: scroll so that it is in the middle if it was out of sight.
+        """
+        index = max(0, min(index, self.line_count - 1))
+        moved = index != self.cursor
+        self.cursor = index
+        self.reveal(centre)
+        self.refresh()
+        if announce and moved:
+            self.post_message(self.Moved(self, index))
+
+    def reveal(self, centre: bool = False) -> None:
+        """Scroll so that the cursor is in sight."""
+        rows = self.visible_rows
+        if rows <= 0:
+            return
+        top = self.scroll_offset.y
+        target = top
+        if self.cursor < top:
+            target = self.cursor
+        elif self.cursor >= top + rows:
+            target = self.cursor - rows + 1
+        if target != top:
+            if centre:
+                target = self.cursor - rows // 2
+            self.scroll_to(y=max(0, target), animate=False, force=True, immediate=True)
+
+    @property
+    def visible_rows(self) -> int:
+        """How many lines fit."""
+        return self.scrollable_content_region.height - self.HEADER_ROWS
+
+    def render_line(self, y: int) -> Strip:
+        """One row of the widget."""
+        width = self.scrollable_content_region.width
+        base = self.rich_style
+        if y < self.HEADER_ROWS:
+            header = self.render_header(y, width).apply_style(
+                self.get_component_rich_style("lines--header")
+            )
+            return header.adjust_cell_length(width, self.get_component_rich_style("lines--header"))
+        index = y - self.HEADER_ROWS + self.scroll_offset.y
+        if self.line_count == 0:
+            return self._render_empty(y - self.HEADER_ROWS, width)
+        if index >= self.line_count:
+            return Strip.blank(width, base)
+        strip = self.render_item(index, width, self.scroll_offset.x)
+        if index == self.cursor:
+            style = self.get_component_rich_style(
+                "lines--cursor" if self.has_focus else "lines--cursor-blurred"
+            )
+            # The cursor's background goes over the line's own, its colours stay where blurred.
+            strip = Strip(
+                [
+                    Segment(text, (own or Style.null()) + Style(bgcolor=style.bgcolor))
+                    for text, own, _ in strip
+                ]
+            )
+            return strip.adjust_cell_length(width, base + style).apply_style(base)
+        return strip.adjust_cell_length(width, base).apply_style(base)
+
+    def _render_empty(self, row: int, width: int) -> Strip:
+        base = self.rich_style
+        lines = Text(self.empty_text).wrap(self.app.console, max(10, width - 2))
+        if not 0 <= row - 1 < len(lines):
+            return Strip.blank(width, base)
+        style = base + self.get_component_rich_style("lines--empty")
+        return Strip([Segment(" " + lines[row - 1].plain, style)]).adjust_cell_length(width, base)
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor."""
+        self.move_cursor(self.cursor + step, announce=True)
+
+    def action_move_page(self, step: int) -> None:
+        """Move the cursor by a screenful."""
+        self.move_cursor(self.cursor + step * max(1, self.visible_rows - 1), announce=True)
+
+    def action_move_to_end(self, last: bool) -> None:
+        """Move the cursor to the first or last line."""
+        self.move_cursor(self.line_count - 1 if last else 0, announce=True)
+
+    def action_choose(self) -> None:
+        """Tell that the line at the cursor was chosen."""
+        if self.line_count:
+            self.post_message(self.Chosen(self, self.cursor))
+
+    def on_click(self, event: events.Click) -> None:
+        """Move to the line clicked; a second click chooses it."""
+        row = event.get_content_offset(self)
+        if row is None:
+            return
+        if row.y < self.HEADER_ROWS:
+            self.header_clicked(row.x)
+            return
+        index = row.y - self.HEADER_ROWS + self.scroll_offset.y
+        if 0 <= index < self.line_count:
+            self.move_cursor(index, announce=True)
+            if event.chain == 2:
+                self.action_choose()
+
+    def header_clicked(self, x: int) -> None:
+        """A click on the header at column `x`."""
+
+    def on_resize(self) -> None:
+        """Keep the cursor in sight."""
+        self.content_changed()
+        self.reveal()
+
+    def on_focus(self) -> None:
+        """Show the cursor as the one that keys move."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """Show the cursor as one that keys do not move."""
+        self.refresh()

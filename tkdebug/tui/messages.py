@@ -1,0 +1,77 @@
+"""What threads and panes tell the app. Payloads are immutable."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+from tkdebug.instrument.records import Launch
+from tkdebug.tui.kernel_text import KernelText
+from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.terminal import OutputSnapshot
+
+
+class SnapshotTaken(Message):
+    """The session has news, or the script's state changed."""
+
+    def __init__(self, snapshot: Snapshot | None, state: ScriptState) -> None:
+        self.snapshot = snapshot
+        self.state = state
+        super().__init__()
+
+
+class SessionFailed(Message):
+    """The session cannot be read (for now)."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__()
+
+
+class OutputChanged(Message):
+    """The script wrote something."""
+
+    def __init__(self, output: OutputSnapshot) -> None:
+        self.output = output
+        super().__init__()
+
+
+class ScriptEnded(Message):
+    """The child has ended and its output is read."""
+
+
+class StopFinished(Message):
+    """The script was stopped because the user asked for it."""
+
+
+class LaunchLoaded(Message):
+    """The details of the launch that was asked for."""
+
+    def __init__(self, launch: Launch | None) -> None:
+        self.launch = launch
+        super().__init__()
+
+
+class KernelLoaded(Message):
+    """The text that the kernel pane asked for, and the line to go to."""
+
+    def __init__(self, text: KernelText, line: int | None) -> None:
+        self.text = text
+        self.line = line
+        super().__init__()
+
+
+class OpenKernel(Message):
+    """Show a kernel, at a source line if one is given.
+
+    Attributes:
+        kernel_hash: which specialisation; when None or unknown, the first of that name.
+    """
+
+    def __init__(
+        self, kernel_hash: str | None, name: str, file: str | None = None, line: int | None = None
+    ) -> None:
+        self.kernel_hash = kernel_hash
+        self.name = name
+        self.file = file
+        self.line = line
+        super().__init__()

@@ -1,0 +1,189 @@
+"""The output pane: what the script printed, and a line to type into it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import Input, Static
+
+from tkdebug.tui import palette
+from tkdebug.tui.snapshot import ScriptState
+from tkdebug.tui.terminal import OutputSnapshot
+
+
+class OutputView(ScrollView, can_focus=True):
+    """Wraps lines to its width; stays at the end while it is there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("k", "scroll_up", show=False),
+        Binding("j", "scroll_down", show=False),
+        Binding("g", "scroll_home", show=False),
+        Binding("G", "scroll_end", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._output = OutputSnapshot()
+        self._rows: list[tuple[int, int, int]] = []  # line (numbered), begin, end
+        self._wrapped_first = 0
+        self._wrapped_width = 0
+        self.empty_text = ""
+
+    @property
+    def text(self) -> str:
+        """All that is kept, unwrapped."""
+        return "\n".join(line.text for line in self._output.lines)
+
+    def show(self, output: OutputSnapshot) -> None:
+        """Show what the script has printed by now."""
+        at_end = self.scroll_offset.y >= self.max_scroll_y - 1
+        self._output = output
+        self._wrap(output.changed_from)
+        if at_end:
+            self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
+        self.refresh()
+
+    def _wrap(self, changed_from: int) -> None:
+        width = max(10, self.scrollable_content_region.width)
+        if width != self._wrapped_width:
+            self._rows, self._wrapped_width, changed_from = [], width, 0
+        output, rows = self._output, self._rows
+        while rows and rows[-1][0] >= changed_from:
+            rows.pop()
+        dropped = next((i for i, row in enumerate(rows) if row[0] >= output.first), len(rows))
+        del rows[:dropped]
+        begin = rows[-1][0] + 1 - output.first if rows else 0
+        for index in range(begin, len(output.lines)):
+            number, text = index + output.first, output.lines[index].text
+            if len(text) <= width and (text.isascii() or cell_len(text) <= width):
+                rows.append((number, 0, len(text)))
+                continue
+            at = 0
+            for piece in chop_cells(text, width):
+                rows.append((number, at, at + len(piece)))
+                at += len(piece)
+        self.virtual_size = Size(0, len(rows))
+
+    def on_resize(self) -> None:
+        """Wrap anew."""
+        self.show(self._output)
+
+    def render_line(self, y: int) -> Strip:
+        """One row."""
+        width = self.scrollable_content_region.width
+        base = self.rich_style
+        index = y + self.scroll_offset.y
+        if not self._rows and y == 1:
+            style = base + Style.parse(palette.MUTED)
+            return Strip([Segment(f" {self.empty_text}", style)]).adjust_cell_length(width, base)
+        if index >= len(self._rows):
+            return Strip.blank(width, base)
+        number, begin, end = self._rows[index]
+        segments: list[Segment] = []
+        at = 0
+        for text, style in self._output.runs(number - self._output.first):
+            piece = text[max(0, begin - at) : max(0, end - at)]
+            if piece:
+                segments.append(Segment(piece, style))
+            at += len(text)
+        return Strip(segments).adjust_cell_length(width, base).apply_style(base)
+
+
+class OutputPane(Container):
+    """Posts `Typed` and `InputEnded`; what they lead to is the app's."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("i", "type", "Type to script"),
+        Binding("escape", "leave_input", "Leave input", show=False),
+        Binding("ctrl+d", "end_input", "End of input", show=False, priority=True),
+    ]
+
+    class Typed(Message):
+        """A line for the script."""
+
+        def __init__(self, text: str) -> None:
+            self.text = text
+            super().__init__()
+
+    class InputEnded(Message):
+        """Ctrl-D was pressed."""
+
+    def __init__(self, interactive: bool) -> None:
+        super().__init__(id="output-pane")
+        self._interactive = interactive
+
+    def compose(self) -> ComposeResult:
+        """Output above, input below."""
+        yield OutputView(id="output")
+        yield Static(id="output-note")
+        yield Input(id="input", placeholder="type for the script, Enter sends, Ctrl-C interrupts")
+
+    def on_mount(self) -> None:
+        """A recorded run takes no input."""
+        self.query_one("#input").display = self._interactive
+        self.query_one("#output-note").display = False
+        self.show_state(ScriptState("starting"))
+
+    def focus_main(self) -> None:
+        """Focus the input line while the script can read it."""
+        box = self.query_one("#input", Input)
+        (box if box.display else self.query_one("#output")).focus()
+
+    def show(self, output: OutputSnapshot) -> None:
+        """Show what the script has printed by now."""
+        self.query_one("#output", OutputView).show(output)
+
+    def show_state(self, state: ScriptState) -> None:
+        """No input after the end."""
+        view = self.query_one("#output", OutputView)
+        view.empty_text = (
+            "the script has printed nothing yet" if state.going_on else "the script printed nothing"
+        )
+        view.refresh()
+        box = self.query_one("#input", Input)
+        if box.display and not state.going_on:
+            if box.has_focus:
+                view.focus()
+            box.display = False
+
+    def hide_typing(self, hidden: bool) -> None:
+        """Show dots instead of letters, as while the script asks for a password."""
+        box = self.query_one("#input", Input)
+        if box.password != hidden:
+            box.password = hidden
+
+    def show_note(self, note: str) -> None:
+        """A line below the output; none if empty."""
+        widget = self.query_one("#output-note", Static)
+        widget.display = bool(note)
+        widget.update(Text(note, style=palette.MUTED))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Send the line."""
+        event.stop()
+        self.post_message(self.Typed(event.value))
+        event.input.value = ""
+
+    def action_type(self) -> None:
+        """Focus the input line."""
+        self.focus_main()
+
+    def action_leave_input(self) -> None:
+        """Focus the output."""
+        self.query_one("#output").focus()
+
+    def action_end_input(self) -> None:
+        """Tell of Ctrl-D."""
+        if self._interactive:
+            self.post_message(self.InputEnded())

@@ -1,0 +1,85 @@
+"""The status line: which script, how it stands, how much was recorded."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from rich.text import Text
+
+from tkdebug.tui import display, palette
+from tkdebug.tui.snapshot import ScriptState, Snapshot
+
+
+def status_line(snapshot: Snapshot | None, state: ScriptState, failure: str) -> Text:
+    """One line.
+
+    Args:
+        snapshot: what was recorded, None before the session is there.
+        state: how the script stands.
+        failure: why the session cannot be read, empty when it can.
+    """
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append("tkdebug ", style=palette.STRONG)
+    if snapshot is not None:
+        line.append(f"{display.file_name(snapshot.run.script)}  ")
+        line.append(f"{display.shown(snapshot.run.mode, 20)}  ", style=palette.MUTED)
+    line.append(*state_text(state))
+    if snapshot is not None:
+        elapsed_ns = (snapshot.run.end_ns or time.time_ns()) - snapshot.run.start_ns
+        if state.going_on or snapshot.run.end_ns is not None:
+            line.append(f" {display.duration(elapsed_ns)}", style=palette.MUTED)
+        line.append(f"   {_plural(snapshot.launch_count, 'launch', 'launches')}")
+        bad = sum(group.first.fault.severity == "error" for group in snapshot.faults)
+        line.append("   ")
+        line.append(_plural(bad, "fault", "faults"), style=palette.FAULT if bad else "")
+        warnings = len(snapshot.faults) - bad
+        if warnings:
+            line.append(f"   {_plural(warnings, 'warning', 'warnings')}", style=palette.WARNING)
+    elif not failure:
+        line.append(
+            "   waiting for the recording to begin"
+            if state.going_on
+            else "   nothing was recorded",
+            style=palette.MUTED,
+        )
+    if failure:
+        line.append(f"   {display.shown(failure, 300)}", style=palette.FAULT)
+    return line
+
+
+def state_text(state: ScriptState) -> tuple[str, str]:
+    """How the script stands, and how that is coloured."""
+    match state.phase:
+        case "starting":
+            return "◌ starting", palette.MUTED
+        case "running":
+            where = f" (process {state.process})" if state.process is not None else ""
+            return f"▶ running{where}", palette.RUNNING
+        case "signalled":
+            return f"✖ killed by signal {state.number}{_signal_name(state.number)}", palette.FAULT
+        case "unended":
+            return "✖ no end recorded: it was killed or crashed", palette.FAULT
+        case "ended":
+            return _ended(state.number)
+
+
+def _ended(number: int | None) -> tuple[str, str]:
+    if number is None:
+        return "■ ended", palette.MUTED
+    if number == 0:
+        return "✓ ended well (exit 0)", palette.GOOD
+    if number == 3:
+        return "✖ ended with faults (exit 3)", palette.FAULT
+    return f"✖ failed (exit {number})", palette.FAULT
+
+
+def _signal_name(number: int | None) -> str:
+    try:
+        return f" ({signal.Signals(number or 0).name})"
+    except ValueError:
+        return ""
+
+
+def _plural(number: int, one: str, many: str) -> str:
+    return f"{display.count(number)} {one if number == 1 else many}"
