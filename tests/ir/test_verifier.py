@@ -55,6 +55,14 @@ def in_func(*lines: str) -> str:
         ("%a = tt.load %x : f32", "expected pointers, got f32"),
         ("%a = tt.trans %n {order = [1, 0]} : i32", "operands or attributes do not fit the op"),
         ("%a = tt.expand_dims %n : i32", "operands or attributes do not fit the op"),
+        (
+            '"scf.if" %n ({\n scf.yield\n}, {\n scf.yield\n}) : i32',
+            "got a condition of type i32",
+        ),
+        (
+            "scf.for %i = %x to %x step %x : f32 {\n scf.yield\n}",
+            "got bounds and step (f32, f32, f32), expected three of one integer type",
+        ),
         ("scf.if %c {\n scf.yield\n}", "got 1 regions, expected 2"),
         ("scf.if %c {\n} else {\n scf.yield\n}", "does not end in scf.yield"),
         ("scf.if %c {\n tt.return\n} else {\n scf.yield\n}", "ends in tt.return, expected scf.yi"),

@@ -123,8 +123,8 @@ class Kernel:
     def body(self, values: list[Value], depth: int, wanted: int) -> list[Value]:
         """Fill the current block; returns `wanted` values to hand on."""
         values = list(values)
-        for _ in range(self.draw(st.integers(1, 7))):
-            kinds = ["binary", "binary", "constant", "store", "select", "repeat"]
+        for _ in range(self.draw(st.integers(2, 8))):
+            kinds = ["binary"] * 6 + ["repeat"] * 4 + ["constant", "store", "select"]
             kind = self.draw(st.sampled_from(kinds + (["for", "if", "while"] if depth else [])))
             values += self.statement(kind, values, depth)
         return [self.pick(values) for _ in range(wanted)]
@@ -142,7 +142,8 @@ class Kernel:
             case "repeat":
                 owner = self.pick(values).owner
                 if isinstance(owner, Operation) and owner.name in BINARY:
-                    return self.build(owner.name, owner.operands, [ir.I32]).results
+                    operands = owner.operands[:: self.draw(st.sampled_from([1, -1]))]
+                    return self.observed(self.build(owner.name, operands, [ir.I32]))
                 return ()
             case "for":
                 return self.loop(values, depth)
@@ -151,7 +152,12 @@ class Kernel:
             case "if":
                 return self.branch(values, depth)
         name = self.draw(st.sampled_from(BINARY))
-        return self.build(name, [self.pick(values), self.pick(values)], [ir.I32]).results
+        op = self.build(name, [self.pick(values), self.pick(values)], [ir.I32])
+        return self.observed(op) if self.draw(st.booleans()) else op.results
+
+    def observed(self, op: Operation) -> Sequence[Value]:
+        self.build("tt.store", [self.block.arguments[0], op.result])
+        return op.results
 
     def small(self, low: int, high: int) -> Value:
         number = {"value": self.draw(st.integers(low, high))}
@@ -198,8 +204,13 @@ class Kernel:
     def function(self) -> Module:
         with self.builder.inside(self.block):
             constants = [self.small(number, number) for number in (0, 1, -1)]
-            for value in self.body([*self.block.arguments[1:], *constants], 2, 2):
-                self.build("tt.store", [self.block.arguments[0], value])
+            stored = self.body([*self.block.arguments[1:], *constants], 2, 2)
+            if self.draw(st.booleans()):
+                # Everything computed at the top can be observed, and nothing there is dead.
+                stored = [v for op in self.block.operations for v in op.results]
+            for value in stored:
+                if value.type == ir.I32:
+                    self.build("tt.store", [self.block.arguments[0], value])
             self.build("tt.return")
         self.build("tt.func", (), (), {"sym_name": "k"}, [Region([self.block])])
         return self.module

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import FusedLocation, SourceLocation
 from tkdebug.compiler.ir.printer import print_operation
@@ -73,6 +74,7 @@ class _Verifier:
             users[op] = users.get(op, 0) + 1
         if spec.operands is not None and len(op.operands) != spec.operands:
             raise _error(op, f"got {len(op.operands)} operands, expected {spec.operands}")
+        _check_control(op)
         self.own(op.results, op, op)
         self.regions(op)
         _check_spec(op, spec)
@@ -141,6 +143,23 @@ def _yielded_types(op: Operation, region: Region) -> list[Type] | None:
             return [value.type for value in op.operands]
         case _:
             return None
+
+
+def _check_control(op: Operation) -> None:
+    """The types of what steers structured control flow."""
+    if op.name in ("scf.if", "scf.condition"):
+        if not op.operands or op.operands[0].type != ir.I1:
+            got = op.operands[0].type if op.operands else "none"
+            raise _error(op, f"got a condition of type {got}, expected i1")
+    elif op.name == "scf.for":
+        bounds = {value.type for value in op.operands[:3]}
+        if len(op.operands) < 3 or len(bounds) != 1 or not _is_integer(bounds.pop()):
+            shown = _types([value.type for value in op.operands[:3]])
+            raise _error(op, f"got bounds and step {shown}, expected three of one integer type")
+
+
+def _is_integer(type_: Type) -> bool:
+    return isinstance(type_, ir.ScalarType) and type_.is_integer
 
 
 def _check_spec(op: Operation, spec: OpSpec) -> None:
