@@ -82,33 +82,54 @@ def _emit_abs(emit: Emitter, x: object) -> tensor:
 
 
 def _emit_fma(emit: Emitter, x: object, y: object, z: object) -> tensor:
-    """`x * y + z` rounded once."""
-    a, b = operators.binary_operands(emit, x, y)
-    a, c = operators.binary_operands(emit, a, z)
+    """`x * y + z` rounded once; a Python number counts as fp32 or int32."""
+    a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
+    c, a = operators.binary_operands(emit, operators.to_tensor(emit, z), a)
     b = operators.broadcast_to(emit, operators.cast(emit, b, a.dtype), a.shape)
+    if not scalar_dtype(a).is_floating():
+        raise SemanticError(f"tl.fma expects floating-point operands, got {a.dtype}")
     return emit.value("math.fma", [a, b, c], a.type)
 
 
 def _emit_fdiv(emit: Emitter, x: object, y: object, ieee_rounding: object = False) -> tensor:
     """`x / y` of two floats; ieee_rounding asks for the nearest result."""
-    a, b = operators.binary_operands(emit, x, y, divide=True)
-    if not scalar_dtype(a).is_floating():
-        raise SemanticError(f"tl.fdiv expects floating-point operands, got {a.dtype}")
+    left, right = _run_time(emit, x, y)
+    for operand in (left, right):
+        if not scalar_dtype(operand).is_floating():
+            raise SemanticError(
+                f"tl.fdiv expects floating-point operands, got {operand.dtype}; write x / y"
+            )
+    a, b = operators.binary_operands(emit, left, right, divide=True)
     return emit.value("tt.precise_divf" if unwrap(ieee_rounding) else "arith.divf", [a, b], a.type)
 
 
 def _emit_div_rn(emit: Emitter, x: object, y: object) -> tensor:
     """`x / y` rounded to nearest even."""
-    a, b = operators.binary_operands(emit, x, y, divide=True)
+    a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
+    if a.dtype != dt.float32:
+        raise SemanticError(f"tl.div_rn expects fp32, got {a.dtype}; cast with .to(tl.float32)")
     return emit.value("tt.precise_divf", [a, b], a.type)
 
 
 def _emit_umulhi(emit: Emitter, x: object, y: object) -> tensor:
     """High half of the product of two 32- or 64-bit integers, read as unsigned."""
-    a, b = operators.binary_operands(emit, x, y)
+    a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
     if scalar_dtype(a).primitive_bitwidth not in (32, 64) or not scalar_dtype(a).is_int():
         raise SemanticError(f"tl.umulhi expects 32- or 64-bit integers, got {a.dtype}")
     return emit.value("arith.mulhiui", [a, b], a.type)
+
+
+def _run_time(emit: Emitter, *values: object) -> tuple[tensor, ...]:
+    """Python numbers made tensors of their own dtype: here they are not weak."""
+    return tuple(operators.to_tensor(emit, value) for value in values)
+
+
+def _comparable(emit: Emitter, *values: object) -> tuple[tensor, ...]:
+    """The operands of a minimum or maximum: bf16 widens, as the hardware has none for it."""
+    return tuple(
+        operators.cast(emit, value, dt.float32) if value.dtype == dt.bfloat16 else value
+        for value in _run_time(emit, *values)
+    )
 
 
 def _propagate_nan(value: object) -> bool:
@@ -130,21 +151,40 @@ def extremum(emit: Emitter, which: str, x: object, y: object, propagate_nan: obj
 
 
 def _emit_maximum(emit: Emitter, x: object, y: object, propagate_nan: object = None) -> tensor:
-    """Elementwise maximum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL."""
-    return extremum(emit, "max", x, y, propagate_nan)
+    """Elementwise maximum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL.
+
+    A Python number counts as fp32 or int32; bf16 widens to fp32.
+    """
+    left, right = _comparable(emit, x, y)
+    return extremum(emit, "max", left, right, propagate_nan)
 
 
 def _emit_minimum(emit: Emitter, x: object, y: object, propagate_nan: object = None) -> tensor:
-    """Elementwise minimum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL."""
-    return extremum(emit, "min", x, y, propagate_nan)
+    """Elementwise minimum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL.
+
+    A Python number counts as fp32 or int32; bf16 widens to fp32.
+    """
+    left, right = _comparable(emit, x, y)
+    return extremum(emit, "min", left, right, propagate_nan)
 
 
 def _emit_clamp(
     emit: Emitter, x: object, min: object, max: object, propagate_nan: object = None
 ) -> tensor:
-    """`x` limited to [min, max]."""
-    low = extremum(emit, "max", x, min, propagate_nan)
-    return extremum(emit, "min", low, max, propagate_nan)
+    """`x` limited to [min, max]; floats only.
+
+    A NaN in `x` gives `min`, or stays with propagate_nan=tl.PropagateNan.ALL.
+    """
+    value, low, high = _comparable(emit, x, min, max)
+    low, high = operators.binary_operands(emit, low, high)
+    value, low = operators.binary_operands(emit, value, low)
+    if not scalar_dtype(value).is_floating():
+        raise SemanticError(
+            f"tl.clamp expects floating-point operands, got {value.dtype}; "
+            "write tl.minimum(tl.maximum(x, low), high)"
+        )
+    limited = extremum(emit, "max", value, low, propagate_nan)
+    return extremum(emit, "min", limited, high, propagate_nan)
 
 
 def _emit_sigmoid(emit: Emitter, x: object) -> tensor:

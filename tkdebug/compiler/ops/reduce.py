@@ -15,7 +15,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import math, operators
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.shape import reshape
+from tkdebug.compiler.ops.shape import describe, reshape
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 from tkdebug.errors import IRError
@@ -116,7 +116,7 @@ def _emit_combined(
 def _normal_axis(axis: object, rank: int, what: str) -> int:
     axis = unwrap(axis)
     if not isinstance(axis, int):
-        raise SemanticError(f"{what}: axis must be a constant int, got {axis!r}")
+        raise SemanticError(f"{what}: axis must be a constant int, got {describe(axis)}")
     if not -rank <= axis < rank:
         raise SemanticError(f"{what}: axis {axis} is outside a tile of {rank} axes")
     return axis % rank
@@ -134,6 +134,11 @@ def reduce_with(
     """Reduce equally shaped tiles along `axis` (None: all axes)."""
     shape = inputs[0].shape
     if not inputs[0].type.is_block():
+        if unwrap(axis) is not None:
+            raise SemanticError(
+                f"{what}: got a scalar of type {inputs[0].type}, expected a tile; a scalar has no "
+                f"axis {unwrap(axis)}"
+            )
         return list(inputs)
     original_rank = len(shape)
     if unwrap(axis) is None:
@@ -220,12 +225,15 @@ def widen_for_sum(element: dtype) -> dtype:
     return element
 
 
-def _widen_for_extremum(element: dtype) -> dtype:
+def widen_for_extremum(element: dtype) -> dtype:
+    """Dtype of max and min: below 32 bits floats widen to fp32, all integers to int32."""
     if element.primitive_bitwidth >= 32:
         return element
-    if element.is_floating():
-        return dt.float32
-    return dt.int32 if element.is_int_signed() and not element.is_bool() else dt.uint32
+    return dt.float32 if element.is_floating() else dt.int32
+
+
+def _widen_bfloat16(emit: Emitter, value: tensor) -> tensor:
+    return operators.cast(emit, value, dt.float32) if value.dtype == dt.bfloat16 else value
 
 
 def _operator_combine(emit: Emitter, operator: str) -> Combine:
@@ -278,10 +286,9 @@ def _extremum_reduction(which: str) -> Builtin:
         value = operators.to_tensor(emit, input)
         keep = bool(unwrap(keep_dims))
         if unwrap(return_indices):
-            value = operators.cast(emit, value, _widen_for_extremum(scalar_dtype(value)))
             left = bool(unwrap(return_indices_tie_break_left))
-            return tuple(_with_index(emit, which, value, axis, left, keep))
-        value = operators.cast(emit, value, _widen_for_extremum(scalar_dtype(value)))
+            return tuple(_with_index(emit, which, value, axis, left, keep, which))
+        value = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
         return _extremum_values(emit, which, value, axis, keep, propagate_nan)
 
     doc = f"{which}imum along `axis` (all axes by default); below 32 bits the result widens."
@@ -305,14 +312,12 @@ def _extremum_values(
 
 
 def _with_index(
-    emit: Emitter, which: str, value: tensor, axis: object, left: bool, keep: bool
+    emit: Emitter, which: str, value: tensor, axis: object, left: bool, keep: bool, what: str
 ) -> list[tensor]:
-    original = value
     if unwrap(axis) is None:
-        value = reshape(emit, value, (value.numel,))
-        place = 0
-    else:
-        place = _normal_axis(axis, len(value.shape), which)
+        raise SemanticError(f"{what}: an index needs an axis; pass axis=0, or tl.ravel(x) first")
+    value = _widen_bfloat16(emit, value)
+    place = _normal_axis(axis, len(value.shape), what)
     extent = value.shape[place]
     lanes = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
     index = tensor(lanes.result, block_type(dt.int32, (extent,)))
@@ -341,11 +346,7 @@ def _with_index(
 
     combiner = f"arg{which}" + ("" if left else "_any")
     results = _emit_combined(emit, "tt.reduce", [value, index], place, combine, combiner)
-    if not keep:
-        return results
-    if unwrap(axis) is None:
-        return [operators.splat(emit, v, (1,) * len(original.shape)) for v in results]
-    return [operators.expand_dims(emit, v, place) for v in results]
+    return [operators.expand_dims(emit, v, place) for v in results] if keep else results
 
 
 def _arg_reduction(which: str) -> Builtin:
@@ -357,9 +358,8 @@ def _arg_reduction(which: str) -> Builtin:
         keep_dims: object = False,
     ) -> tensor:
         value = operators.to_tensor(emit, input)
-        value = operators.cast(emit, value, _widen_for_extremum(scalar_dtype(value)))
         left, keep = bool(unwrap(tie_break_left)), bool(unwrap(keep_dims))
-        return _with_index(emit, which, value, axis, left, keep)[1]
+        return _with_index(emit, which, value, axis, left, keep, f"arg{which}")[1]
 
     doc = f"Index of the {which}imum along `axis`, int32; the leftmost on ties."
     emit_arg.__doc__ = doc
@@ -374,9 +374,9 @@ def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
         reverse: object = False,
         dtype: object = None,
     ) -> tensor:
-        value = operators.to_tensor(emit, input)
+        value = _widen_bfloat16(emit, operators.to_tensor(emit, input))
         element = scalar_dtype(value)
-        target = unwrap(dtype) or (dt.float32 if element == dt.bfloat16 else widen_for_sum(element))
+        target = unwrap(dtype) or (element if operator == "mul" else widen_for_sum(element))
         value = operators.cast(emit, value, target)
         place = _normal_axis(axis, len(value.shape), name)
         return _emit_combined(
@@ -400,14 +400,15 @@ def _emit_softmax(
     keep_dims: object = False,
     ieee_rounding: object = False,
 ) -> tensor:
-    """Softmax along `dim` (the first axis by default)."""
+    """Softmax along `dim`, the first axis by default; pass keep_dims=True for any other."""
+    keep = bool(unwrap(keep_dims))
     value = operators.to_tensor(emit, x)
     axis = 0 if unwrap(dim) is None else _normal_axis(dim, len(value.shape), "softmax")
-    top = _extremum_values(emit, "max", value, axis, True, None)
+    top = _extremum_values(emit, "max", value, axis, keep, None)
     shifted = operators.binary(emit, "sub", value, top)
     numerator = emit.value("math.exp", [shifted], shifted.type)
     total = reduce_with(
-        emit, [numerator], axis, _operator_combine(emit, "add"), "addf", True, "softmax"
+        emit, [numerator], axis, _operator_combine(emit, "add"), "addf", keep, "softmax"
     )[0]
     return math.LANGUAGE["fdiv"].emit(emit, numerator, total, ieee_rounding)  # type: ignore[no-any-return]
 

@@ -11,6 +11,7 @@ from tkdebug.compiler.ops import (
     atomics,
     control,
     debug,
+    indexing,
     linalg,
     math,
     memory,
@@ -18,6 +19,7 @@ from tkdebug.compiler.ops import (
     random,
     reduce,
     shape,
+    sorting,
 )
 from tkdebug.compiler.ops.spec import Builtin, OpSpec
 
@@ -28,6 +30,8 @@ FAMILIES = (
     memory,
     linalg,
     reduce,
+    indexing,
+    sorting,
     atomics,
     random,
     program,

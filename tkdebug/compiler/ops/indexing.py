@@ -1,0 +1,189 @@
+"""Moving elements around inside tiles: gather, histogram, flip; and grouped program orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dtypes import block_type
+from tkdebug.compiler.ir import Operation, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops import math, operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.shape import describe, shape_argument
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
+from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.errors import IRError
+
+
+def _infer_gather(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    return (ir.tile(ir.shape_of(operands[1]), ir.element_of(operands[0])),)
+
+
+def _verify_gather(op: Operation) -> None:
+    source, index = (ir.shape_of(value.type) for value in op.operands)
+    axis = op.attributes["axis"]
+    if len(source) != len(index) or not isinstance(axis, int) or not 0 <= axis < len(source):
+        raise IRError(f"{op.name}: {source} cannot be gathered by {index} along axis {axis}")
+    for place, (have, want) in enumerate(zip(index, source, strict=True)):
+        if place != axis and have != want:
+            raise IRError(f"{op.name}: {source} and {index} differ along axis {place}")
+
+
+def _infer_histogram(
+    operands: Sequence[Type], attributes: Mapping[str, Attribute]
+) -> Sequence[Type]:
+    bins = attributes["bins"]
+    assert isinstance(bins, int)
+    return (ir.tile((bins,), ir.I32),)
+
+
+def _verify_axis(op: Operation) -> None:
+    rank, axis = len(ir.shape_of(op.operands[0].type)), op.attributes["axis"]
+    if not isinstance(axis, int) or not 0 <= axis < rank:
+        raise IRError(f"{op.name}: axis {axis} is outside a tile of {rank} axes")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.gather",
+        "The elements of the first tile at the indices of the second along `axis`.",
+        _infer_gather,
+        lambda ev, op, source, index: (ev.gather(op, source, index),),
+        _verify_gather,
+        operands=2,
+    ),
+    OpSpec(
+        "tt.histogram",
+        "How many elements (where the mask holds) equal 0, 1, … bins - 1; others count nowhere.",
+        _infer_histogram,
+        lambda ev, op, *operands: (ev.histogram(op, *operands),),
+    ),
+    OpSpec(
+        "tt.flip",
+        "The elements in reverse order along `axis`.",
+        same_as_first,
+        lambda ev, op, x: (ev.flip(op, x),),
+        _verify_axis,
+        operands=1,
+    ),
+)
+
+
+def axis_argument(axis: object, rank: int, what: str) -> int:
+    """An axis given by the user, from 0 to `rank` - 1; negative ones count from the end."""
+    axis = unwrap(axis)
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise SemanticError(f"{what}: the axis must be a constant int, got {describe(axis)}")
+    if not -rank <= axis < rank:
+        raise SemanticError(f"{what}: axis {axis} is outside a tile of {rank} axes")
+    return axis % rank
+
+
+def tile_argument(value: object, what: str) -> tensor:
+    """`value` checked to be a tile, not a scalar or a constant."""
+    value = unwrap(value)
+    if not isinstance(value, tensor) or not value.type.is_block():
+        raise SemanticError(f"{what} needs a tile, got {describe(value)}")
+    return value
+
+
+def _emit_gather(emit: Emitter, src: object, index: object, axis: object) -> tensor:
+    """The elements of `src` at the integer tile `index` along `axis`.
+
+    Args:
+        emit: where to emit.
+        src: tile to take from.
+        index: integer tile, of src's shape but along `axis`; each from 0 to the extent - 1.
+        axis: constant axis; negative ones count from the end.
+    """
+    source, places = tile_argument(src, "gather"), tile_argument(index, "gather: index")
+    if not scalar_dtype(places).is_int():
+        raise SemanticError(f"gather: index must be an integer tile, got {places.dtype}")
+    rank = len(source.shape)
+    if len(places.shape) != rank:
+        raise SemanticError(
+            "gather: source and index tensors must have the same rank, "
+            f"got {list(source.shape)} and {list(places.shape)}"
+        )
+    place = axis_argument(axis, rank, "gather")
+    for other, (have, want) in enumerate(zip(places.shape, source.shape, strict=True)):
+        if other != place and have != want:
+            raise SemanticError(
+                f"gather: axis {other} of the index has {have} elements, "
+                f"but {want} in the source; they may differ only along axis {place}"
+            )
+    result = block_type(source.type.scalar, places.shape)
+    return emit.value("tt.gather", [source, places], result, axis=place)
+
+
+def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object = None) -> tensor:
+    """How often each integer from 0 to `num_bins` - 1 occurs in a tile of one axis, int32.
+
+    Args:
+        emit: where to emit.
+        input: integer tile of one axis; values outside the bins are not counted.
+        num_bins: constant power of 2.
+        mask: int1 tile; elements where it is false are not counted.
+    """
+    value = tile_argument(input, "histogram")
+    if len(value.shape) != 1:
+        raise SemanticError(
+            f"histogram only supports tiles of one axis, got {list(value.shape)}; use tl.ravel(x)"
+        )
+    if not scalar_dtype(value).is_int():
+        raise SemanticError(f"histogram only supports integers, got {value.dtype}")
+    (bins,) = shape_argument((unwrap(num_bins),), "histogram")
+    operands = [value]
+    if unwrap(mask) is not None:
+        limit = operators.to_tensor(emit, mask)
+        if limit.dtype != dt.int1:
+            raise SemanticError(f"histogram: mask must be int1 (a comparison), got {limit.type}")
+        operands.append(operators.broadcast_to(emit, limit, value.shape))
+    attributes: dict[str, Attribute] = {"bins": bins}
+    if scalar_dtype(value).is_int_unsigned():
+        attributes["unsigned"] = True
+    return emit.value("tt.histogram", operands, block_type(dt.int32, (bins,)), **attributes)
+
+
+def _emit_flip(emit: Emitter, x: object, dim: object = None) -> tensor:
+    """The elements of `x` in reverse order along `dim`, the last axis by default."""
+    value = tile_argument(x, "flip")
+    axis = unwrap(dim)
+    place = axis_argument(-1 if axis is None else axis, len(value.shape), "flip")
+    if value.shape[place] == 1:
+        return value
+    return emit.value("tt.flip", [value], value.type, axis=place)
+
+
+def _emit_swizzle2d(
+    emit: Emitter, i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any
+) -> tuple[Any, Any]:
+    """Row-major position (i, j) of a size_i x size_j matrix in column-major groups of rows.
+
+    Each group has `size_g` rows, the last maybe fewer; gives the new row and column.
+    """
+
+    def apply(name: str, left: Any, right: Any) -> Any:
+        return operators.binary(emit, name, left, right)
+
+    i, j, size_i, size_j, size_g = (
+        operators.to_tensor(emit, value) for value in (i, j, size_i, size_j, size_g)
+    )
+    linear = apply("add", apply("mul", i, size_j), j)
+    group_elems = apply("mul", size_g, size_j)
+    first_row = apply("mul", apply("floordiv", linear, group_elems), size_g)
+    rows = math.extremum(emit, "min", apply("sub", size_i, first_row), size_g, None)
+    inside = apply("mod", linear, group_elems)
+    return apply("add", first_row, apply("mod", inside, rows)), apply("floordiv", inside, rows)
+
+
+_BUILTINS: tuple[Builtin, ...] = (
+    Builtin("gather", _emit_gather, member=True),
+    Builtin("histogram", _emit_histogram, member=True),
+    Builtin("flip", _emit_flip, member=True),
+    Builtin("swizzle2d", _emit_swizzle2d),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

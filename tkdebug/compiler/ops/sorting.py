@@ -1,0 +1,155 @@
+"""Sorting along the last axis: sort, topk, and one merge of a bitonic sequence.
+
+Ops of their own rather than networks of reshapes and selects, so that every executor may sort in
+its own best way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tkdebug.compiler.dtypes import block_type
+from tkdebug.compiler.ir import Operation, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.indexing import axis_argument, tile_argument
+from tkdebug.compiler.ops.reduce import widen_for_extremum
+from tkdebug.compiler.ops.shape import describe
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
+from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.errors import IRError
+
+
+def _infer_topk(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    k = attributes["k"]
+    assert isinstance(k, int)
+    return (ir.tile((*ir.shape_of(operands[0])[:-1], k), ir.element_of(operands[0])),)
+
+
+def _verify_sortable(op: Operation) -> None:
+    shape, element = ir.shape_of(op.operands[0].type), ir.element_of(op.operands[0].type)
+    if not shape or not isinstance(element, ir.ScalarType):
+        raise IRError(f"{op.name}: expected a tile of numbers, got {op.operands[0].type}")
+
+
+def _verify_topk(op: Operation) -> None:
+    _verify_sortable(op)
+    k, extent = op.attributes["k"], ir.shape_of(op.operands[0].type)[-1]
+    if not isinstance(k, int) or not 0 < k <= extent:
+        raise IRError(f"{op.name}: k is {k}, the last axis has {extent} elements")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.sort",
+        "The elements in order along the last axis.",
+        same_as_first,
+        lambda ev, op, x: (ev.sort(op, x),),
+        _verify_sortable,
+        operands=1,
+    ),
+    OpSpec(
+        "tt.topk",
+        "The `k` largest elements along the last axis, largest first.",
+        _infer_topk,
+        lambda ev, op, x: (ev.topk(op, x),),
+        _verify_topk,
+        operands=1,
+    ),
+    OpSpec(
+        "tt.bitonic_merge",
+        "log2(extent) rounds of compare-and-swap, which sort a bitonic sequence.",
+        same_as_first,
+        lambda ev, op, x: (ev.bitonic_merge(op, x),),
+        _verify_sortable,
+        operands=1,
+    ),
+)
+
+
+def _sortable(x: object, dim: object, what: str) -> tensor:
+    value = tile_argument(x, what)
+    rank = len(value.shape)
+    axis = unwrap(dim)
+    if axis is not None and axis_argument(axis, rank, what) != rank - 1:
+        raise SemanticError(
+            f"{what}: only the last axis can be sorted, got dim {axis} of {rank} axes; "
+            "permute the tile first"
+        )
+    return value
+
+
+def _order(value: tensor, descending: object = False) -> dict[str, Attribute]:
+    attributes: dict[str, Attribute] = {}
+    flag = unwrap(descending)
+    if isinstance(flag, tensor):
+        raise SemanticError(f"descending must be a constant, got {describe(flag)}")
+    if flag:
+        attributes["descending"] = True
+    element = scalar_dtype(value)
+    if element.is_int_unsigned():
+        attributes["unsigned"] = True
+    return attributes
+
+
+def _emit_sort(emit: Emitter, x: object, dim: object = None, descending: object = False) -> tensor:
+    """The elements of `x` in order along its last axis.
+
+    Args:
+        emit: where to emit.
+        x: tile.
+        dim: the last axis, or None for it.
+        descending: constant; whether the largest comes first.
+    """
+    value = _sortable(x, dim, "sort")
+    return emit.value("tt.sort", [value], value.type, **_order(value, descending))
+
+
+def _emit_topk(emit: Emitter, x: object, k: object, dim: object = None) -> tensor:
+    """The `k` largest elements of `x` along its last axis, largest first.
+
+    Below 32 bits the result widens, as `tl.max` does, unless `k` is the whole axis.
+
+    Args:
+        emit: where to emit.
+        x: tile.
+        k: constant power of 2, at most the axis' extent.
+        dim: the last axis, or None for it.
+    """
+    value = _sortable(x, dim, "topk")
+    count, extent = unwrap(k), value.shape[-1]
+    if not isinstance(count, int) or count <= 0 or count & (count - 1) or count > extent:
+        raise SemanticError(
+            f"topk: k must be a constant power of 2 from 1 to {extent} (the last axis), "
+            f"got {describe(count)}"
+        )
+    if count == extent:
+        return emit.value("tt.sort", [value], value.type, **_order(value, True))
+    value = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
+    result = block_type(value.type.scalar, (*value.shape[:-1], count))
+    return emit.value("tt.topk", [value], result, k=count, **_order(value))
+
+
+def _emit_bitonic_merge(
+    emit: Emitter, x: object, dim: object = None, descending: object = False
+) -> tensor:
+    """Sorts the last axis of `x` where it is bitonic: rises, then falls (or a rotation of that).
+
+    Args:
+        emit: where to emit.
+        x: tile.
+        dim: the last axis, or None for it.
+        descending: constant; whether the largest comes first.
+    """
+    value = _sortable(x, dim, "bitonic_merge")
+    return emit.value("tt.bitonic_merge", [value], value.type, **_order(value, descending))
+
+
+_BUILTINS: tuple[Builtin, ...] = (
+    Builtin("sort", _emit_sort, member=True),
+    Builtin("topk", _emit_topk),
+    Builtin("bitonic_merge", _emit_bitonic_merge),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}
