@@ -10,6 +10,8 @@ from types import TracebackType
 import tkdebug
 from tkdebug.errors import TkError
 
+# Covers `sys.stdout.write`: what it raises is the stream's doing.
+_TRANSPARENT_FILE = os.path.join("instrument", "output.py")
 _OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(tkdebug.__file__)), "")
 
 
@@ -47,8 +49,10 @@ def _pruned(error: BaseException) -> TracebackType | None:
     if not steps:
         return None
     own = [_is_own(step) for step in steps]
+    on_purpose = isinstance(error, (TkError, KeyboardInterrupt, SyntaxError))
+    last_file = steps[-1].tb_frame.f_code.co_filename
     # Raised inside tkdebug and not on purpose: a bug of ours, whose frames a report needs.
-    keep_all = own[-1] and not isinstance(error, (TkError, KeyboardInterrupt, SyntaxError))
+    keep_all = own[-1] and not on_purpose and not last_file.endswith(_TRANSPARENT_FILE)
     first_foreign = own.index(False) if False in own else 0 if keep_all else len(own)
     result: TracebackType | None = None
     for index in range(len(steps) - 1, first_foreign - 1, -1):

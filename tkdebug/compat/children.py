@@ -68,6 +68,10 @@ def arm() -> None:
     from tkdebug.compat.finder import InstalledFinder
 
     InstalledFinder()
+    if os.environ.get("TKDEBUG_SESSION"):
+        from tkdebug.instrument.recorder import join_from_environment
+
+        join_from_environment()
     if kind == "stand-in" and os.environ.get("TKDEBUG_MODE") in MODE_NAMES:
         after_torch(_stand_in)
 

@@ -181,8 +181,10 @@ def join_from_environment() -> Recorder | None:
     path = os.environ.get(SESSION_VARIABLE)
     if not path:
         return None
+    # What is piped to the parent is the parent's to print, and is recorded when it does.
+    to_terminal = sys.stdout is not None and sys.stdout.isatty()
     try:
-        return Recorder(path, join=True).start()
+        return Recorder(path, join=True, output=to_terminal).start()
     except SessionError as error:
         print(f"tkdebug: {error}", file=sys.stderr)
         return None

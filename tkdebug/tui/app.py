@@ -59,14 +59,15 @@ class TkdebugApp(App[None]):
     CSS_PATH = "tkdebug.tcss"
     TITLE = "tkdebug"
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012  # as Textual has it
+    # The last one reached is set; not a ClassVar, as Textual declares it.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide"), (140, "-very-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(i), f"tab('{tab}')", tab.title(), show=False)
             for i, tab in enumerate(_TABS, 1)
         ),
         Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("ctrl+c", "interrupt", "Interrupt", priority=True, show=False),
+        Binding("ctrl+c", "interrupt", "Interrupt script", priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
         Binding("q", "ask_quit", "Quit"),
     ]
@@ -318,6 +319,12 @@ class TkdebugApp(App[None]):
     def on_stop_finished(self, event: StopFinished) -> None:
         """It has ended: so does the app."""
         self.exit()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Ctrl-C is among the keys shown only while there is a script to interrupt."""
+        if action == "interrupt" and self._child is None:
+            return False
+        return True
 
     async def action_quit(self) -> None:
         """Textual's own way to quit asks too."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
 from tkdebug.tui.display import shown_code
@@ -22,10 +23,11 @@ _EMPTY = Code()
 class CodeView(LineList):
     """Shows `Code`; the gutter stays in place when the text scrolls sideways."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Other side")]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"code--lit", "code--gutter", "code--lit-gutter"}
     DEFAULT_CSS = """
     CodeView {
-        & > .code--gutter { color: $text-muted; }
+        & > .code--gutter { color: #6f7b8a; }
         & > .code--lit { background: $warning 25%; }
         & > .code--lit-gutter { color: $warning; text-style: bold; }
     }

@@ -24,9 +24,10 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("1 2 3 4", "launches, faults, kernel, output"),
             ("Tab", "to the next part of the screen"),
-            ("↑ ↓ PgUp PgDn Home End", "move; also k j g G"),
+            ("↑ ↓ k j g G", "move, first, last; also PgUp, PgDn, Home, End"),
+            ("← →", "scroll sideways"),
             ("Ctrl-C", "interrupt the script"),
-            ("q", "quit; while the script runs, asks whether to stop it"),
+            ("q", "quit; asks first while the script runs"),
             ("?", "this help; Esc closes it"),
         ),
     ),
@@ -35,17 +36,17 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("Enter", "on a launch: its kernel; on a kernel: only its launches"),
             ("/", "filter by kernel name; Esc shows all again"),
-            ("o, r", "sort by the next column, reverse; or click a title"),
+            ("o r", "sort by the next column, reverse; or click a title"),
         ),
     ),
     ("Faults", (("Enter", "show the line in the kernel"),)),
     (
         "Kernel",
         (
-            ("↑ ↓", "on either side light what belongs to the line on the other"),
+            ("↑ ↓", "on either side light what belongs to it on the other"),
             ("Enter", "to the other side; to the file that the op is from"),
-            ("p, n, N", "pick a kernel, next, previous"),
-            ("s, S", "next stage of the compiler, previous"),
+            ("p n N", "pick a kernel, next, previous"),
+            ("s S", "next stage of the compiler, previous"),
             ("f", "next source file"),
             ("x", "next faulting line"),
             ("v", "sides beside or above each other"),
@@ -71,7 +72,7 @@ def help_text() -> Text:
     for title, keys in (*_HELP, ("Marks", _MARKS_HELP)):
         text.append(f"{title}\n", style=palette.STRONG)
         for key, what in keys:
-            text.append(f"  {key:<23}", style=palette.GOOD)
+            text.append(f"  {key:<12}", style=palette.GOOD)
             text.append(f" {what}\n")
     return text
 

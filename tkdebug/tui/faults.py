@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 from textual.widgets import Static
 
@@ -25,20 +23,16 @@ CONTEXT_LINES = 3
 MAX_EXCERPT_CHARS = 300
 MAX_FRAMES = 64
 _COLUMNS = (
-    Column("kind", 19),
+    Column("kind", 17),
     Column("kernel", 0),
-    Column("line", 20),
-    Column("tensor", 10),
-    Column("count", 11, right=True),
+    Column("line", 16),
+    Column("tensor", 8),
+    Column("count", 8, right=True),
 )
 
 
 class FaultsPane(Container):
     """One row per fault, whatever the number of launches that had it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Show in kernel"),
-    ]
 
     def __init__(self) -> None:
         super().__init__(id="faults-pane")
@@ -118,10 +112,6 @@ class FaultsPane(Container):
     def on_line_list_chosen(self, event: Table.Chosen) -> None:
         """Go to the line in the kernel."""
         event.stop()
-        self.action_open()
-
-    def action_open(self) -> None:
-        """Show the selected fault's line in the kernel pane."""
         if self._shown is None or self._snapshot is None:
             return
         fault = self._shown.first.fault

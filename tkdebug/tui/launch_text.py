@@ -17,33 +17,34 @@ def launch_text(launch: Launch) -> Text:
     """The details of a launch."""
     text = Text(overflow="fold")
     text.append(display.shown(launch.kernel, 200), style=palette.STRONG)
-    text.append(f"  launch {launch.id}\n")
-    for label, value in _facts(launch):
-        text.append(f"{label:<10}", style=palette.LABEL)
-        text.append(f"{value}\n")
-    text.append("\narguments\n", style=palette.STRONG)
+    programs = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    plural = "" if programs == 1 else "s"
+    text.append(f"  launch {launch.id}  grid {display.grid(launch.grid)}", style=palette.LABEL)
+    text.append(f" ({display.count(programs)} program{plural})", style=palette.MUTED)
+    if launch.duration_ns is not None:
+        text.append(f"  {display.duration(launch.duration_ns)}")
+    text.append("\n")
+    if launch.error is not None:
+        text.append(f"{display.shown(launch.error, 2000)}\n", style=palette.FAULT)
     if not launch.arguments:
-        text.append("none\n", style=palette.MUTED)
+        text.append("no arguments\n", style=palette.MUTED)
     width = min(24, max((len(a.name) for a in launch.arguments), default=0))
     for argument in launch.arguments[:MAX_SHOWN_ITEMS]:
         text.append(f"{display.shown(argument.name, 24):<{width}}  ", style=palette.LABEL)
         text.append(f"{_argument(argument)}\n")
     if len(launch.arguments) > MAX_SHOWN_ITEMS:
         text.append(f"… and {len(launch.arguments) - MAX_SHOWN_ITEMS} more\n", style=palette.MUTED)
+    text.append("\noptions\n", style=palette.STRONG)
+    for label, value in _options(launch):
+        text.append(f"{label:<14}", style=palette.LABEL)
+        text.append(f"{value}\n")
     return text
 
 
-def _facts(launch: Launch) -> Iterator[tuple[str, str]]:
-    programs = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    plural = "" if programs == 1 else "s"
-    yield "grid", f"{display.grid(launch.grid)}  ({display.count(programs)} program{plural})"
-    if launch.duration_ns is not None:
-        yield "time", display.duration(launch.duration_ns)
-    if launch.error is not None:
-        yield "error", display.shown(launch.error, 2000)
-    yield "mode", display.shown(launch.mode, 40)
+def _options(launch: Launch) -> Iterator[tuple[str, str]]:
     for name, value in list(launch.options.items())[:MAX_SHOWN_ITEMS]:
         yield display.shown(name, 30), display.shown(str(value), 200)
+    yield "mode", display.shown(launch.mode, 40)
     yield "process", f"{launch.process}  rank {launch.rank}  stream {launch.stream}"
 
 

@@ -29,7 +29,7 @@ class LineList(ScrollView, can_focus=True):
         Binding("pagedown", "move_page(1)", "Page down", show=False),
         Binding("home,g", "move_to_end(False)", "First", show=False),
         Binding("end,G", "move_to_end(True)", "Last", show=False),
-        Binding("enter", "choose", "Open", show=False),
+        Binding("enter", "choose", "Open"),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "lines--cursor",

@@ -175,6 +175,10 @@ class OutputPane(Container):
         self.post_message(self.Typed(event.value))
         event.input.value = ""
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing can be typed into a script that has ended."""
+        return action != "type" or (self.is_mounted and self.query_one("#input").display)
+
     def action_type(self) -> None:
         """Focus the input line."""
         self.focus_main()

@@ -29,9 +29,9 @@ def status_line(snapshot: Snapshot | None, state: ScriptState, failure: str) -> 
         elapsed_ns = (snapshot.run.end_ns or time.time_ns()) - snapshot.run.start_ns
         if state.going_on or snapshot.run.end_ns is not None:
             line.append(f" {display.duration(elapsed_ns)}", style=palette.MUTED)
-        line.append(f"   {_plural(snapshot.launch_count, 'launch', 'launches')}")
+        line.append(f"  {_plural(snapshot.launch_count, 'launch', 'launches')}")
         bad = sum(group.first.fault.severity == "error" for group in snapshot.faults)
-        line.append("   ")
+        line.append("  ")
         line.append(_plural(bad, "fault", "faults"), style=palette.FAULT if bad else "")
         warnings = len(snapshot.faults) - bad
         if warnings:
@@ -68,9 +68,9 @@ def _ended(number: int | None) -> tuple[str, str]:
     if number is None:
         return "■ ended", palette.MUTED
     if number == 0:
-        return "✓ ended well (exit 0)", palette.GOOD
+        return "✓ ended (exit 0)", palette.GOOD
     if number == 3:
-        return "✖ ended with faults (exit 3)", palette.FAULT
+        return "✖ ended, faults (exit 3)", palette.FAULT
     return f"✖ failed (exit {number})", palette.FAULT
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tkdebug.compat.cuda_standin.calls import Arguments, Function, Rule, call
-from tkdebug.compat.cuda_standin.half_matmul import MATMULS, run_in_fp32
+from tkdebug.compat.cuda_standin.half_precision import ACCUMULATED_IN_FP32, run_in_fp32
 from tkdebug.compat.cuda_standin.rules import tensor_rules
 
 # Read often and never give a tensor: not looked at any further.
@@ -82,7 +82,7 @@ class CudaStandIn(TorchFunctionMode):
         self.active = True
         self._plain = _plain_functions()
         rules: dict[object, Rule] = dict(tensor_rules())
-        rules.update((function, run_in_fp32) for function in MATMULS)
+        rules.update((function, run_in_fp32) for function in ACCUMULATED_IN_FP32)
         self._rules = rules
 
     def enter(self) -> None:

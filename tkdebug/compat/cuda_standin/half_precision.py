@@ -1,7 +1,7 @@
-"""Half-precision matrix products of the stand-in, computed in fp32 and rounded back.
+"""Half-precision matrix products and norms of the stand-in, in fp32 and rounded back.
 
-The CPU multiplies fp16 matrices at under 1 GFLOP/s; a GPU accumulates in fp32 anyway, so that fp32
-inside is both the quick way and the nearer one.
+The CPU multiplies fp16 matrices at under 1 GFLOP/s, and its norms' backward sums halves in halves;
+a GPU accumulates in fp32, so that fp32 inside is both the quick way and the nearer one.
 """
 
 from __future__ import annotations
@@ -33,20 +33,28 @@ _NAMES = (
         "addmm_ addmv_ addbmm_ baddbmm_",
     ),
 )
-MATMULS = frozenset(
-    getattr(owner, name)
-    for owner, names in _NAMES
-    for name in names.split()
-    if hasattr(owner, name)
-)
+_NORM_NAMES = "layer_norm group_norm rms_norm batch_norm instance_norm native_layer_norm"
+
+
+def _functions(names: tuple[tuple[Any, str], ...]) -> frozenset[Any]:
+    return frozenset(
+        getattr(owner, name)
+        for owner, listed in names
+        for name in listed.split()
+        if hasattr(owner, name)
+    )
+
+
+_NORMS = _functions(((torch, _NORM_NAMES), (torch.nn.functional, _NORM_NAMES)))
+ACCUMULATED_IN_FP32 = _functions(_NAMES) | _NORMS
 
 
 def run_in_fp32(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
-    """`func`, a matrix product: in fp32 and rounded back when its operands are halves."""
+    """`func`, a matrix product or norm: in fp32 and rounded back when its operands are halves."""
     operands: list[Tensor] = []
     _collect(args, operands)
     _collect(tuple(kwargs.values()), operands)
-    if torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu") and func not in _NORMS:
         return _run_under_autocast(func, args, kwargs, operands)
     dtypes = {t.dtype for t in operands if t.is_floating_point()}
     if len(dtypes) != 1 or not dtypes.issubset(_HALVES):
