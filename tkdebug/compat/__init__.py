@@ -40,7 +40,10 @@ class Installed:
             undo.enter_context(KNOBS.scope(interpret_kernels=patterns, **changes))
             undo.callback(InstalledFinder().uninstall)
             if mode != "native":
+                from tkdebug.interpreter.registry import watch_addresses
+
                 self._stand_in(undo)
+                undo.callback(watch_addresses())
             variables = children.environment(mode, KNOBS.quick, patterns, self.stand_in is not None)
             undo.callback(children.Environment(variables).restore)
             self._undo = undo.pop_all()

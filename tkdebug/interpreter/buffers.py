@@ -28,7 +28,6 @@ class Buffer:
         self.tensor = tensor
         self.name = name
         self.itemsize: int = tensor.element_size()
-        self.address: int = tensor.data_ptr()
         self.storage_offset = int(tensor.storage_offset())
         dims = [
             (stride, size)
@@ -50,6 +49,7 @@ class Buffer:
         self.is_dense = empty or expected == self.hull_elems
         storage = tensor.untyped_storage()
         self.storage_key: int = storage.data_ptr()
+        self.address: int = self.storage_key + self.storage_offset * self.itemsize
         self._storage = storage
         self._flat: dict[dtype, Tensor] = {}
 

@@ -17,6 +17,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import (
     AddressTile,
@@ -462,7 +463,7 @@ class MemoryOps(EvaluatorState):
 
     def _candidates(self, pointer: AddressTile) -> Sequence[Buffer]:
         """The buffers a pointer may point into; for a loaded one, every known tensor."""
-        return pointer.buffers or self.buffers
+        return pointer.buffers or (*self.buffers, *ADDRESSES.buffers())
 
     def _load_addresses(
         self, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None

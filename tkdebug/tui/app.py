@@ -10,13 +10,13 @@ import contextlib
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer, Static, TabbedContent, TabPane
+from textual.widgets import Footer, Static, TabbedContent, TabPane, Tabs
 
 from tkdebug.errors import SessionError, UnsupportedError
 from tkdebug.instrument.reader import Session
@@ -236,7 +236,9 @@ class TkdebugApp(App[None]):
         self._open_tab("kernel")
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
-        """Output that is looked at is no news."""
+        """Output that is looked at is no news; keys go to what the pane is about."""
+        if not isinstance(self.focused, Tabs):
+            self._focus_pane(event.pane)
         if event.pane.id == "output" and self._unseen_output:
             self._unseen_output = False
             self._show_labels()
@@ -248,10 +250,17 @@ class TkdebugApp(App[None]):
 
     def _open_tab(self, tab: str) -> None:
         tabs = self.query_one(TabbedContent)
+        if tabs.active == tab:
+            self._focus_pane(tabs.get_pane(tab))
+            return
+        # Until the pane is there, lest the focus of what goes out of sight falls on the tabs.
+        self.set_focus(None)
         tabs.active = tab
-        pane = tabs.get_pane(tab).query_children().first()
-        # The pane is laid out only after this turn; focus would be refused before.
-        self.call_after_refresh(cast("LaunchesPane", pane).focus_main)
+
+    def _focus_pane(self, tab_pane: TabPane) -> None:
+        pane = tab_pane.query_children().first()
+        if isinstance(pane, (LaunchesPane, FaultsPane, KernelPane, OutputPane)):
+            pane.focus_main()
 
     def on_output_pane_typed(self, event: OutputPane.Typed) -> None:
         """Type the line into the script."""

@@ -85,7 +85,7 @@ class CodeView(LineList):
         self._lit = frozenset(lines)
         indices = [i for i in map(self._code.index, sorted(self._lit)) if i is not None]
         if scroll and indices:
-            self.move_cursor(indices[0], centre=True)
+            self.move_cursor(indices[0], last=indices[-1])
         self.refresh()
 
     def go_to(self, line: int) -> bool:
@@ -93,7 +93,7 @@ class CodeView(LineList):
         index = self._code.index(line)
         if index is None:
             return False
-        self.move_cursor(index, centre=True)
+        self.move_cursor(index, last=index)
         return True
 
     @property

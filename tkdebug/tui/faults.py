@@ -48,7 +48,7 @@ class FaultsPane(Container):
     def compose(self) -> ComposeResult:
         """List and details."""
         with Horizontal(id="fault-split"):
-            yield Table(_COLUMNS, id="faults")
+            yield Table(_COLUMNS, id="fault-table")
             with VerticalScroll(id="fault-detail", can_focus=True):
                 yield Static(id="fault-text")
         yield Static(id="fault-note")
@@ -59,14 +59,14 @@ class FaultsPane(Container):
 
     def focus_main(self) -> None:
         """Focus the list."""
-        self.query_one("#faults", Table).focus()
+        self.query_one("#fault-table", Table).focus()
 
     def show(
         self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
     ) -> None:
         """Take a new snapshot."""
         self._snapshot, self._session = snapshot, session
-        table = self.query_one("#faults", Table)
+        table = self.query_one("#fault-table", Table)
         note = self.query_one("#fault-note", Static)
         note.display = snapshot is not None and snapshot.fault_limit_reached
         note.update(Text("only the first of the different faults are listed"))
@@ -92,7 +92,7 @@ class FaultsPane(Container):
         self._show_selected()
 
     def _show_selected(self) -> None:
-        index = self.query_one("#faults", Table).cursor
+        index = self.query_one("#fault-table", Table).cursor
         group = self._groups[index] if index < len(self._groups) else None
         if group == self._shown:
             return

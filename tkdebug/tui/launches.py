@@ -79,7 +79,7 @@ class LaunchesPane(Container):
         yield Input(placeholder="kernel name contains…   Enter: keep   Esc: clear", id="filter")
         with Horizontal(id="launch-split"):
             with Vertical(id="launch-list"):
-                yield Table(_LAUNCH_COLUMNS, id="launches")
+                yield Table(_LAUNCH_COLUMNS, id="launch-table")
                 yield Static(id="launch-note")
             with VerticalScroll(id="launch-detail", can_focus=True):
                 yield Static(id="launch-text")
@@ -111,10 +111,10 @@ class LaunchesPane(Container):
 
     def focus_main(self) -> None:
         """Focus the launches."""
-        self.query_one("#launches", Table).focus()
+        self.query_one("#launch-table", Table).focus()
 
     def _show_empty(self) -> None:
-        table = self.query_one("#launches", Table)
+        table = self.query_one("#launch-table", Table)
         if self._filter:
             text = f"no launch of a kernel named …{display.shown(self._filter, 60)}…; Esc: show all"
         elif self._state.going_on:
@@ -127,7 +127,7 @@ class LaunchesPane(Container):
 
     def _tick(self) -> None:
         if self._snapshot is not None and self._state.going_on and self.is_on_screen:
-            self.query_one("#launches", Table).refresh()
+            self.query_one("#launch-table", Table).refresh()
 
     def _show_summaries(self, summaries: tuple[KernelSummary, ...]) -> None:
         column, descending = self._summary_sort
@@ -163,7 +163,7 @@ class LaunchesPane(Container):
             case _ if descending:
                 rows.reverse()
         self._rows = rows
-        self.query_one("#launches", Table).show_rows(
+        self.query_one("#launch-table", Table).show_rows(
             [row.seq for row in rows],
             lambda index: self._launch_cells(rows[index]),
             follow_last=self._launch_sort == (0, False),
@@ -226,11 +226,11 @@ class LaunchesPane(Container):
     def on_line_list_moved(self, event: Table.Moved) -> None:
         """Load the launch that is selected now."""
         event.stop()
-        if event.line_list.id == "launches":
+        if event.line_list.id == "launch-table":
             self._load_launch()
 
     def _load_launch(self) -> None:
-        seq = self.query_one("#launches", Table).key
+        seq = self.query_one("#launch-table", Table).key
         session = self._session
         if not isinstance(seq, int) or session is None:
             self.post_message(LaunchLoaded(None))
@@ -249,7 +249,7 @@ class LaunchesPane(Container):
         """Show the details, unless another launch has been selected meanwhile."""
         event.stop()
         launch = event.launch
-        if launch is not None and self.query_one("#launches", Table).key != launch.seq:
+        if launch is not None and self.query_one("#launch-table", Table).key != launch.seq:
             return
         text = Text("") if launch is None else launch_text(launch)
         self.query_one("#launch-text", Static).update(text)
@@ -262,7 +262,7 @@ class LaunchesPane(Container):
         """A launch opens its kernel; a kernel shows only its launches."""
         event.stop()
         table = event.line_list
-        if table.id == "launches" and event.index < len(self._rows):
+        if table.id == "launch-table" and event.index < len(self._rows):
             row = self._rows[event.index]
             self.post_message(OpenKernel(row.kernel_hash, row.kernel))
         elif table.id == "summary" and isinstance(table, Table) and isinstance(table.key, str):
@@ -289,7 +289,7 @@ class LaunchesPane(Container):
         summary = self.query_one("#summary", Table)
         if summary.has_focus:
             return summary, self._summary_sort[0]
-        return self.query_one("#launches", Table), self._launch_sort[0]
+        return self.query_one("#launch-table", Table), self._launch_sort[0]
 
     def action_sort(self) -> None:
         """Sort the table in focus by its next column."""

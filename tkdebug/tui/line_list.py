@@ -68,6 +68,7 @@ class LineList(ScrollView, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.cursor = 0
         self.empty_text = ""
+        self._block_end: int | None = None
 
     @property
     def line_count(self) -> int:
@@ -93,36 +94,40 @@ class LineList(ScrollView, can_focus=True):
         self.virtual_size = Size(self.content_width, self.line_count + self.HEADER_ROWS)
         self.refresh()
 
-    def move_cursor(self, index: int, *, announce: bool = False, centre: bool = False) -> None:
+    def move_cursor(self, index: int, *, announce: bool = False, last: int | None = None) -> None:
         """Put the cursor on a line and scroll there.
 
         Args:
             index: which line; brought into range.
             announce: post `Moved` if it is another line than before.
-            centre: scroll so that it is in the middle if it was out of sight.
+            last: the end of the block that begins there: if not all of it was in sight, it comes
+                to the middle. None: scroll no further than needed.
         """
         index = max(0, min(index, self.line_count - 1))
         moved = index != self.cursor
         self.cursor = index
-        self.reveal(centre)
+        self._block_end = last
+        self.reveal()
         self.refresh()
         if announce and moved:
             self.post_message(self.Moved(self, index))
 
-    def reveal(self, centre: bool = False) -> None:
-        """Scroll so that the cursor is in sight."""
+    def reveal(self) -> None:
+        """Scroll so that the cursor is in sight, and the block it begins as far as it fits."""
         rows = self.visible_rows
         if rows <= 0:
             return
         top = self.scroll_offset.y
+        end = self.cursor if self._block_end is None else self._block_end
         target = top
         if self.cursor < top:
             target = self.cursor
-        elif self.cursor >= top + rows:
-            target = self.cursor - rows + 1
+        elif end >= top + rows:
+            target = min(self.cursor, end - rows + 1)
         if target != top:
-            if centre:
-                target = self.cursor - rows // 2
+            if self._block_end is not None:
+                spare = max(0, rows - (end - self.cursor + 1))
+                target = self.cursor - spare // 2
             self.scroll_to(y=max(0, target), animate=False, force=True, immediate=True)
 
     @property

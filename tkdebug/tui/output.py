@@ -125,7 +125,7 @@ class OutputPane(Container):
 
     def compose(self) -> ComposeResult:
         """Output above, input below."""
-        yield OutputView(id="output")
+        yield OutputView(id="output-view")
         yield Static(id="output-note")
         yield Input(id="input", placeholder="type for the script, Enter sends, Ctrl-C interrupts")
 
@@ -138,15 +138,15 @@ class OutputPane(Container):
     def focus_main(self) -> None:
         """Focus the input line while the script can read it."""
         box = self.query_one("#input", Input)
-        (box if box.display else self.query_one("#output")).focus()
+        (box if box.display else self.query_one("#output-view")).focus()
 
     def show(self, output: OutputSnapshot) -> None:
         """Show what the script has printed by now."""
-        self.query_one("#output", OutputView).show(output)
+        self.query_one("#output-view", OutputView).show(output)
 
     def show_state(self, state: ScriptState) -> None:
         """No input after the end."""
-        view = self.query_one("#output", OutputView)
+        view = self.query_one("#output-view", OutputView)
         view.empty_text = (
             "the script has printed nothing yet" if state.going_on else "the script printed nothing"
         )
@@ -185,7 +185,7 @@ class OutputPane(Container):
 
     def action_leave_input(self) -> None:
         """Focus the output."""
-        self.query_one("#output").focus()
+        self.query_one("#output-view").focus()
 
     def action_end_input(self) -> None:
         """Tell of Ctrl-D."""

@@ -23,7 +23,6 @@ def status_line(snapshot: Snapshot | None, state: ScriptState, failure: str) -> 
     line.append("tkdebug ", style=palette.STRONG)
     if snapshot is not None:
         line.append(f"{display.file_name(snapshot.run.script)}  ")
-        line.append(f"{display.shown(snapshot.run.mode, 20)}  ", style=palette.MUTED)
     line.append(*state_text(state))
     if snapshot is not None:
         elapsed_ns = (snapshot.run.end_ns or time.time_ns()) - snapshot.run.start_ns
@@ -35,7 +34,8 @@ def status_line(snapshot: Snapshot | None, state: ScriptState, failure: str) -> 
         line.append(_plural(bad, "fault", "faults"), style=palette.FAULT if bad else "")
         warnings = len(snapshot.faults) - bad
         if warnings:
-            line.append(f"   {_plural(warnings, 'warning', 'warnings')}", style=palette.WARNING)
+            line.append(f"  {_plural(warnings, 'warning', 'warnings')}", style=palette.WARNING)
+        line.append(f"  {display.shown(snapshot.run.mode, 20)}", style=palette.MUTED)
     elif not failure:
         line.append(
             "   waiting for the recording to begin"

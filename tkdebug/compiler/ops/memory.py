@@ -437,13 +437,17 @@ def _emit_make_tensor_descriptor(
     return tensor_descriptor(op.result, type_, extents, steps)
 
 
-def _descriptor(value: object, what: str) -> tensor_descriptor:
+def descriptor_argument(value: object, what: str) -> tensor_descriptor:
+    """`value` checked to be a tensor descriptor."""
     if not isinstance(value, tensor_descriptor):
         raise SemanticError(f"{what} needs a tensor descriptor, got {describe(value)}")
     return value
 
 
-def _offsets(emit: Emitter, descriptor: tensor_descriptor, offsets: object) -> list[tensor]:
+def descriptor_offsets(
+    emit: Emitter, descriptor: tensor_descriptor, offsets: object
+) -> list[tensor]:
+    """Offsets of a block, int32, one per axis."""
     values = _integers(emit, offsets, dt.int32, "descriptor offsets")
     if len(values) != len(descriptor.block_shape):
         raise SemanticError(
@@ -460,8 +464,8 @@ def _emit_load_descriptor(
     eviction_policy: object = "",
 ) -> tensor:
     """The block of `desc` at `offsets` (elements, one per axis); padded outside the tensor."""
-    descriptor = _descriptor(desc, "load_tensor_descriptor")
-    starts = _offsets(emit, descriptor, offsets)
+    descriptor = descriptor_argument(desc, "load_tensor_descriptor")
+    starts = descriptor_offsets(emit, descriptor, offsets)
     attributes = _check_modifiers("load", cache_modifier, eviction_policy)
     return emit.value(
         "tt.descriptor_load", [descriptor.value, *starts], descriptor.block_type, **attributes
@@ -470,8 +474,8 @@ def _emit_load_descriptor(
 
 def _emit_store_descriptor(emit: Emitter, desc: object, offsets: object, value: object) -> None:
     """Write `value` as the block of `desc` at `offsets`; nothing outside the tensor."""
-    descriptor = _descriptor(desc, "store_tensor_descriptor")
-    starts = _offsets(emit, descriptor, offsets)
+    descriptor = descriptor_argument(desc, "store_tensor_descriptor")
+    starts = descriptor_offsets(emit, descriptor, offsets)
     stored = operators.cast(emit, operators.to_tensor(emit, value), descriptor.dtype)
     if stored.shape != descriptor.block_shape:
         raise SemanticError(

@@ -1,0 +1,90 @@
+"""Tensors whose addresses were read: what pointers that come from memory may point into.
+
+A script stores `tensor.data_ptr()` in an int64 tensor and a kernel casts it back to a pointer.
+Each read is noted with the view it was read from; entries die with the storage.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.interpreter.buffers import Buffer
+
+_PURGE_EVERY = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    storage: weakref.ref[torch.UntypedStorage]
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+class AddressRegistry:
+    """Views by the address of their first element, the latest reading winning."""
+
+    def __init__(self) -> None:
+        self._views: dict[int, _View] = {}
+        self._lock = threading.Lock()
+        self._noted = 0
+
+    def note(self, tensor: Tensor, address: int) -> None:
+        """Remember the view whose address was read."""
+        if address == 0:
+            return
+        view = _View(
+            weakref.ref(tensor.untyped_storage()),
+            tensor.dtype,
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            int(tensor.storage_offset()),
+        )
+        with self._lock:
+            self._views[address] = view
+            self._noted += 1
+            if self._noted % _PURGE_EVERY == 0:
+                self._views = {a: v for a, v in self._views.items() if v.storage() is not None}
+
+    def buffers(self) -> list[Buffer]:
+        """A buffer for every noted view that is still alive."""
+        with self._lock:
+            views = list(self._views.values())
+        found = []
+        for view in views:
+            storage = view.storage()
+            if storage is None:
+                continue
+            tensor = torch.empty(0, dtype=view.dtype, device=storage.device)
+            tensor.set_(storage, view.offset, view.shape, view.strides)
+            found.append(Buffer(tensor, None))
+        return found
+
+
+ADDRESSES = AddressRegistry()
+
+
+def watch_addresses() -> Callable[[], None]:
+    """Note every `Tensor.data_ptr()` from now on; the result stops it."""
+    original = Tensor.data_ptr
+
+    def data_ptr(self: Tensor) -> int:
+        address = original(self)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            ADDRESSES.note(self, address)
+        return address
+
+    Tensor.data_ptr = data_ptr  # type: ignore[method-assign]
+
+    def stop() -> None:
+        # The method is inherited from torch's C base class.
+        del Tensor.data_ptr
+
+    return stop
