@@ -11,6 +11,7 @@ from typing import Literal
 from tkdebug import __version__
 
 FORMATS = ("text", "json")
+_OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret")
 _EPILOG = """\
 examples:
   tkdebug run script.py --size 1024        run it with its kernels interpreted and checked
@@ -51,10 +52,11 @@ class Arguments:
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse `argv`; help, version and mistakes end the process as argparse does (0 and 2)."""
     parser, run_parser = _build()
-    parsed = parser.parse_args(argv)
+    own, program = _split(argv)
+    parsed = parser.parse_args(own)
     match parsed.command:
         case "run":
-            return _run_arguments(run_parser, parsed)
+            return _run_arguments(run_parser, parsed, program)
         case "view":
             return Arguments("view", session=parsed.session)
         case "report":
@@ -65,11 +67,26 @@ def parse(argv: Sequence[str]) -> Arguments:
             return Arguments("doctor")
 
 
-def _run_arguments(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> Arguments:
-    is_module = parsed.module is not None
-    words = list(parsed.module if is_module else parsed.script)
-    if not is_module and words[:1] == ["--"]:
-        words = words[1:]
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and of `run` those from the script or `-m` on.
+
+    Not left to argparse, whose idea of where `--` and options after a positional belong has
+    changed between Python releases.
+    """
+    words = list(argv)
+    if words[:1] != ["run"]:
+        return words, []
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--", "-"):
+        at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
+    return words[:at], words[at:]
+
+
+def _run_arguments(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
+) -> Arguments:
+    is_module = program[:1] == ["-m"]
+    words = program[1:] if program[:1] in (["-m"], ["--"]) else program
     if not words:
         parser.error("give a script.py or -m module to run")
     return Arguments(
@@ -151,11 +168,4 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="interpret the kernels of that name, such as 'softmax*'; may be repeated",
     )
-    run.add_argument(
-        "-m",
-        dest="module",
-        nargs=argparse.REMAINDER,
-        metavar="module",
-        help="run a module, as python -m does",
-    )
-    run.add_argument("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.add_argument("-m", metavar="module", help="run a module, as python -m does")

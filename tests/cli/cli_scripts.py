@@ -1,0 +1,39 @@
+"""Scripts for `tkdebug run` that launch by hand: no compiler is needed to see how they are run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+LAUNCH = """\
+import sys, time
+from tkdebug.errors import Frame
+from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord, next_launch_id
+
+def launch(kernel="scale", faulty=False, severity="error"):
+    record = LaunchRecord(
+        next_launch_id(), kernel, (4, 1, 1), "interpret", {"num_warps": 4}, tuple, kernel
+    )
+    hooks = HOOKS.enter(None, record)
+    if faulty:
+        frames = (Frame(__file__, 2, kernel),)
+        HOOKS.fault(Fault("oob-load", kernel, frames, "too far", record.id, severity=severity))
+    record.duration_ns = 1000
+    HOOKS.exit(hooks, None, record)
+
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def tkdebug(*arguments, **options):
+    """Run the command in a process of its own."""
+    options = {"capture_output": True, "text": True, "timeout": 60, "env": ENVIRONMENT, **options}
+    return subprocess.run([sys.executable, "-m", "tkdebug", *map(str, arguments)], **options)
+
+
+def python(*arguments, **options):
+    """Run Python itself, to compare with."""
+    options = {"capture_output": True, "text": True, "timeout": 60, "env": ENVIRONMENT, **options}
+    return subprocess.run([sys.executable, *map(str, arguments)], **options)

@@ -1,0 +1,140 @@
+import os
+
+import pytest
+from cli_scripts import python, tkdebug
+
+from tkdebug.instrument.recorder import Recorder
+
+
+def told(run_main, *arguments):
+    """The one line that a mistake is told in."""
+    status, out, err = run_main(*arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("tkdebug: ")
+    return line
+
+
+def test_script_that_is_not_there(run_main, tmp_path):
+    line = told(run_main, "run", tmp_path / "none.py")
+    assert line == f"tkdebug: {tmp_path}/none.py: no such file; give the path of a Python script"
+
+
+def test_script_that_is_a_directory(run_main, tmp_path):
+    assert "is a directory; give a script in it" in told(run_main, "run", tmp_path)
+
+
+def test_script_that_is_binary(run_main, tmp_path):
+    path = tmp_path / "a.out"
+    path.write_bytes(b"\x7fELF\0\0\1")
+    assert "is a binary file, expected Python source" in told(run_main, "run", path)
+
+
+def test_script_that_is_not_python_is_shown_as_python_does(tmp_path):
+    path = tmp_path / "notes.py"
+    path.write_text("x = 1\nsome prose here\n")
+    ours, python_s = tkdebug("run", "--no-tui", path), python(path)
+    assert ours.returncode == python_s.returncode == 1
+    assert ours.stderr.startswith(python_s.stderr)
+    assert ours.stderr.splitlines()[-1].startswith("tkdebug: no kernels were launched")
+
+
+def test_module_that_is_not_there(run_main):
+    assert "no module named no_such_module" in told(run_main, "run", "-m", "no_such_module")
+
+
+def test_module_that_is_a_path(run_main):
+    assert "expected a module name" in told(run_main, "run", "-m", "dir/script.py")
+
+
+def test_module_missing_in_its_package(run_main):
+    line = told(run_main, "run", "--no-tui", "-m", "json.no_such_part")
+    assert "no module named json.no_such_part" in line
+
+
+def test_package_without_main(run_main):
+    line = told(run_main, "run", "--no-tui", "-m", "json")
+    assert "is a package without a __main__.py" in line
+
+
+def test_native_mode_is_refused_by_name(run_main, write_script):
+    line = told(run_main, "run", "--mode", "native", write_script(""))
+    assert line == "tkdebug: native mode is not in this version; use --mode interpret"
+
+
+def test_bad_knob_is_told_before_the_script_runs(run_main, write_script, monkeypatch):
+    from tkdebug.knobs import KNOBS
+
+    monkeypatch.setenv("TKDEBUG_MEMORY_BUDGET", "lots")
+    KNOBS.refresh()
+    try:
+        line = told(run_main, "run", write_script("print('ran')"))
+    finally:
+        monkeypatch.undo()
+        KNOBS.refresh()
+    assert "TKDEBUG_MEMORY_BUDGET: got 'lots'" in line
+
+
+@pytest.mark.parametrize("option", ["--report", "-o"])
+def test_places_that_cannot_be_written_are_told_first(run_main, write_script, tmp_path, option):
+    script = write_script("print('ran')")
+    missing = tmp_path / "none" / "out"
+    assert "there is no directory" in told(run_main, "run", option, missing, script)
+    assert "is a directory" in told(run_main, "run", option, tmp_path, script)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_report_without_permission(run_main, write_script, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    line = told(run_main, "run", "--report", locked / "out.json", write_script("print('ran')"))
+    assert "cannot be written (Permission denied)" in line
+
+
+def test_report_does_not_overwrite_the_script(run_main, write_script):
+    script = write_script("")
+    assert "is the script itself" in told(run_main, "run", "--report", script, script)
+
+
+def test_session_does_not_overwrite_another_file(run_main, write_script, tmp_path):
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("text")
+    line = told(run_main, "run", "--no-tui", "-o", thesis, write_script(""))
+    assert "exists and is not a tkdebug session" in line
+    assert thesis.read_text() == "text"
+
+
+@pytest.mark.parametrize("command", ["view", "report"])
+def test_sessions_that_cannot_be_read(run_main, tmp_path, command):
+    other = tmp_path / "other.tkd"
+    other.write_text("text, and more of it than a header has\n" * 9)
+    assert "no such session" in told(run_main, command, tmp_path / "none.tkd")
+    assert "is not a tkdebug session" in told(run_main, command, other)
+
+
+def test_view_without_a_terminal_names_the_report(run_main, tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, output=False):
+        pass
+    line = told(run_main, "view", path)
+    assert f"needs a terminal; `tkdebug report {path}`" in line
+
+
+def test_tui_without_a_terminal_is_refused(run_main, write_script):
+    assert "are not a terminal; use --no-tui" in told(run_main, "run", "--tui", write_script(""))
+
+
+@pytest.mark.parametrize("arguments", [(), ("run",), ("run", "--quick"), ("fly",), ("run", "-x")])
+def test_mistyped_command_lines_show_the_usage(run_main, arguments):
+    status, out, err = run_main(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("usage: tkdebug")
+
+
+def test_version_and_help(run_main):
+    from tkdebug import __version__
+
+    assert run_main("--version")[:2] == (0, f"tkdebug {__version__}\n")
+    status, out, _ = run_main("run", "--help")
+    assert status == 0
+    assert "--report FILE" in out

@@ -1,0 +1,164 @@
+import builtins
+import io
+import json
+
+import pytest
+from cli_scripts import tkdebug
+
+from tkdebug.cli import doctor
+from tkdebug.cli.arguments import parse
+from tkdebug.cli.live import child_command
+from tkdebug.cli.progress import ProgressLine, format_seconds, progress_text
+from tkdebug.events import LaunchProgress, LaunchRecord
+from tkdebug.instrument.report import RENDERERS
+
+
+@pytest.fixture
+def session(write_script, run_main, tmp_path):
+    path = tmp_path / "run.tkd"
+    run_main("run", "--no-tui", "-o", path, write_script("launch(faulty=True)"))
+    return path
+
+
+def test_report_prints_text_and_json(session, run_main):
+    status, out, err = run_main("report", session)
+    assert (status, err) == (0, "")
+    assert "oob-load in scale: too far" in out
+    status, out, _ = run_main("report", session, "--format", "json")
+    assert json.loads(out)["faults"][0]["kind"] == "oob-load"
+
+
+def test_report_into_a_file(session, run_main, tmp_path):
+    out = tmp_path / "out.json"
+    assert run_main("report", session, "--format", "json", "-o", out) == (0, "", "")
+    assert json.loads(out.read_text())["schema"] == 1
+
+
+def test_report_into_the_session_itself_is_refused(session, run_main):
+    status, _, err = run_main("report", session, "-o", session)
+    assert status == 2
+    assert "is the session itself" in err
+
+
+def test_report_whose_reader_goes_away_is_quiet(session):
+    code = (
+        "import os, subprocess, sys\n"
+        "read, write = os.pipe(); os.close(read)\n"
+        "command = [sys.executable, '-m', 'tkdebug', 'report', sys.argv[1]]\n"
+        "sys.exit(subprocess.run(command, stdout=write).returncode)\n"
+    )
+    from cli_scripts import python
+
+    result = python("-c", code, session)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_formats_of_the_command_line_are_the_renderers():
+    from tkdebug.cli.arguments import FORMATS
+
+    assert set(FORMATS) == set(RENDERERS)
+
+
+def test_module_and_script_take_all_that_follows():
+    parsed = parse(["run", "-o", "x.tkd", "-m", "pkg", "-o", "y", "--", "-m"])
+    assert (parsed.is_module, parsed.target) == (True, "pkg")
+    assert parsed.target_argv == ("-o", "y", "--", "-m")
+    parsed = parse(["run", "--quick", "s.py", "--quick", "--", "-h"])
+    assert (parsed.is_module, parsed.target) == (False, "s.py")
+    assert parsed.target_argv == ("--quick", "--", "-h")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["s.py"],
+        ["-m", "pkg", "--tui"],
+        [
+            "--mode",
+            "interpret",
+            "--quick",
+            "--report",
+            "o.json",
+            "--interpret",
+            "-a*",
+            "s.py",
+            "-o",
+        ],
+        ["--", "-odd.py", "--", "x"],
+    ],
+)
+def test_child_of_the_tui_runs_the_same_thing(words, tmp_path):
+    words = [word.replace("--interpret", "--interpret=-a*") for word in words if word != "-a*"]
+    asked = parse(["run", *words])
+    child = parse(child_command(asked, tmp_path / "run.tkd")[3:])
+    assert child.tui is False
+    assert child.session == tmp_path / "run.tkd"
+    for field in ("target", "target_argv", "is_module", "mode", "report", "quick", "interpret"):
+        assert getattr(child, field) == getattr(asked, field)
+
+
+def test_doctor_tells_all_it_looks_at(run_main):
+    status, out, err = run_main("doctor")
+    assert (status, err) == (0, "")
+    for name in doctor.CHECKS:
+        assert any(line.startswith(name) for line in out.splitlines())
+    assert "mode auto: interpret" in out
+    assert "next: tkdebug run script.py" in out
+
+
+def test_doctor_survives_a_machine_with_nothing(run_main, monkeypatch):
+    def nothing(name):
+        return None
+
+    monkeypatch.setattr(doctor, "find_spec", nothing)
+    monkeypatch.setattr("shutil.which", nothing)
+    status, out, _ = run_main("doctor")
+    assert status == 1
+    assert "needed: torch: pip install torch" in out
+    assert "next:" not in out
+
+
+def test_doctor_survives_packages_that_break_at_import(run_main, monkeypatch):
+    real = builtins.__import__
+
+    def broken(name, *rest):
+        if name == "torch":
+            raise OSError("libcudart.so.12: cannot open\nshared object file")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", broken)
+    status, out, _ = run_main("doctor")
+    assert status == 1
+    assert "OSError: libcudart.so.12: cannot open shared object file" in out
+
+
+def test_progress_line_tells_programs_rate_and_time_left():
+    event = LaunchProgress(1, "softmax", 1_500, 6_000, 3_000_000_000)
+    assert progress_text(event) == (
+        "tkdebug: softmax: 1,500 of 6,000 programs (25 %), 500/s, 9 s left"
+    )
+
+
+def test_progress_line_waits_a_second_and_is_erased_by_its_own_launch():
+    stream = io.StringIO()
+    line = ProgressLine(stream)
+    line.on_progress(LaunchProgress(7, "k", 1, 10, 900_000_000))
+    assert stream.getvalue() == ""
+    line.on_progress(LaunchProgress(7, "k", 5, 10, 1_100_000_000))
+    shown = stream.getvalue()
+    assert shown.startswith("\r\x1b[Ktkdebug: k: 5 of 10")
+    for number in (8, 7, 7):
+        record = LaunchRecord(number, "k", (1, 1, 1), "interpret", {}, tuple, "")
+        line.on_exit(None, record)
+    assert stream.getvalue() == shown + "\r\x1b[K"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(8.4, "8 s"), (125, "2 min 5 s"), (11_400, "3 h 10 min")]
+)
+def test_format_seconds(seconds, shown):
+    assert format_seconds(seconds) == shown
+
+
+def test_command_runs_as_a_module():
+    assert tkdebug("--version").stdout.startswith("tkdebug ")

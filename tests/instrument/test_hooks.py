@@ -1,0 +1,90 @@
+from launching import fault, launch
+
+from tkdebug.errors import Frame
+from tkdebug.events import HOOKS, AutotuneChoice, LaunchProgress
+from tkdebug.instrument import add_hook
+
+
+def test_hooks_enter_in_order_and_exit_in_reverse():
+    calls = []
+    with (
+        add_hook(lambda k, r: calls.append("enter a"), lambda k, r: calls.append("exit a")),
+        add_hook(lambda k, r: calls.append("enter b"), lambda k, r: calls.append("exit b")),
+    ):
+        launch()
+    assert calls == ["enter a", "enter b", "exit b", "exit a"]
+
+
+def test_hook_exit_sees_the_duration_and_enter_does_not():
+    seen = []
+    with add_hook(lambda k, r: seen.append(r.duration_ns), lambda k, r: seen.append(r.duration_ns)):
+        launch(duration_ns=77)
+    assert seen == [None, 77]
+
+
+def test_hook_removed_is_not_called_and_removing_twice_is_harmless():
+    calls = []
+    handle = add_hook(enter=lambda k, r: calls.append(r))
+    handle.remove()
+    handle.remove()
+    launch()
+    assert calls == []
+    assert HOOKS.launch == ()
+
+
+def test_hook_removed_inside_a_launch_still_exits_that_launch():
+    calls = []
+    handle = add_hook(lambda k, r: handle.remove(), lambda k, r: calls.append("exit"))
+    launch()
+    launch()
+    assert calls == ["exit"]
+
+
+def test_hook_that_raises_is_reported_once_and_the_others_run(capfd):
+    calls = []
+
+    def broken(kernel, record):
+        raise RuntimeError("from the hook")
+
+    with add_hook(enter=broken), add_hook(enter=lambda k, r: calls.append(r)):
+        launch()
+        launch()
+    assert len(calls) == 2
+    shown = capfd.readouterr().err
+    assert shown.count("raised (shown once)") == 1
+    assert "RuntimeError: from the hook" in shown
+    assert "tkdebug: hook" in shown
+    assert "broken raised" in shown
+
+
+def test_hook_arguments_are_not_worked_out_unless_asked_for():
+    asked = []
+    with add_hook(enter=lambda k, r: None):
+        launch(make_arguments=lambda: asked.append(1) or ())
+    with add_hook(enter=lambda k, r: r.arguments):
+        launch(make_arguments=lambda: asked.append(2) or ())
+    assert asked == [2]
+
+
+def test_hooks_for_other_events_get_their_records():
+    events = []
+    with add_hook(
+        compiled=events.append,
+        autotuned=events.append,
+        fault=events.append,
+        progress=events.append,
+    ):
+        sent = [
+            AutotuneChoice("k", "(1,)", "BLOCK: 4", {}),
+            fault(frames=(Frame("/k.py", 1, "k"),)),
+            LaunchProgress(1, "k", 5, 10, 99),
+        ]
+        HOOKS.autotuned(sent[0])
+        HOOKS.fault(sent[1])
+        HOOKS.progress(sent[2])
+    assert events == sent
+
+
+def test_hook_without_launch_callbacks_costs_launches_nothing():
+    with add_hook(fault=lambda f: None):
+        assert HOOKS.launch == ()

@@ -1,0 +1,279 @@
+import gc
+import io
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+from launching import ARGUMENTS, compiled, enter, fault, launch, leave
+
+from tkdebug.errors import Frame, SessionError
+from tkdebug.events import HOOKS, AutotuneChoice, LaunchProgress
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.tkd"
+
+
+def test_recorder_stores_a_launch_with_all_it_knows(path):
+    with Recorder(path):
+        record = launch(grid=(3, 2, 1), duration_ns=4242, stream=7)
+    with Session.open(path) as session:
+        (stored,) = session.launches().launches
+    assert (stored.id, stored.kernel, stored.grid) == (record.id, "add_kernel", (3, 2, 1))
+    assert (stored.duration_ns, stored.start_ns) == (4242, record.start_ns)
+    assert stored.options == {"num_warps": 4, "num_stages": 3}
+    assert stored.arguments == ARGUMENTS
+    assert (stored.stream, stored.error, stored.running, stored.rank) == (7, None, False, 0)
+
+
+def test_recorder_shows_a_launch_that_has_not_ended_as_running(path):
+    with Recorder(path) as recorder:
+        entered = enter()
+        recorder.flush()
+        with Session.open(path) as session:
+            page = session.launches()
+            assert [one.running for one in page.launches] == [True]
+            leave(entered, 5)
+            recorder.flush()
+            (again,) = session.launches(page.cursor).launches
+            assert (again.seq, again.duration_ns) == (page.launches[0].seq, 5)
+            assert session.kernel_summaries()[0].finished == 1
+
+
+def test_recorder_stores_the_error_of_a_launch(path):
+    with Recorder(path):
+        leave(enter(), 5, "LaunchError: no")
+    with Session.open(path) as session:
+        assert session.launches().launches[0].error == "LaunchError: no"
+        assert session.kernel_summaries()[0].errors == 1
+
+
+def test_recorder_sums_up_kernels(path):
+    with Recorder(path):
+        for duration_ns in (10, 30, 20):
+            launch("small", duration_ns)
+        launch("large", 1000)
+        enter("small")
+    with Session.open(path) as session:
+        large, small = session.kernel_summaries()
+        assert session.launch_count() == 5
+    assert (large.kernel, large.total_ns) == ("large", 1000)
+    assert (small.launches, small.finished, small.total_ns) == (4, 3, 60)
+    assert (small.min_ns, small.mean_ns, small.max_ns) == (10, 20.0, 30)
+
+
+def test_recorder_stores_kernels_with_artifacts_lines_and_source_files(path, tmp_path):
+    script = tmp_path / "k.py"
+    script.write_text("def add_kernel():\n    pass\n")
+    with Recorder(path):
+        HOOKS.compiled(compiled(script, source="def add_kernel(): …"))
+        HOOKS.compiled(compiled(script, source="the same again"))
+    script.write_text("edited since\n")
+    with Session.open(path) as session:
+        (kernel,) = session.kernels()
+        assert (kernel.name, kernel.source) == ("add_kernel", "def add_kernel(): …")
+        assert kernel.stages == ("source", "tile-ir")
+        assert session.artifact(kernel.hash, "tile-ir") == "tt.func @add\n  tt.load"
+        assert session.artifact(kernel.hash, "ptx") is None
+        lines = session.op_lines(kernel.hash, "tile-ir")
+        assert lines == {2: (Frame(str(script), 1, "add_kernel"),)}
+        assert session.source_line(str(script), 2) == "    pass"
+        assert session.source_line(str(script), 9) is None
+        assert session.source_text("/nowhere.py") is None
+
+
+def test_recorder_stores_a_fault_whole(path):
+    sent = fault()
+    with Recorder(path):
+        HOOKS.fault(sent)
+    with Session.open(path) as session:
+        assert session.faults()[0].fault == sent
+
+
+def test_recorder_stores_a_compile_error_without_a_program(path):
+    sent = fault(
+        kind="compile-error", program_id=None, lane=(), legal=None, index=None, launch_id=0
+    )
+    with Recorder(path):
+        HOOKS.fault(sent)
+    with Session.open(path) as session:
+        assert session.faults()[0].fault == sent
+
+
+def test_recorder_stores_what_tuners_chose(path):
+    with Recorder(path):
+        HOOKS.autotuned(AutotuneChoice("k", "(1,)", "BLOCK: 4", {"BLOCK: 4": 1.5}))
+    with Session.open(path) as session:
+        (tuning,) = session.tunings()
+    assert (tuning.kernel, tuning.config, tuning.timings_ms) == ("k", "BLOCK: 4", {"BLOCK: 4": 1.5})
+
+
+def test_recorder_keeps_progress_only_of_launches_that_run(path):
+    with Recorder(path) as recorder:
+        entered = enter()
+        number = entered[1].id
+        HOOKS.progress(LaunchProgress(number, "k", 1, 10, 100))
+        HOOKS.progress(LaunchProgress(number, "k", 4, 10, 400))
+        recorder.flush()
+        with Session.open(path) as session:
+            (progress,) = session.progress()
+            assert (progress.programs_done, progress.programs) == (4, 10)
+            leave(entered)
+            recorder.flush()
+            assert session.progress() == ()
+
+
+def test_recorder_stores_output_and_leaves_the_streams_as_they_were(path, monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with Recorder(path):
+        assert sys.stdout is stream
+        print("hello", "there")
+        print("oh", file=sys.stderr)
+        print("again \udcff")
+    print("not recorded")
+    assert "write" not in vars(stream)
+    assert stream.getvalue() == "hello there\nagain \udcff\nnot recorded\n"
+    with Session.open(path) as session:
+        chunks = session.output()
+    assert [(chunk.stream, chunk.text) for chunk in chunks] == [
+        ("stdout", "hello there\n"),
+        ("stderr", "oh\n"),
+        ("stdout", "again \\udcff\n"),
+    ]
+
+
+def test_recorder_stores_the_run(path):
+    with Recorder(path, script="s.py", argv=("--size", "3")):
+        with Session.open(path) as session:
+            run = session.run()
+            assert (run.end_ns, run.exit_status) == (None, None)
+    with Session.open(path) as session:
+        run = session.run()
+    assert (run.script, run.argv, run.mode) == ("s.py", ("--size", "3"), "interpret")
+    assert run.exit_status == 0
+    assert run.end_ns > run.start_ns
+    assert {"python", "tkdebug"} <= set(run.versions)
+
+
+def test_recorder_holds_no_argument_once_the_launch_has_returned(path):
+    class Tensor:
+        pass
+
+    tensor = Tensor()
+    alive = weakref.ref(tensor)
+    with Recorder(path):
+        launch(make_arguments=lambda held=tensor: (held, ARGUMENTS)[1])
+        del tensor
+        gc.collect()
+        assert alive() is None
+
+
+def test_recorder_does_not_touch_the_disk_in_the_launch(path, monkeypatch):
+    with Recorder(path) as recorder:
+        launch()
+        recorder.flush()
+        mine = threading.current_thread()
+        threads = []
+        monkeypatch.setattr(
+            "tkdebug.instrument.tables.SessionTables.write",
+            lambda tables, rows: threads.append(threading.current_thread()),
+        )
+        launch()
+        recorder.flush()
+    assert threads
+    assert mine not in threads
+
+
+def test_recorder_of_many_threads_loses_nothing(path):
+    with Recorder(path):
+        threads = [
+            threading.Thread(target=lambda: [launch() for _ in range(400)]) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Session.open(path) as session:
+        assert session.launch_count() == 1600
+        assert session.kernel_summaries()[0].finished == 1600
+
+
+def test_recorder_whose_file_vanishes_says_so_once_and_launches_go_on(path, capfd):
+    with Recorder(path) as recorder:
+        for file in path.parent.iterdir():
+            file.unlink()
+        for _ in range(3):
+            launch()
+            recorder.flush()
+        assert recorder.error
+    shown = capfd.readouterr().err
+    assert shown.count("recording stopped") == 1
+
+
+def test_recorder_replaces_an_older_session_and_its_log(path):
+    with Recorder(path):
+        launch("old")
+    path.with_name("run.tkd-wal").write_bytes(b"left by a killed run")
+    with Recorder(path):
+        launch("new")
+    with Session.open(path) as session:
+        assert [summary.kernel for summary in session.kernel_summaries()] == ["new"]
+
+
+def test_recorder_does_not_overwrite_what_is_no_session(path):
+    path.write_text("my thesis")
+    with pytest.raises(SessionError, match=r"run\.tkd: exists and is not a tkdebug session"):
+        Recorder(path).start()
+    assert path.read_text() == "my thesis"
+    assert HOOKS.launch == ()
+
+
+def test_recorder_joins_the_session_its_parent_named(path, monkeypatch):
+    with Recorder(path, script="parent"):
+        monkeypatch.setenv(SESSION_VARIABLE, str(path))
+        child = join_from_environment()
+        launch()
+        child.stop(5)
+    with Session.open(path) as session:
+        assert session.launch_count() == 2
+        assert (session.run().script, session.run().exit_status) == ("parent", 0)
+
+
+def test_recorder_told_to_join_what_is_not_there_says_so(path, monkeypatch, capsys):
+    monkeypatch.setenv(SESSION_VARIABLE, str(path))
+    assert join_from_environment() is None
+    assert "no session to join" in capsys.readouterr().err
+
+
+def test_recorder_of_several_ranks_shares_one_file(path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    recorders = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        recorder = Recorder(path, output=False).start()
+        HOOKS.fault(fault(message=rank))
+        recorder.flush()
+        recorders.append(recorder)
+    for recorder, status in zip(recorders, (0, 4), strict=True):
+        recorder.stop(status)
+    with Session.open(path) as session:
+        assert {recorded.rank for recorded in session.faults()} == {0, 1}
+        assert session.run().exit_status == 4
+    assert not path.with_name(".run.tkd.lock").exists()
+
+
+def test_recorder_overhead_is_a_few_microseconds(path):
+    with Recorder(path):
+        launch()
+        started_s = time.perf_counter()
+        for _ in range(2000):
+            launch()
+        per_launch_s = (time.perf_counter() - started_s) / 2000
+    assert per_launch_s < 200e-6  # about 5 us here; the bound is for a loaded machine

@@ -1,0 +1,213 @@
+import json
+
+import pytest
+from launching import compiled, enter, fault, launch
+
+from tkdebug.errors import Frame, TkError
+from tkdebug.events import HOOKS
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.renderers.text_format import counted, format_ns, visible
+from tkdebug.instrument.report import RENDERERS, render, session_faults, write_report
+
+SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
+
+
+def report(path, format_name):
+    with Session.open(path) as session:
+        return "".join(render(session, format_name))
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def recorded(tmp_path, script):
+    path = tmp_path / "run.tkd"
+    recorder = Recorder(path, script="k.py", argv=("7",), output=False).start()
+    first = launch(grid=(3, 2, 1), duration_ns=1_500_000)
+    HOOKS.fault(fault(script, column=6, launch_id=first.id))
+    second = launch("other_kernel", duration_ns=20)
+    HOOKS.fault(fault(script, column=6, launch_id=second.id, program_id=(9, 9, 9), count=5))
+    recorder.stop(1)
+    return path
+
+
+def test_json_report_has_schema_1(recorded, script):
+    data = json.loads(report(recorded, "json"))
+    assert list(data) == ["schema", "mode", "script", "exit_status", "launches", "faults"]
+    assert (data["schema"], data["mode"]) == (1, "interpret")
+    assert (data["script"], data["exit_status"]) == ("k.py", 1)
+    launched = data["launches"][0]
+    assert launched["kernel"] == "add_kernel"
+    assert launched["grid"] == [3, 2, 1]
+    assert launched["duration_ns"] == 1_500_000
+    assert launched["num_warps"] == 4
+    assert data["faults"] == [
+        {
+            "kind": "oob-load",
+            "kernel": "add_kernel",
+            "file": str(script),
+            "line": 3,
+            "call_chain": [
+                {"file": str(script), "line": 20, "function": "add_kernel"},
+                {"file": str(script), "line": 3, "function": "load_row"},
+            ],
+            "program_id": [2, 0, 0],
+            "tensor": "x_ptr",
+            "index": 96,
+            "count": 165,
+            "message": fault().message,
+        }
+    ]
+
+
+def test_json_report_of_a_compile_error_has_no_program_and_no_launches(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path):
+        HOOKS.fault(
+            fault(
+                kind="compile-error",
+                program_id=None,
+                tensor=None,
+                index=None,
+                lane=(),
+                legal=None,
+                count=1,
+                launch_id=0,
+            )
+        )
+    data = json.loads(report(path, "json"))
+    assert data["launches"] == []
+    (only,) = data["faults"]
+    assert (only["program_id"], only["tensor"], only["index"]) == (None, None, None)
+
+
+def test_json_report_keeps_the_order_of_launches_and_shows_running_ones(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path) as recorder:
+        enter("first")
+        recorder.flush()
+        for number in range(2500):
+            launch(f"k{number}")
+        with_running = json.loads(report(path, "json"))
+        assert with_running["exit_status"] is None
+        recorder.flush()
+    launches = json.loads(report(path, "json"))["launches"]
+    assert [one["kernel"] for one in launches] == ["first", *(f"k{n}" for n in range(2500))]
+    assert launches[0]["duration_ns"] is None
+
+
+def test_merged_faults_keep_the_first_offender_and_add_up(recorded):
+    with Session.open(recorded) as session:
+        (merged,) = session_faults(session)
+    assert (merged.fault.count, merged.launches) == (165, 2)
+    assert merged.fault.program_id == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "oob-store"},
+        {"tensor": "y_ptr"},
+        {"kernel": "other"},
+        {"frames": (Frame("/k.py", 4, "load_row"),)},
+    ],
+)
+def test_faults_that_differ_stay_apart(tmp_path, changes):
+    path = tmp_path / "run.tkd"
+    with Recorder(path):
+        HOOKS.fault(fault())
+        HOOKS.fault(fault(**changes))
+    with Session.open(path) as session:
+        assert len(session_faults(session)) == 2
+
+
+def test_text_report_shows_kernels_and_faults_with_source_caret_chain_and_hint(recorded, script):
+    script.write_text("edited since the run\n" * 5)
+    shown = report(recorded, "text")
+    assert shown.startswith("k.py 7 (interpret): exit status 1, ")
+    lines = shown.splitlines()
+    assert lines[2].split() == ["kernel", "launches", "total", "mean", "min", "max"]
+    assert lines[3].split() == ["add_kernel", "1", *("1.5 ms".split() * 4)]
+    at = next(number for number, line in enumerate(lines) if "oob-load" in line)
+    assert lines[at] == f"{script}:3: oob-load in add_kernel: {fault().message}"
+    assert lines[at + 1 : at + 6] == [
+        "    x = tl.load(p + offs)",
+        "        ^",
+        f"  called from {script}:20 in add_kernel",
+        "  first in program (2, 0, 0), element [32] of the tile, 165 times in 2 launches",
+        "  hint: pass mask=offs < n",
+    ]
+    assert "1 fault\n" in shown
+
+
+def test_text_report_takes_the_line_from_the_kernel_when_its_file_is_gone(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path):
+        HOOKS.compiled(compiled("/gone.py", line=10, source="@jit\ndef k():\n    tl.load(p)\n"))
+        HOOKS.fault(fault(frames=(Frame("/gone.py", 12, "k"),), column=5))
+    assert "    tl.load(p)\n    ^\n" in report(path, "text")
+
+
+def test_text_report_without_launches_says_so(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path):
+        pass
+    shown = report(path, "text")
+    assert "no kernels were launched" in shown
+    assert "no faults" in shown
+
+
+def test_text_report_writes_control_characters_out(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, script="a\x1b[2Jb", output=False):
+        launch("k\x1b]0;title\x07")
+        HOOKS.fault(fault(message="m\r\x9b1A", hint="h\x00", kernel="\x08"))
+    shown = report(path, "text")
+    assert not set(shown) & {chr(code) for code in range(32) if chr(code) not in "\n\t"}
+    assert "\x9b" not in shown
+    assert "a\\x1b[2Jb" in shown
+
+
+def test_report_formats_all_render_an_empty_run(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, output=False):
+        pass
+    assert all(report(path, name) for name in RENDERERS)
+
+
+def test_report_file_is_written_whole_or_not_at_all(recorded, tmp_path, monkeypatch):
+    out = tmp_path / "out.json"
+    out.write_text("older")
+
+    def fail(session, faults):
+        yield "{"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(RENDERERS, "json", fail)
+    with Session.open(recorded) as session, pytest.raises(TkError, match="No space left"):
+        write_report(session, out, "json")
+    assert out.read_text() == "older"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["k.py", "out.json", "run.tkd"]
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "shown"),
+    [(0, "0 ns"), (999, "999 ns"), (1500, "1.5 us"), (123_456, "123 us"), (4.2e12, "4200 s")],
+)
+def test_format_ns_picks_the_unit(duration_ns, shown):
+    assert format_ns(duration_ns) == shown
+
+
+def test_counted_speaks_english():
+    shown = [counted(n, "launch") for n in (0, 1, 2000)]
+    assert shown == ["no launches", "1 launch", "2,000 launches"]
+
+
+def test_visible_keeps_text_lines_and_tabs():
+    assert visible("é\n\tb") == "é\n\tb"

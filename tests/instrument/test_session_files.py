@@ -1,0 +1,209 @@
+"""Opening what may lie under a session's name."""
+
+import os
+import shutil
+import sqlite3
+
+import pytest
+from launching import compiled, fault, launch
+
+from tkdebug.errors import SessionError
+from tkdebug.events import HOOKS
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.report import RENDERERS, render
+from tkdebug.instrument.schema import APPLICATION_ID, SCHEMA_VERSION
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path):
+        HOOKS.compiled(compiled("/k.py", source="x" * 20_000))
+        HOOKS.fault(fault())
+        for _ in range(20):
+            launch()
+    return path
+
+
+def read_all(path):
+    with Session.open(path) as session:
+        for name in RENDERERS:
+            "".join(render(session, name))
+        session.kernels()
+        session.output()
+        session.tunings()
+        session.progress()
+
+
+def error_of(path):
+    with pytest.raises(SessionError) as caught:
+        read_all(path)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(f"{path}: ")
+    return text
+
+
+def change(path, statement, *values):
+    connection = sqlite3.connect(path)
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+def test_session_file_is_marked_as_ours(recorded):
+    connection = sqlite3.connect(recorded)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_session_that_is_not_there_names_the_way_to_make_one(tmp_path):
+    assert "no such session; `tkdebug run -o none.tkd" in error_of(tmp_path / "none.tkd")
+
+
+def test_session_that_is_a_directory(tmp_path):
+    assert "is a directory" in error_of(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"print('hello')\n", b"SQLite format 4\0" + b"x" * 200])
+def test_session_that_is_another_kind_of_file(tmp_path, content):
+    path = tmp_path / "script.tkd"
+    path.write_bytes(content)
+    assert "is not a tkdebug session" in error_of(path)
+
+
+def test_session_that_is_empty(tmp_path):
+    path = tmp_path / "empty.tkd"
+    path.touch()
+    assert "is empty" in error_of(path)
+
+
+def test_session_that_is_another_database(tmp_path):
+    path = tmp_path / "other.tkd"
+    change(path, "CREATE TABLE launches (a)")
+    assert "SQLite file but not a tkdebug session" in error_of(path)
+
+
+def test_session_of_a_newer_schema(recorded):
+    change(recorded, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    text = error_of(recorded)
+    assert f"has schema {SCHEMA_VERSION + 1}, this tkdebug reads up to {SCHEMA_VERSION}" in text
+
+
+@pytest.mark.parametrize("keep", [50, 99, 100, 4096, 0.5, 0.99])
+def test_session_truncated(recorded, keep):
+    size_bytes = recorded.stat().st_size
+    os.truncate(recorded, keep if isinstance(keep, int) else int(size_bytes * keep))
+    assert "truncated" in error_of(recorded)
+
+
+def test_session_with_garbled_pages_is_one_clear_line(recorded):
+    content = bytearray(recorded.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    recorded.write_bytes(content)
+    assert "damaged" in error_of(recorded)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("launches", "grid", "[1]"),
+        ("launches", "grid", "{"),
+        ("launches", "options", "[]"),
+        ("launches", "arguments", "[[1,2]]"),
+        ("launches", "duration_ns", "soon"),
+        ("faults", "frames", "[" * 100_000),
+        ("faults", "frames", '[["a","b","c"]]'),
+        ("faults", "message", b"\xff"),
+        ("kernels", "source", None),
+        ("run", "argv", None),
+    ],
+)
+def test_session_with_values_of_another_kind_is_one_clear_line(recorded, table, column, value):
+    change(recorded, f"UPDATE {table} SET {column} = ?", value)
+    assert "damaged" in error_of(recorded)
+
+
+def test_session_without_a_table(recorded):
+    change(recorded, "DROP TABLE faults")
+    assert "no table faults" in error_of(recorded)
+
+
+def test_session_in_a_read_only_directory(recorded, tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    shutil.copyfile(recorded, folder / "run.tkd")
+    folder.chmod(0o500)
+    try:
+        read_all(folder / "run.tkd")
+        assert os.listdir(folder) == ["run.tkd"]
+    finally:
+        folder.chmod(0o700)
+
+
+def test_session_whose_log_cannot_be_followed_in_place_is_read_from_a_copy(tmp_path, monkeypatch):
+    path = tmp_path / "run.tkd"
+
+    def refuse(session):
+        raise sqlite3.OperationalError("unable to open database file")
+
+    with Recorder(path) as recorder:
+        launch()
+        recorder.flush()
+        monkeypatch.setattr(Session, "_open_in_place", refuse)
+        with Session.open(path) as session:
+            assert session.launch_count() == 1
+
+
+def test_session_opened_before_its_writer_sees_what_is_written(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, output=False) as recorder:
+        with Session.open(path) as session:
+            assert session.launch_count() == 0
+            launch()
+            recorder.flush()
+            assert session.launch_count() == 1
+
+
+def test_session_reading_does_not_change_the_file(recorded):
+    before = recorded.read_bytes()
+    read_all(recorded)
+    assert recorded.read_bytes() == before
+    assert [file.name for file in recorded.parent.iterdir()] == ["run.tkd"]
+
+
+def test_session_closed_says_so(recorded):
+    session = Session.open(recorded)
+    session.close()
+    session.close()
+    with pytest.raises(SessionError, match="was closed"):
+        session.run()
+
+
+def test_session_pages_give_every_launch_once(recorded):
+    with Session.open(recorded) as session:
+        page, seen = session.launches(limit=7), []
+        while page.launches:
+            assert len(page.launches) <= 7
+            seen += [one.seq for one in page.launches]
+            assert page.more == (len(seen) < 20)
+            page = session.launches(page.cursor, limit=7)
+        assert page.cursor == session.launches(limit=1000).cursor
+        assert [one.seq for one in session.launches_in_order(15)] == [16, 17, 18, 19, 20]
+    assert seen == list(range(1, 21))
+
+
+def test_session_data_version_changes_with_a_commit(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path) as recorder:
+        launch()
+        recorder.flush()
+        with Session.open(path) as session:
+            before = session.data_version()
+            assert session.data_version() == before
+            launch()
+            recorder.flush()
+            assert session.data_version() != before

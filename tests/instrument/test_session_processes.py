@@ -1,0 +1,190 @@
+"""What becomes of a session when its processes fork, spawn, exit early or are killed."""
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launching import launch
+
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.recorder import Recorder
+
+HERE = Path(__file__).parent
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]),
+}
+LAUNCHES = 10_000
+# Tells each launch that has ended, with the time, through a pipe: what the file must have.
+KILLED_SCRIPT = """
+import os, struct, sys, time
+from launching import launch
+from tkdebug.instrument.recorder import Recorder
+
+Recorder(sys.argv[1]).start()
+for number in range(1, int(sys.argv[2]) + 1):
+    launch()
+    os.write(1, struct.pack("qq", number, time.monotonic_ns()))
+"""
+
+
+def run_python(code, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A session killed in the middle of 10,000 launches, with the launches it had ended."""
+    path = tmp_path_factory.mktemp("killed") / "run.tkd"
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED_SCRIPT, str(path), str(LAUNCHES)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+    )
+    told = child.stdout.read(16 * LAUNCHES // 2)
+    child.send_signal(signal.SIGKILL)
+    told += child.stdout.read()
+    child.stdout.close()
+    assert child.wait() == -signal.SIGKILL
+    return path, list(struct.iter_unpack("qq", told[: len(told) // 16 * 16]))
+
+
+def test_session_killed_has_all_but_the_last_batch(killed):
+    path, told = killed
+    assert LAUNCHES // 2 <= len(told) < LAUNCHES
+    with Session.open(path) as session:
+        recorded = session.kernel_summaries()[0].finished
+    lost = told[recorded:]
+    # A batch is 500 rows, two to a launch; as many may wait while it is being written.
+    lost_ms = (lost[-1][1] - lost[0][1]) / 1e6 if lost else 0
+    assert len(lost) <= 500 or lost_ms <= 200
+
+
+def test_session_killed_is_recovered_again_and_again(killed):
+    path, _ = killed
+    counts = []
+    for _ in range(2):
+        with Session.open(path) as session:
+            counts.append(session.launch_count())
+            assert session.run().end_ns is None
+    assert counts[0] == counts[1] > 0
+
+
+def test_session_killed_opens_as_a_copy_without_its_log(killed, tmp_path):
+    path, _ = killed
+    assert path.with_name("run.tkd-wal").exists()
+    copy = tmp_path / "copy.tkd"
+    shutil.copyfile(path, copy)
+    with Session.open(copy) as session:
+        assert session.run().script == "-c"
+        assert session.launch_count() >= 0
+    assert [file.name for file in tmp_path.iterdir()] == ["copy.tkd"]
+
+
+def test_session_copied_while_it_is_written_opens_alone(tmp_path):
+    path, copy = tmp_path / "run.tkd", tmp_path / "copy.tkd"
+    with Recorder(path) as recorder:
+        shutil.copyfile(path, copy)
+        with Session.open(copy) as session:
+            assert session.launches().launches == ()
+        launch()
+        recorder.flush()
+
+
+def test_session_killed_in_a_launch_shows_it_running(tmp_path):
+    path = tmp_path / "run.tkd"
+    code = """
+import os, signal, sys
+from launching import enter
+from tkdebug.instrument.recorder import Recorder
+recorder = Recorder(sys.argv[1]).start()
+enter("long_kernel")
+recorder.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert run_python(code, path).returncode == -signal.SIGKILL
+    with Session.open(path) as session:
+        assert [(one.kernel, one.running) for one in session.launches().launches] == [
+            ("long_kernel", True)
+        ]
+
+
+def test_session_is_flushed_when_a_script_exits_without_stopping(tmp_path):
+    path = tmp_path / "run.tkd"
+    code = """
+import sys
+from launching import launch
+from tkdebug.instrument.recorder import Recorder
+Recorder(sys.argv[1]).start()
+for _ in range(100):
+    launch()
+sys.exit("end")
+"""
+    assert run_python(code, path).returncode == 1
+    with Session.open(path) as session:
+        assert session.launch_count() == 100
+        assert session.run().end_ns is not None
+
+
+def test_session_takes_launches_of_forked_processes(tmp_path):
+    path = tmp_path / "run.tkd"
+    code = """
+import multiprocessing, os, sys, warnings
+from launching import enter, launch, leave
+from tkdebug.instrument.recorder import Recorder
+
+warnings.simplefilter("error")  # forking with threads about is a warning from 3.12 on
+
+def work(number):
+    for _ in range(50):
+        launch(f"child_{number}")
+
+with Recorder(sys.argv[1]):
+    launch("parent")
+    across = enter("across")
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=work, args=(number,)) for number in range(3)]
+    for child in children:
+        child.start()
+    for _ in range(50):
+        launch("parent")
+    leave(across)
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+"""
+    result = run_python(code, path)
+    assert (result.returncode, result.stderr) == (0, "")
+    with Session.open(path) as session:
+        counts = {one.kernel: one.finished for one in session.kernel_summaries()}
+        processes = {one.process for one in session.launches(limit=1000).launches}
+        assert session.run().exit_status == 0
+    assert counts == {"parent": 51, "across": 1, "child_0": 50, "child_1": 50, "child_2": 50}
+    assert len(processes) == 4
+
+
+def test_session_takes_the_rank_of_its_process(tmp_path):
+    path = tmp_path / "run.tkd"
+    code = """
+import sys
+from launching import launch
+from tkdebug.instrument.recorder import Recorder
+with Recorder(sys.argv[1]):
+    launch()
+"""
+    environment = {**ENVIRONMENT, "RANK": "3", "WORLD_SIZE": "1"}
+    subprocess.run([sys.executable, "-c", code, str(path)], env=environment, check=True, timeout=60)
+    with Session.open(path) as session:
+        assert session.launches().launches[0].rank == 3
