@@ -263,6 +263,8 @@ class MemoryOps(EvaluatorState):
 
     def _load_checked(self, access: Access, other: TileValue | None) -> TileValue:
         """Element by element through index tensors, bad lanes reported and masked off."""
+        if isinstance(access.mask, int) and not access.mask:
+            return self._fill(access.op, other)
         offsets, allowed = self._checked(access)
         flat = access.buffer.flat(self.dtype_of(access.op.results[0].type))
         if flat.numel() == 0:
@@ -396,6 +398,8 @@ class MemoryOps(EvaluatorState):
         self._store_checked(tail, dense[whole:] if several else dense)
 
     def _store_checked(self, access: Access, value: TileValue) -> None:
+        if isinstance(access.mask, int) and not access.mask:
+            return
         type_ = access.op.operands[1].type
         offsets, allowed = self._checked(access)
         flat = access.buffer.flat(self.dtype_of(type_))
@@ -487,7 +491,7 @@ class MemoryOps(EvaluatorState):
     def _store_addresses(
         self, op: Operation, pointer: AddressTile, value: TileValue, mask: TileValue
     ) -> None:
-        shape = ir.shape_of(op.operands[0].type)
+        shape = ir.shape_of(op.operands[1].type)
         stored = self.dense(value, op.operands[1].type)
         for buffer, offsets, inside in self._resolved(op, pointer, mask, "oob-store", shape):
             count = max(inside.shape[0], stored.shape[0], offsets.shape[0])

@@ -1,0 +1,304 @@
+"""Each mistake is reported once, at its line, with program, lane, tensor, index, range, count."""
+
+import inspect
+
+import fault_kernels as kernels
+import pytest
+import torch
+from differential import compare, run
+
+BUDGETS = pytest.mark.parametrize("budget", [None, 4096, 64], ids=["whole", "batches", "single"])
+
+
+def line(marker):
+    """The line of fault_kernels.py that ends in `# marker`."""
+    text = inspect.getsource(kernels).splitlines()
+    found = [n for n, row in enumerate(text, 1) if row.endswith("# " + marker)]
+    assert len(found) == 1, marker
+    return found[0]
+
+
+def only(faults):
+    assert len(faults) == 1, faults
+    return faults[0]
+
+
+def zeros(*shape):
+    return torch.zeros(shape)
+
+
+@BUDGETS
+def test_missing_mask_on_a_load(budget):
+    x, out = torch.arange(100.0), zeros(100)
+    fault = only(
+        compare(kernels.missing_mask, (4,), x, out, 100, BLOCK=32, budget=budget).faults
+    )
+    assert fault.kind == "oob-load"
+    assert fault.line == line("FAULT missing_mask")
+    assert fault.file == kernels.__file__
+    assert fault.program_id == (3, 0, 0)
+    assert fault.lane == (4,)
+    assert (fault.tensor, fault.index, fault.legal, fault.count) == ("x_ptr", 100, (0, 100), 28)
+    assert "no mask" in fault.hint
+    assert "100" in fault.message
+    assert fault.severity == "error"
+    assert torch.equal(x, out)
+
+
+@BUDGETS
+def test_mask_with_one_element_too_many(budget):
+    x, out = torch.arange(96.0), zeros(96)
+    faults = compare(kernels.wrong_mask, (4,), x, out, 96, BLOCK=32, budget=budget).faults
+    load, store = sorted(faults, key=lambda f: f.kind)
+    assert (load.kind, load.line) == ("oob-load", line("FAULT wrong_mask load"))
+    assert (store.kind, store.line) == ("oob-store", line("FAULT wrong_mask store"))
+    for fault, tensor in ((load, "x_ptr"), (store, "out_ptr")):
+        assert fault.program_id == (3, 0, 0)
+        assert (fault.tensor, fault.lane, fault.index) == (tensor, (0,), 96)
+        assert (fault.legal, fault.count) == ((0, 96), 1)
+        assert fault.hint == f"mask is `offs <= n` but `{tensor}` has 96 elements"
+
+
+@BUDGETS
+def test_negative_index(budget):
+    fault = only(
+        compare(
+            kernels.negative_index, (4,), torch.arange(100.0), zeros(100), 100, BLOCK=32,
+            budget=budget,
+        ).faults
+    )
+    assert fault.line == line("FAULT negative_index")
+    assert (fault.program_id, fault.lane, fault.index) == ((0, 0, 0), (0,), -1)
+    assert fault.count == 1
+    assert "negative" in fault.hint
+
+
+@BUDGETS
+def test_read_past_a_view_inside_a_larger_allocation(budget):
+    big, out = torch.arange(256.0), zeros(100)
+    fault = only(
+        compare(kernels.missing_mask, (4,), big[50:150], out, 100, BLOCK=32, budget=budget).faults
+    )
+    assert (fault.tensor, fault.index, fault.legal) == ("x_ptr", 100, (0, 100))
+    assert fault.count == 28
+    assert torch.equal(out, big[50:150])
+
+
+@BUDGETS
+def test_read_before_a_view_inside_a_larger_allocation(budget):
+    big = torch.arange(256.0)
+    fault = only(
+        compare(kernels.negative_index, (4,), big[50:150], zeros(100), 100, BLOCK=32,
+                budget=budget).faults
+    )
+    assert (fault.index, fault.count) == (-1, 1)
+
+
+def test_call_chain_of_a_fault_in_a_device_function():
+    fault = only(
+        compare(kernels.in_device_function, (4,), torch.arange(100.0), zeros(100), 100, BLOCK=32).faults
+    )
+    assert fault.line == line("FAULT read_row")
+    chain = [(frame.line, frame.function) for frame in fault.frames]
+    assert chain == [
+        (line("CALL in_device_function"), "in_device_function"),
+        (line("CALL scaled_row"), "scaled_row"),
+        (line("FAULT read_row"), "read_row"),
+    ]
+    assert fault.program_id == (3, 0, 0)
+
+
+@BUDGETS
+def test_store_without_mask(budget):
+    big = torch.zeros(256)
+    out = big[16:116]
+    fault = only(
+        compare(kernels.unmasked_store, (4,), torch.arange(100.0), out, 100, BLOCK=32,
+                budget=budget).faults
+    )
+    assert (fault.kind, fault.line) == ("oob-store", line("FAULT unmasked_store"))
+    assert (fault.program_id, fault.lane, fault.index) == ((3, 0, 0), (4,), 100)
+    assert fault.count == 28
+    # What lies around the view is untouched.
+    assert not big[:16].any()
+    assert not big[116:].any()
+
+
+@BUDGETS
+def test_atomic_out_of_bounds(budget):
+    bins = torch.tensor([0, 1, 2, 3, 4, 5, 2, 2] * 8, dtype=torch.int32)
+    out = torch.zeros(4, dtype=torch.int32)
+    fault = only(compare(kernels.histogram, (4,), bins, out, 60, BLOCK=16, budget=budget).faults)
+    assert (fault.kind, fault.line) == ("oob-atomic", line("FAULT histogram"))
+    assert (fault.program_id, fault.lane, fault.index) == ((0, 0, 0), (4,), 4)
+    assert fault.legal == (0, 4)
+    assert fault.count == 14
+    assert fault.hint.startswith("mask is")
+
+
+@BUDGETS
+def test_wrong_row_bound_of_a_2d_tile(budget):
+    x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
+    fault = only(
+        compare(kernels.wrong_rows, (2, 2), x, out, 30, 20, 20, R=16, C=16, budget=budget).faults
+    )
+    assert fault.line == line("FAULT wrong_rows")
+    assert (fault.program_id, fault.lane, fault.index) == ((0, 1, 0), (14, 0), 600)
+    assert fault.count == 2 * 20
+    assert torch.equal(x, out)
+
+
+@BUDGETS
+def test_wrong_stride_argument(budget):
+    x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
+    faults = compare(kernels.copy_2d, (2, 2), x, out, 30, 20, 32, 1, R=16, C=16,
+                     budget=budget).faults
+    fault = only(faults)
+    assert fault.line == line("FAULT copy_2d")
+    assert (fault.kind, fault.tensor) == ("oob-load", "x_ptr")
+    assert fault.program_id == (0, 1, 0)
+    assert fault.index == 19 * 32 if fault.lane == (3, 0) else fault.index >= 600
+
+
+@BUDGETS
+def test_transposed_strides(budget):
+    x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
+    # Strides swapped: offsets reach 29 + 19 * 20 only, so nothing leaves the tensor.
+    assert not compare(kernels.copy_2d, (2, 2), x, out, 30, 20, 1, 20, R=16, C=16,
+                       budget=budget).faults
+    fault = only(
+        compare(kernels.copy_2d, (2, 2), x, out, 30, 20, 1, 32, R=16, C=16, budget=budget).faults
+    )
+    assert fault.tensor == "x_ptr"
+
+
+@BUDGETS
+def test_last_iteration_of_a_loop(budget):
+    x, out = torch.arange(3.0 * 40), zeros(3)
+    fault = only(compare(kernels.last_iteration, (3,), x, out, 40, BLOCK=16, budget=budget).faults)
+    assert fault.line == line("FAULT last_iteration")
+    assert (fault.program_id, fault.lane, fault.index) == ((2, 0, 0), (8,), 120)
+    assert fault.count == 8
+
+
+@BUDGETS
+def test_trip_counts_that_differ_between_programs(budget):
+    counts = torch.tensor([4, 0, 16, 12, 5], dtype=torch.int32)
+    x = torch.arange(5.0 * 16)[: 4 * 16 + 4]
+    fault = only(
+        compare(kernels.per_program_trips, (5,), x, zeros(5), counts, 16, BLOCK=4,
+                budget=budget).faults
+    )
+    assert fault.line == line("FAULT trips")
+    assert (fault.program_id, fault.lane, fault.index) == ((4, 0, 0), (0,), 68)
+    assert fault.count == 4
+
+
+@BUDGETS
+def test_only_programs_in_a_branch_are_checked_there(budget):
+    x, out = torch.arange(100.0), zeros(100)
+    fault = only(compare(kernels.under_branch, (5,), x, out, 100, BLOCK=32, budget=budget).faults)
+    assert fault.line == line("FAULT under_branch")
+    assert (fault.program_id, fault.lane, fault.index) == ((3, 0, 0), (4,), 100)
+    assert fault.count == 28
+
+
+@BUDGETS
+def test_block_pointer_without_boundary_check(budget):
+    x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
+    arguments = (x, out, 30, 20)
+    clean = compare(kernels.block_pointer, (2, 2), *arguments, R=16, C=16, CHECK=(0, 1),
+                    budget=budget)
+    assert not clean.faults
+    assert torch.equal(x, out)
+    fault = only(
+        compare(kernels.block_pointer, (2, 2), *arguments, R=16, C=16, CHECK=(1,),
+                budget=budget).faults
+    )
+    assert fault.line == line("FAULT block_pointer")
+    assert (fault.program_id, fault.lane, fault.index) == ((0, 1, 0), (14, 0), 600)
+    assert fault.count == 40
+    assert "boundary_check" in fault.hint
+
+
+@BUDGETS
+def test_descriptor_that_claims_more_rows_than_there_are(budget):
+    x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
+    assert not compare(kernels.descriptor, (2, 2), x, out, 30, 20, 30, R=16, C=16,
+                       budget=budget).faults
+    assert torch.equal(x, out)
+    fault = only(
+        compare(kernels.descriptor, (2, 2), x, out, 30, 20, 31, R=16, C=16, budget=budget).faults
+    )
+    assert fault.line == line("FAULT descriptor")
+    assert (fault.kind, fault.tensor, fault.index) == ("oob-load", "x_ptr", 600)
+    assert fault.count == 20
+    assert "descriptor" in fault.hint
+
+
+@BUDGETS
+def test_int32_offset_that_overflows(budget):
+    x = zeros(64)
+    fault = only(
+        compare(kernels.int32_overflow, (3,), x, zeros(48), 2**30, BLOCK=16, budget=budget).faults
+    )
+    assert fault.line == line("FAULT int32_overflow")
+    assert (fault.program_id, fault.index) == ((1, 0, 0), 2**30)
+    assert fault.count == 32
+    past = run(kernels.int32_overflow, (3,), x, zeros(48), 2**31 - 8, BLOCK=16)
+    assert only(past).index == 2**31 - 8
+
+
+def test_program_by_program_when_programs_wait_for_each_other(capsys):
+    lock = torch.zeros(1, dtype=torch.int32)
+    x, out = torch.arange(4.0), zeros(1)
+    fault = only(compare(kernels.locked, (6,), lock, x, out, 4).faults)
+    assert fault.line == line("FAULT locked")
+    assert (fault.program_id, fault.index, fault.count) == ((4, 0, 0), 4, 2)
+    assert out.item() == 6
+    assert "one after the other" in capsys.readouterr().err
+
+
+@BUDGETS
+def test_gather_with_a_bad_row(budget):
+    x = torch.arange(8.0 * 16).reshape(8, 16)
+    index = torch.tensor([3, 7, 8, 0, -1, 2, 2], dtype=torch.int32)
+    fault = only(
+        compare(kernels.gather_rows, (2,), x, index, zeros(7, 16), 7, 16, R=4, C=16,
+                budget=budget).faults
+    )
+    assert fault.line == line("FAULT gather")
+    assert (fault.program_id, fault.lane, fault.index) == ((0, 0, 0), (2, 0), 128)
+    assert fault.count == 32
+
+
+@pytest.mark.parametrize("grid", [(2, 3, 4), (1, 3, 5), (2, 1, 4), (3, 5, 1)])
+@pytest.mark.parametrize("budget", [None, 1024, 512, 256, 64])
+def test_program_ids_on_three_axes(grid, budget):
+    nx, ny, nz = grid[0] * 8 - 3, grid[1], grid[2]
+    x = torch.arange(float(nx * ny * nz - 3))
+    seen = compare(kernels.three_axes, grid, x, zeros(nx * ny * nz), nx, ny, nz, BLOCK=8,
+                   budget=budget)
+    fault = only(seen.faults)
+    assert fault.program_id == (grid[0] - 1, ny - 1, nz - 1)
+    assert (fault.count, fault.index) == (3, x.numel())
+
+
+def test_faults_of_each_launch_are_its_own():
+    x, out = torch.arange(100.0), zeros(100)
+    counts = [
+        only(run(kernels.missing_mask, (grid,), x, out, 100, BLOCK=32)).count for grid in (4, 5, 4)
+    ]
+    assert counts == [28, 60, 28]
+    assert not run(kernels.missing_mask, (3,), x, out, 100, BLOCK=32)
+
+
+@BUDGETS
+def test_empty_tensor(budget):
+    empty, out = torch.zeros(0), zeros(32)
+    fault = only(compare(kernels.missing_mask, (1,), empty, out, 0, BLOCK=32, budget=budget).faults)
+    assert (fault.index, fault.count) == (0, 32)
+    assert "empty" in fault.message
+    assert not compare(kernels.negative_index, (1,), empty, empty, 0, BLOCK=32, budget=budget).faults
+    store = compare(kernels.unmasked_store, (1,), empty, torch.zeros(0), 0, BLOCK=32, budget=budget)
+    assert only(store.faults).kind == "oob-store"
