@@ -38,4 +38,8 @@ def test_place_shows_last_part_of_paths_of_any_system():
 
 
 def test_grid_drops_trailing_ones():
-    assert [display.grid(g) for g in ((4, 1, 1), (4, 2, 1), (1, 1, 3))] == ["4", "4 x 2", "1 x 1 x 3"]
+    assert [display.grid(g) for g in ((4, 1, 1), (4, 2, 1), (1, 1, 3))] == [
+        "4",
+        "4 x 2",
+        "1 x 1 x 3",
+    ]

@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import tui_sample
+from textual.widgets import Input, Static, TabbedContent
+
+from tkdebug.errors import SessionError
+from tkdebug.events import HOOKS, Fault
+from tkdebug.instrument.reader import Session
+from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.dialogs import HelpScreen, PickScreen, QuitScreen
+from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.output import OutputView
+from tkdebug.tui.table import Cell, Table
+
+SIZES = [(80, 24), (110, 30), (200, 60)]
+
+
+async def until(pilot, condition, what: str) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        await pilot.pause(0.05)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def screen_text(app: TkdebugApp) -> str:
+    width = app.size.width
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text[:width].rstrip() for strip in strips)
+
+
+async def loaded(pilot) -> None:
+    app = pilot.app
+    await until(pilot, lambda: app._snapshot is not None, "the session")
+    await until(pilot, lambda: app.query_one("#source", CodeView).line_count > 0, "the source")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_app_shows_every_pane_at_any_size(session, size):
+    app = TkdebugApp(session)
+    async with app.run_test(size=size) as pilot:
+        await loaded(pilot)
+        text = screen_text(app)
+        assert "train.py" in text
+        assert "ended, faults (exit 3)" in text
+        assert "add_kernel" in text
+        assert "100.0%" in text
+        await until(pilot, lambda: "98432" in screen_text(app), "the launch's arguments")
+        await pilot.press("2")
+        await until(pilot, lambda: "tl.load(pointer" in screen_text(app), "the fault's source")
+        assert "fix  add mask=offsets < n" in screen_text(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: "%x = tt.load" in screen_text(app), "the op's line")
+        await pilot.press("4")
+        await until(pilot, lambda: "printed nothing" in screen_text(app), "the output")
+
+
+async def test_app_survives_any_resize(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        for tab in "1234":
+            await pilot.press(tab)
+            for size in ((200, 60), (1, 1), (300, 5), (80, 24)):
+                await pilot.resize_terminal(*size)
+                await pilot.pause()
+        await pilot.press("question_mark")
+        await pilot.resize_terminal(30, 8)
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+
+
+async def test_fault_detail_says_program_index_range_and_chain(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await loaded(pilot)
+        await pilot.press("2")
+        await until(pilot, lambda: "called from" in screen_text(app), "the fault")
+        text = screen_text(app)
+        assert "(96, 0, 0)" in text
+        assert "98,432, legal 0 to 98,431: 1 past the end" in text
+        assert "x = load_row(x_ptr, offsets)" in text
+        lines = text.split("\n")
+        at = next(i for i, line in enumerate(lines) if "return tl.load(pointer" in line)
+        assert lines[at].index("tl.load") == lines[at + 1].index("^")
+
+
+async def test_fault_enter_goes_to_the_line_and_lights_the_ops(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press("2", "enter")
+        source, stage = app.query_one("#source", CodeView), app.query_one("#stage", CodeView)
+        await until(pilot, lambda: source.line == 9, "the faulting line")
+        assert app.query_one(TabbedContent).active == "kernel"
+        assert stage.lit == {8, 9, 10}
+
+
+async def test_kernel_lines_light_each_other_both_ways(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press("3")
+        source, stage = app.query_one("#source", CodeView), app.query_one("#stage", CodeView)
+        await until(
+            pilot, lambda: source.has_focus and source.line == 12, "the kernel's first line"
+        )
+        await pilot.press("down", "down")
+        await until(pilot, lambda: stage.lit == {2}, "the ops of line 14")
+        assert stage.line == 2
+        await pilot.press("enter")
+        await until(pilot, lambda: stage.has_focus, "the other side")
+        await pilot.press(*["down"] * 8)
+        await until(pilot, lambda: source.lit == {9, 16}, "the chain of the op")
+        assert source.line == 9
+        chain = str(app.query_one("#kernel-chain", Static).render())
+        assert "kernels.py:9 load_row" in chain
+        assert "kernels.py:16 add_kernel" in chain
+
+
+async def test_kernel_stages_and_kernels_can_be_chosen(tmp_path):
+    def more(file: Path) -> None:
+        HOOKS.compiled(tui_sample.compiled(file, "other_kernel", "h-other"))
+
+    with Session.open(tui_sample.write_run(tmp_path / "run.tkd", during=more)) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(140, 40)) as pilot:
+            await loaded(pilot)
+            await pilot.press("3", "s")
+            stage = app.query_one("#stage", CodeView)
+            await until(pilot, lambda: stage.code.lines[0] == "// gpu", "the other stage")
+            await pilot.press("p")
+            await until(pilot, lambda: isinstance(app.screen, PickScreen), "the list")
+            await pilot.press("down", "enter")
+            await until(pilot, lambda: "2/2 other_kernel" in screen_text(app), "the other kernel")
+            assert stage.code.lines[0] == "// gpu"
+            await pilot.press("n")
+            await until(pilot, lambda: "1/2 add_kernel" in screen_text(app), "the first again")
+
+
+async def test_launches_filter_and_sort(tmp_path):
+    def more(file: Path) -> None:
+        for number in range(6, 10):
+            tui_sample.launch(number, number, "softmax_kernel", "h-2")
+
+    with Session.open(tui_sample.write_run(tmp_path / "run.tkd", during=more)) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(100, 40)) as pilot:
+            await loaded(pilot)
+            table = app.query_one("#launch-table", Table)
+            assert table.line_count == 9
+            assert table.key == 9
+            await pilot.press("slash", *"soft")
+            await until(pilot, lambda: table.line_count == 4, "the filter")
+            await pilot.press("enter")
+            await until(pilot, lambda: table.has_focus, "the launches")
+            await pilot.press("escape")
+            assert table.line_count == 9
+            await pilot.press("o", "o", "o", "home")
+            assert table.key == 5  # the longest first
+            await pilot.press("r")
+            await pilot.press("home")
+            assert table.key == 6
+            summary = app.query_one("#summary", Table)
+            summary.focus()
+            await pilot.press("down", "enter")
+            await until(pilot, lambda: table.line_count == 4, "only the launches of a kernel")
+
+
+async def test_launch_selection_stays_while_rows_come(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        table = app.query_one("#summary", Table)
+        for keys, key, expected in ((range(30), 29, 31), (range(30), 27, 27), (range(5), 4, 4)):
+            table.show_rows(keys, lambda index: [Cell("")] * 8)
+            table.select_key(key)
+            more = [*keys, 30, 31] if key != 4 else list(reversed(keys))
+            table.show_rows(more, lambda index: [Cell("")] * 8, follow_last=key != 4)
+            assert table.key == expected
+
+
+async def test_empty_session_says_what_to_do(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd", launches=0, faults=False, exit_status=0)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: "no kernel was launched" in screen_text(app), "the hint")
+            await pilot.press("2")
+            await until(pilot, lambda: "none could fault" in screen_text(app), "the hint")
+
+
+HOSTILE = "[bold red]k[/] [@click=app.quit]x[/] \x1b[31m\x07[/nonsense] $x [link=file:///]"
+
+
+async def test_markup_and_escapes_of_a_session_stay_text(tmp_path):
+    def more(file: Path) -> None:
+        HOOKS.compiled(tui_sample.compiled(file, HOSTILE, "h-bad"))
+        tui_sample.launch(50, 5, HOSTILE, "h-bad")
+        HOOKS.fault(
+            Fault(
+                kind=HOSTILE,  # type: ignore[arg-type]
+                kernel=HOSTILE,
+                frames=(tui_sample.Frame(HOSTILE, 3, HOSTILE),),
+                message=HOSTILE,
+                tensor=HOSTILE,
+                hint=HOSTILE,
+            )
+        )
+
+    path = tui_sample.write_run(tmp_path / "run.tkd", faults=False, during=more)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(200, 50)) as pilot:
+            await loaded(pilot)
+            for key in ("1", "end", "2", "enter", "3", "n", "n", "p", "escape", "4"):
+                await pilot.press(key)
+                await pilot.pause(0.1)
+                assert "\x1b" not in screen_text(app)
+                assert "\x07" not in screen_text(app)
+            await pilot.press("1", "end")
+            await until(pilot, lambda: "[bold red]k[/]" in screen_text(app), "the name as it is")
+            await pilot.press("2")
+            await until(
+                pilot, lambda: "fix  [bold red]k[/]" in screen_text(app), "the hint as it is"
+            )
+
+
+async def test_recorded_output_is_shown_in_its_colours(tmp_path):
+    path = tmp_path / "run.tkd"
+    script = (
+        "import sys; from tkdebug.instrument.recorder import Recorder\n"
+        "with Recorder(sys.argv[1]): print('\\033[31mred\\033[0m [b]plain[/b]'); print('10%\\r99%')\n"
+    )
+    os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", script, str(path))
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(80, 24)) as pilot:
+            view = app.query_one("#output-view", OutputView)
+            await until(pilot, lambda: view.text == "red [b]plain[/b]\n99%", "the output")
+            await pilot.press("4")
+            assert not app.query_one("#input", Input).display
+
+
+async def test_help_opens_and_closes(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, HelpScreen)
+
+
+async def test_quit_of_a_recorded_run_asks_nothing(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await pilot.press("ctrl+c")
+        assert app.is_running
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running, "the end")
+
+
+async def test_session_that_breaks_is_told_and_what_was_read_stays(session):
+    class Breaking:
+        broken = False
+
+        def __getattr__(self, name):
+            if self.broken and name == "run":
+                raise SessionError("run.tkd: truncated or damaged session")
+            return getattr(session, name)
+
+    breaking = Breaking()
+    app = TkdebugApp(breaking)
+    async with app.run_test(size=(200, 24)) as pilot:
+        await loaded(pilot)
+        breaking.broken = True
+        await until(pilot, lambda: "damaged session" in screen_text(app), "the reason")
+        assert "add_kernel" in screen_text(app)
+
+
+@pytest.fixture
+def live(tmp_path, script):
+    """The app over a script that is given as text; `PATH` in it is the session."""
+    from tkdebug.tui.child import Child
+
+    children = []
+
+    def make(text: str) -> TkdebugApp:
+        path = tmp_path / "run.tkd"
+        here = str(Path(tui_sample.__file__).parent)
+        head = (
+            f"import sys, time; sys.path.insert(0, {here!r})\n"
+            "import pathlib, tui_sample\n"
+            "from tkdebug.events import HOOKS\n"
+            "from tkdebug.instrument.recorder import Recorder\n"
+            f"PATH = pathlib.Path({str(path)!r})\n"
+        )
+        awaited = AwaitedSession(path)
+        child = Child(script(head + text), rows=24, columns=80)
+        children.append(child)
+        return TkdebugApp(awaited, child)
+
+    yield make
+    for child in children:
+        child.stop()
+        child.close()
+
+
+RECORDED = """
+recorder = Recorder(PATH, script="live.py").start()
+file = tui_sample.write_sources(PATH.parent)
+print("[red]ready[/red]", flush=True)
+word = input("go? ")
+HOOKS.compiled(tui_sample.compiled(file))
+tui_sample.launch(1)
+tui_sample.launch(2, None)
+tui_sample.progress(2, 45, 100)
+HOOKS.fault(tui_sample.fault(file))
+recorder.flush()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("stopping on", word)
+    recorder.stop(3)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
+async def test_live_script_prints_reads_launches_and_is_interrupted(live):
+    app = live(RECORDED)
+    async with app.run_test(size=(100, 30)) as pilot:
+        view = app.query_one("#output-view", OutputView)
+        await until(pilot, lambda: "go? " in view.text, "the question")
+        await until(pilot, lambda: "no kernel launched yet" in screen_text(app), "the empty state")
+        await pilot.press("4")
+        await pilot.press(*"q1", "enter")
+        await until(pilot, lambda: "▶ 45%" not in screen_text(app), "the output pane")
+        await pilot.press("escape", "1")
+        await until(pilot, lambda: "▶ 45%" in screen_text(app), "the launch under way")
+        assert "running" in screen_text(app)
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "stopping on q1" in view.text, "the script's answer to Ctrl-C")
+        assert "[red]ready[/red]" in view.text
+        await until(pilot, lambda: "ended, faults (exit 3)" in screen_text(app), "the end")
+        assert "unfinished" in screen_text(app)
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running, "the app's end")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
+async def test_live_script_killed_leaves_what_it_had(live):
+    app = live(RECORDED)
+    async with app.run_test(size=(100, 30)) as pilot:
+        view = app.query_one("#output-view", OutputView)
+        await until(pilot, lambda: "go? " in view.text, "the question")
+        app._child.write(b"\n")
+        await until(pilot, lambda: "▶ 45%" in screen_text(app), "the launch under way")
+        os.kill(app._child.pid, signal.SIGKILL)
+        await until(pilot, lambda: "killed by signal 9" in screen_text(app), "the end")
+        assert "2 launches" in screen_text(app)
+        assert "1 fault" in screen_text(app)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
+async def test_live_quit_asks_and_stops_the_script(live):
+    app = live("print('up', flush=True)\ntime.sleep(60)\n")
+    async with app.run_test(size=(80, 24)) as pilot:
+        view = app.query_one("#output-view", OutputView)
+        await until(pilot, lambda: "up" in view.text, "the script")
+        await pilot.press("q")
+        assert isinstance(app.screen, QuitScreen)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, QuitScreen)
+        assert app._child.status is None
+        await pilot.press("q", "s")
+        await until(pilot, lambda: not app.is_running, "the app's end")
+    assert app._child.status == -signal.SIGINT
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
+async def test_live_quit_lets_the_script_run_on(live):
+    app = live("print('up', flush=True)\ntime.sleep(60)\n")
+    async with app.run_test(size=(80, 24)) as pilot:
+        view = app.query_one("#output-view", OutputView)
+        await until(pilot, lambda: "up" in view.text, "the script")
+        await pilot.press("q", "l")
+        await until(pilot, lambda: not app.is_running, "the app's end")
+    assert app.runs_on
+    assert app._child.status is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
+async def test_live_script_that_fails_before_any_kernel_shows_its_output(live):
+    app = live("sys.exit('no such data set')\n")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "no such data set" in screen_text(app), "the message")
+        await until(pilot, lambda: "failed (exit 1)" in screen_text(app), "the status")
+        assert app.query_one(TabbedContent).active == "output"
