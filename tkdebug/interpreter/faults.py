@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import dataclass, replace
 
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.events import HOOKS, Fault, FaultKind
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.hints import access_hint
 
 _VERBS = {
     "oob-load": "load reads",
@@ -72,6 +72,9 @@ class FaultLog:
                 if extent
                 else f"{verb} offset {offender.index} of {what}, which is empty"
             )
+        hint = None
+        if buffer is not None and offender.index is not None:
+            hint = access_hint(op, buffer, mask, offender.index)
         self.add(
             Fault(
                 kind=kind,
@@ -88,7 +91,7 @@ class FaultLog:
                 index=offender.index,
                 legal=legal,
                 count=count,
-                hint=_hint(op, buffer, mask, offender),
+                hint=hint,
             )
         )
 
@@ -116,41 +119,3 @@ class FaultLog:
         for fault in faults:
             HOOKS.fault(fault)
         return faults
-
-
-def _hint(
-    op: Operation, buffer: Buffer | None, mask: Value | None, offender: Offender
-) -> str | None:
-    if buffer is None or offender.index is None:
-        return None
-    name = buffer.name or "the tensor"
-    if mask is None:
-        verb = "tl.store" if "store" in op.name else "tl.load" if "load" in op.name else op.name
-        if offender.index < 0:
-            return f"the offset is negative; check the index arithmetic before this {verb}"
-        return (
-            f"this {verb} has no mask: pass mask=offsets < n, with n at most "
-            f"{buffer.hull_elems} for `{name}`"
-        )
-    source = _mask_source(mask)
-    shown = f"mask is `{source}`" if source else "the mask allows it"
-    if offender.index < 0:
-        return f"{shown}: it does not exclude negative offsets"
-    return f"{shown} but `{name}` has {buffer.hull_elems} elements"
-
-
-def _mask_source(mask: Value) -> str | None:
-    """The source text of the comparison a mask comes from, when it is on one line."""
-    op = mask.defining_op
-    while op is not None and op.name in ("tt.broadcast", "tt.expand_dims", "tt.splat"):
-        op = op.operands[0].defining_op
-    if op is None:
-        return mask.name
-    place = op.location.primary
-    line = linecache.getline(place.file, place.line).strip()
-    if line.startswith("#") or not line:
-        return mask.name
-    target, equals, value = line.partition(" = ")
-    if equals and target.isidentifier():
-        return value.split("  #")[0].strip()
-    return mask.name

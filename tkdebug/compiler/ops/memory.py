@@ -226,7 +226,16 @@ def store(
         return
     if unwrap(boundary_check):
         raise SemanticError("store: boundary_check is for block pointers")
-    pointers = operators.require_pointer(pointer, "store")
+    _emit_store(emit, operators.require_pointer(pointer, "store"), value, mask, attributes)
+
+
+def _emit_store(
+    emit: Emitter,
+    pointers: tensor,
+    value: object,
+    mask: object,
+    attributes: Mapping[str, Attribute],
+) -> None:
     if pointers.type.scalar.is_const():
         raise SemanticError("store: cannot store through a pointer to const memory")
     source = unwrap(value)
@@ -373,6 +382,7 @@ def _load_block(
         other = 0
     if mask is None:
         other = None
+    attributes = {**attributes, "boundary_check": tuple(checked)}
     return _emit_load(emit, pointers, block.block_shape, mask, other, attributes)
 
 
@@ -383,10 +393,9 @@ def _store_block(
     boundary_check: object,
     attributes: Mapping[str, str],
 ) -> None:
-    pointers, mask = _block_pointers(emit, block, _checked_axes(block, boundary_check))
-    store(
-        emit, pointers, value, mask, (), attributes.get("cache", ""), attributes.get("eviction", "")
-    )
+    checked = _checked_axes(block, boundary_check)
+    pointers, mask = _block_pointers(emit, block, checked)
+    _emit_store(emit, pointers, value, mask, {**attributes, "boundary_check": tuple(checked)})
 
 
 def _emit_make_tensor_descriptor(
