@@ -40,6 +40,10 @@ class CudaStandInInstalled:
     def uninstall(self) -> None:
         """Undo everything; a second call does nothing."""
         if self._mode.active:
+            import torch
+
+            if torch.get_default_device().type == "cuda":
+                torch.set_default_device(None)
             # Other threads keep the mode on their stacks; inactive it passes every call on.
             self._mode.active = False
             self._leave(self._mode)

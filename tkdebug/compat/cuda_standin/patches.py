@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.overrides
 import torch.utils._device
+import torch.utils.checkpoint
 from torch import Tensor
 
 from tkdebug.compat.cuda_standin import placement, streams
@@ -80,6 +81,8 @@ def _patch_modules(patches: Patches) -> None:
     patches.set(torch, "Stream", streams.Stream)
     patches.set(torch, "Event", streams.Event)
     patches.set(torch.version, "cuda", _CUDA_VERSION)
+    # Its argument is refused for not being torch's own stream type before a mode would see it.
+    patches.set(Tensor, "record_stream", lambda tensor, stream: None)
 
 
 def _patch_default_device(patches: Patches) -> None:
@@ -155,6 +158,7 @@ def _patch_autograd(patches: Patches, mode: CudaStandIn) -> None:
     for owner in (torch.autograd, torch.autograd.graph):
         if "_engine_run_backward" in vars(owner):
             patches.set(owner, "_engine_run_backward", run_backward)
+    _patch_saved_tensors(patches, mode)
     function = torch.autograd.Function
     apply_forward = vars(function)["apply"].__func__
 
@@ -174,6 +178,41 @@ def _patch_autograd(patches: Patches, mode: CudaStandIn) -> None:
     for name in ("apply", "apply_boxed"):
         if name in vars(backward):
             patches.set(backward, name, _placing_gradients(vars(backward)[name]))
+
+
+def _patch_saved_tensors(patches: Patches, mode: CudaStandIn) -> None:
+    # Autograd calls pack hooks in the midst of an operation, where the mode is off.
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    start = hooks.__init__
+
+    @functools.wraps(start)
+    def start_hooks(
+        self: Any, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
+    ) -> None:
+        start(self, _under(mode, pack_hook), _under(mode, unpack_hook))
+
+    patches.set(hooks, "__init__", start_hooks)
+    # A result is not marked yet when it is packed; its copy when recomputed is.
+    checks = torch.utils.checkpoint._allowed_determinism_checks_to_fns
+
+    def describe(tensor: Tensor) -> object:
+        with torch._C.DisableTorchFunction():
+            return checks["default"](tensor)
+
+    patches.set(
+        torch.utils.checkpoint,
+        "_allowed_determinism_checks_to_fns",
+        {**checks, "default": describe},
+    )
+
+
+def _under(mode: CudaStandIn, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def call(value: Any) -> Any:
+        with _Entered(mode):
+            return function(value)
+
+    return call
 
 
 def _placing_gradients(original: Callable[..., Any]) -> Callable[..., Any]:

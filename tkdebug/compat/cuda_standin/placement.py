@@ -32,21 +32,23 @@ def announce() -> None:
         print("tkdebug: no CUDA device here; 'cuda' is stood in for by the CPU", file=sys.stderr)
 
 
-def _marked(tensor: Tensor, mark: str) -> bool:
+def _holder(tensor: Tensor) -> object:
+    """What a mark on `tensor` is put on: its storage, where it has one to ask."""
     try:
-        holder: object = tensor.untyped_storage()
+        return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):
-        # Sparse tensors and those of functorch transforms have no storage to ask.
-        holder = tensor
-    return getattr(holder, mark, False)
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            # Transforms wrap a tensor of their own level around one that has the memory.
+            return _holder(torch._C._functorch.get_unwrapped(tensor))
+        return tensor  # a sparse tensor has no storage
+
+
+def _marked(tensor: Tensor, mark: str) -> bool:
+    return getattr(_holder(tensor), mark, False)
 
 
 def _set_mark(tensor: Tensor, mark: str) -> None:
-    try:
-        holder: object = tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
-        holder = tensor
-    setattr(holder, mark, True)
+    setattr(_holder(tensor), mark, True)
 
 
 def on_cuda(tensor: Tensor) -> bool:

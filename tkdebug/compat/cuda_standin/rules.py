@@ -39,7 +39,6 @@ def tensor_rules() -> Iterator[tuple[object, Rule]]:
     yield Tensor.__format__, _format
     yield Tensor.pin_memory, _pin_memory
     yield Tensor.is_pinned, _is_pinned
-    yield Tensor.record_stream, _record_stream
     yield Tensor.register_hook, _register_hook
     yield Tensor.backward, _straight
     yield torch.autograd.grad, _grad
@@ -170,10 +169,6 @@ def _pin_memory(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
 
 def _is_pinned(func: Function, args: Arguments, kwargs: dict[str, Any]) -> bool:
     return placement.is_pinned(args[0])
-
-
-def _record_stream(func: Function, args: Arguments, kwargs: dict[str, Any]) -> None:
-    return None
 
 
 def _register_hook(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,176 @@
+"""Scripts in processes of their own, and the processes they start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KERNEL = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def double(x, o, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + offs, 2 * tl.load(x + offs, mask=offs < n), mask=offs < n)
+
+def run():
+    x = torch.randn(100, device="cuda")
+    o = torch.empty_like(x)
+    double[(triton.cdiv(100, 64),)](x, o, 100, BLOCK=64)
+    return torch.equal(o, 2 * x) and o.is_cuda
+"""
+RUN = """
+import runpy, sys
+from tkdebug import compat
+if __name__ == "__main__":
+    with compat.install("interpret", quick=True):
+        sys.argv = sys.argv[1:]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture
+def run_script(tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "run.py").write_text(RUN)
+
+    def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "script.py").write_text(script)
+        variables = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", **environment}
+        return subprocess.run(
+            [sys.executable, "run.py", "script.py"],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run
+
+
+def test_stand_in_is_announced_once_on_stderr_when_used(run_script):
+    done = run_script("import kernel; print(kernel.run(), kernel.run())")
+    assert done.stdout == "True True\n", done.stderr
+    assert done.stderr == "tkdebug: no CUDA device here; 'cuda' is stood in for by the CPU\n"
+    assert run_script("import torch; print(torch.ones(2).sum())").stderr == ""
+
+
+def test_torchs_compiler_still_imports(run_script):
+    done = run_script(
+        "import torch._dynamo, torch._inductor\n"
+        "import torch._inductor.runtime.triton_heuristics, torch._inductor.codegen.triton\n"
+        "import torch._higher_order_ops.triton_kernel_wrap\n"
+        "import torch.utils._triton as t\n"
+        "print(t.has_triton(), t.get_triton_version())\n"
+    )
+    assert done.stdout == "True (3, 6)\n", done.stderr
+
+
+def test_spawned_processes_are_armed(run_script):
+    done = run_script(
+        "import multiprocessing, kernel\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        print(pool.apply(kernel.run))\n"
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_subprocesses_are_armed_and_hear_the_knobs(run_script):
+    done = run_script(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'import kernel, tkdebug.knobs as k;"
+        "print(kernel.run(), k.KNOBS.mode, k.KNOBS.quick)'], check=True)\n"
+    )
+    assert done.stdout == "True interpret True\n", done.stderr
+
+
+def test_the_users_sitecustomize_still_runs(run_script, tmp_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import builtins; builtins.FROM_SITE = __file__\n")
+    done = run_script(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'import triton, sitecustomize;"
+        "print(FROM_SITE == sitecustomize.__file__, triton.__version__)'], check=True)\n",
+        PYTHONPATH=os.pathsep.join([str(ROOT), str(site), str(tmp_path)]),
+    )
+    assert done.stdout == "True 3.6.0\n", done.stderr
+
+
+PLUGIN_TESTS = """
+import pytest, torch, triton, triton.language as tl
+
+@triton.jit
+def copy(x, o, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(o + offs, tl.load(x + offs, mask=offs < n), mask=offs <= n)
+
+def launch(n):
+    x = torch.ones(100, device="cuda")
+    copy[(1,)](x, torch.empty_like(x), n, BLOCK=128)
+
+def test_clean():
+    launch(99)
+
+def test_faulty():
+    launch(100)
+
+def test_expects(tkdebug_faults):
+    launch(100)
+    assert [fault.kind for fault in tkdebug_faults] == ["oob-store"]
+
+@pytest.fixture
+def faulty_fixture():
+    launch(100)
+
+def test_with_faulty_fixture(faulty_fixture):
+    pass
+
+def test_after():
+    launch(99)
+"""
+
+
+@pytest.fixture
+def run_pytest(tmp_path):
+    (tmp_path / "conftest.py").write_text("import triton\n")
+    (tmp_path / "test_kernels.py").write_text(PLUGIN_TESTS)
+
+    def run(*options: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-p", "tkdebug.pytest_plugin", "-q"]
+        command += ["-p", "no:cacheprovider", "-rA", "--tkdebug-mode", "interpret", *options]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return done.stdout
+
+    return run
+
+
+def test_plugin_fails_tests_whose_kernels_have_faults(run_pytest):
+    output = run_pytest()
+    assert "test_kernels.py:7: oob-store in kernel copy" in output
+    assert "tl.store(o + offs, tl.load(x + offs, mask=offs < n), mask=offs <= n)" in output
+    assert "tkdebug faults" in output
+    assert "FAILED test_kernels.py::test_faulty" in output
+    assert "ERROR test_kernels.py::test_with_faulty_fixture" in output
+    for name in ("test_clean", "test_expects", "test_after"):
+        assert f"PASSED test_kernels.py::{name}" in output
+
+
+def test_plugin_only_reports_when_asked(run_pytest):
+    output = run_pytest("--tkdebug-faults", "report")
+    assert "5 passed" in output
+    assert "test_kernels.py:7: oob-store in kernel copy" in output

@@ -1,0 +1,205 @@
+"""`import triton` under tkdebug."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+
+import pytest
+
+from tkdebug import compat
+from tkdebug.errors import TkError, UnsupportedError
+from tkdebug.events import HOOKS
+
+MODULES = """triton triton.language triton.language.core triton.language.standard
+triton.language.math triton.language.random triton.language.extra
+triton.language.extra.libdevice triton.language.extra.cuda triton.language.extra.cuda.libdevice
+triton.runtime triton.runtime.jit triton.runtime.autotuner triton.runtime.driver
+triton.runtime.errors triton.runtime.cache triton.runtime.interpreter triton.compiler
+triton.compiler.compiler triton.compiler.errors triton.backends triton.backends.compiler
+triton.backends.driver triton.knobs triton.tools triton.tools.tensor_descriptor triton.testing
+triton.errors triton._utils""".split()
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    with compat.install("interpret") as installation:
+        yield installation
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_has_a_spec_and_its_names(name):
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.name == name
+    module = importlib.import_module(name)
+    assert module.__spec__.origin.endswith(".py")
+    for public in getattr(module, "__all__", ()):
+        assert getattr(module, public) is not None
+
+
+def test_version_is_upstreams_everywhere():
+    import triton
+
+    assert triton.__version__ == importlib.metadata.version("triton") == "3.6.0"
+
+
+def test_submodules_are_attributes_of_their_parents():
+    import triton
+
+    assert triton.language.extra.libdevice.exp is triton.language.exp
+    assert triton.language.core.constexpr is triton.language.constexpr
+    assert triton.runtime.driver.active.get_current_target().arch == 90
+    assert str(triton.runtime.driver.active.get_active_torch_device()) == "cuda:0"
+
+
+def test_what_torch_imports_is_there():
+    from triton import Config, JITFunction, knobs  # noqa: F401
+    from triton._utils import find_paths_if, get_iterable_path
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import ASTSource, make_backend, triton_key
+    from triton.runtime.autotuner import Autotuner, OutOfResources  # noqa: F401
+    from triton.runtime.cache import _base32
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import KernelInterface
+
+    assert issubclass(JITFunction, KernelInterface)
+    assert not issubclass(JITFunction, InterpretedFunction)
+    assert ASTSource(fn=None, signature={}).constants == {}
+    assert _base32("ff00") == "74AA"
+    assert len(triton_key()) == 64
+    assert find_paths_if(((1, (2,)), 3), lambda path, item: item > 1) == [(0, 1, 0), (1,)]
+    assert get_iterable_path(((1, (2,)), 3), (0, 1, 0)) == 2
+    with pytest.raises(UnsupportedError, match="make_backend is not in this version"):
+        make_backend(GPUTarget("cuda", 90, 32))
+
+
+def test_ahead_of_time_compile_is_refused_by_name():
+    import triton
+
+    with pytest.raises(UnsupportedError, match=r"triton\.compile is not in this version"):
+        triton.compile(None)
+
+
+def test_missing_names_say_who_lacks_them():
+    import triton
+    import triton.language as tl
+
+    for module, name in ((triton, "nowhere"), (tl, "nowhere"), (tl.extra.libdevice, "nowhere")):
+        with pytest.raises(AttributeError, match=r"tkdebug does not stand in for triton.*nowhere"):
+            getattr(module, name)
+    with pytest.raises(ModuleNotFoundError, match=r"'triton\.profiler': tkdebug does not stand in"):
+        importlib.import_module("triton.profiler")
+    with pytest.raises(ImportError):
+        from triton.runtime.jit import nowhere  # noqa: F401
+
+
+def test_errors_are_one_family():
+    import triton
+
+    assert triton.TritonError is TkError
+    assert issubclass(triton.CompilationError, TkError)
+    assert issubclass(triton.OutOfResources, TkError)
+
+
+@pytest.fixture
+def launch():
+    import torch
+    import triton
+    import triton.language as tl
+
+    tl_constexpr = tl.constexpr
+
+    @triton.jit(launch_metadata=lambda grid, metadata, arguments: {"grid": grid[0]})
+    def fill(x, n: tl_constexpr):
+        tl.store(x + tl.arange(0, n), 1.0)
+
+    return lambda: fill[(1,)](torch.empty(16, device="cuda"), n=16)
+
+
+def test_launch_hooks_hear_upstreams_dict_in_upstreams_order(launch):
+    from triton import knobs
+
+    heard = []
+
+    def first(lazy):
+        heard.append(("first", lazy.get()))
+
+    def second(lazy):
+        heard.append(("second", lazy.data["name"]))
+
+    knobs.runtime.launch_enter_hook.add(first)
+    knobs.runtime.launch_enter_hook.add(first)
+    knobs.runtime.launch_exit_hook.add(first)
+    knobs.runtime.launch_exit_hook.add(second)
+    launch()
+    whole = {"name": "fill", "function": None, "stream": 0, "grid": 1}
+    assert heard == [("first", whole), ("second", "fill"), ("first", whole)]
+    assert knobs.runtime.launch_exit_hook.calls == [first, second]
+    for hook in (first, second):
+        knobs.runtime.launch_enter_hook.remove(hook)
+        knobs.runtime.launch_exit_hook.remove(hook)
+    launch()
+    assert len(heard) == 3
+    assert HOOKS.launch == ()
+
+
+def test_assigned_hook_replaces_only_what_was_assigned(launch):
+    from triton import knobs
+
+    heard = []
+    added, one, two = (lambda lazy, n=n: heard.append(n) for n in ("added", "one", "two"))
+    saved = knobs.runtime.launch_enter_hook
+    saved.add(added)
+    knobs.runtime.launch_enter_hook = one
+    knobs.runtime.launch_enter_hook = two
+    launch()
+    assert heard == ["added", "two"]
+    knobs.runtime.launch_enter_hook = saved
+    launch()
+    assert heard == ["added", "two", "added"]
+    knobs.runtime.launch_enter_hook = None
+    assert knobs.runtime.launch_enter_hook.calls == [added]
+    knobs.runtime.launch_enter_hook.remove(added)
+
+
+def test_hooks_without_an_event_are_refused_by_name():
+    from triton import knobs
+
+    def hook(**keywords):
+        return None
+
+    for group, name in (
+        ("runtime", "jit_cache_hook"),
+        ("runtime", "jit_post_compile_hook"),
+        ("runtime", "add_stages_inspection_hook"),
+        ("compilation", "listener"),
+        ("autotuning", "listener"),
+    ):
+        assert getattr(getattr(knobs, group), name) is None
+        setattr(getattr(knobs, group), name, None)
+        with pytest.raises(UnsupportedError, match=rf"triton\.knobs\.{group}\.{name} is not"):
+            setattr(getattr(knobs, group), name, hook)
+    with pytest.raises(UnsupportedError, match="kernel_load_start_hook"):
+        knobs.runtime.kernel_load_start_hook.add(hook)
+
+
+def test_knobs_follow_tkdebugs(tmp_path):
+    from triton import knobs
+
+    from tkdebug.knobs import KNOBS
+
+    assert knobs.runtime.interpret is True
+    with knobs.runtime.scope():
+        knobs.runtime.debug = True
+        knobs.cache.dump_dir = str(tmp_path)
+        assert KNOBS.debug
+        assert knobs.compilation.dump_ir
+        assert KNOBS.dump_dir == tmp_path
+    assert not KNOBS.debug
+    assert not knobs.compilation.dump_ir
+    with pytest.raises(UnsupportedError, match=r"triton\.knobs\.nvidia\.dump_nvptx cannot"):
+        knobs.nvidia.dump_nvptx = True
+    with pytest.raises(AttributeError, match="runtime has no 'nowhere'"):
+        _ = knobs.runtime.nowhere
