@@ -106,7 +106,8 @@ class Table(LineList):
         if follow_last and was_last:
             index = len(keys) - 1
         elif not (index < len(keys) and keys[index] == key):
-            index = keys.index(key) if key is not None and key in keys else min(index, len(keys))
+            known = key is not None and key in keys
+            index = keys.index(key) if known else min(index, len(keys) - 1)
         self.cursor = max(0, index)
         moved = key != self.key
         self.content_changed()
