@@ -1,0 +1,1 @@
+"""The folder that stands first on the PYTHONPATH of child processes, for its `sitecustomize`."""
