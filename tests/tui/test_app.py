@@ -237,7 +237,8 @@ async def test_recorded_output_is_shown_in_its_colours(tmp_path):
     path = tmp_path / "run.tkd"
     script = (
         "import sys; from tkdebug.instrument.recorder import Recorder\n"
-        "with Recorder(sys.argv[1]): print('\\033[31mred\\033[0m [b]plain[/b]'); print('10%\\r99%')\n"
+        "with Recorder(sys.argv[1]):\n"
+        "    print('\\033[31mred\\033[0m [b]plain[/b]')\n    print('10%\\r99%')\n"
     )
     os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", script, str(path))
     with Session.open(path) as session:

@@ -60,7 +60,7 @@ class TkdebugApp(App[None]):
     TITLE = "tkdebug"
     ENABLE_COMMAND_PALETTE = False
     # The last one reached is set; not a ClassVar, as Textual declares it.
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide"), (140, "-very-wide")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide"), (152, "-very-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(i), f"tab('{tab}')", tab.title(), show=False)
@@ -171,16 +171,22 @@ class TkdebugApp(App[None]):
 
     def on_snapshot_taken(self, event: SnapshotTaken) -> None:
         """Hand the news to the panes."""
+        if self._ending:
+            return
         self._snapshot, self._failure = event.snapshot, ""
         self._show(event.state)
 
     def on_session_failed(self, event: SessionFailed) -> None:
         """Say so in the status; what was read stays."""
+        if self._ending:
+            return
         self._failure = event.reason
         self._show_status()
 
     def on_output_changed(self, event: OutputChanged) -> None:
         """Show it, or mark the tab."""
+        if self._ending:
+            return
         self.query_one(OutputPane).show(event.output)
         if self.query_one(TabbedContent).active != "output" and not self._unseen_output:
             self._unseen_output = True
@@ -188,12 +194,17 @@ class TkdebugApp(App[None]):
 
     def on_script_ended(self, event: ScriptEnded) -> None:
         """Show how; a script that never got to a kernel has its reasons in the output."""
-        if self._child is None:
+        if self._child is None or self._ending:
             return
         self._show(_child_state(self._child))
         if self._snapshot is None or not self._snapshot.launch_count:
             if not self._user_chose_tab and self._script.number:
                 self._open_tab("output")
+
+    @property
+    def _ending(self) -> bool:
+        # What the threads posted last may come when the widgets have gone.
+        return not self.is_running or not self.screen_stack
 
     def _show(self, state: ScriptState) -> None:
         self._script = state
@@ -223,6 +234,8 @@ class TkdebugApp(App[None]):
             tabs.get_tab(tab).label = label
 
     def _tick(self) -> None:
+        if self._ending:
+            return
         if self._script.going_on:
             self._show_status()
         if self._child is not None and self._script.going_on:

@@ -85,9 +85,10 @@ def file_name(path: str) -> str:
     return shown(posixpath.basename(ntpath.basename(path)) or path, 60)
 
 
-def place(frame: Frame) -> str:
-    """`file:line` with the file's last part only."""
-    return f"{file_name(frame.file)}:{frame.line}"
+def place(frame: Frame, limit: int = 70) -> str:
+    """`file:line` with the file's last part only, of which `limit` characters leave the end."""
+    line = f":{frame.line}"
+    return shown(file_name(frame.file), max(1, limit - len(line))) + line
 
 
 def _three_digits(value: float) -> str:
