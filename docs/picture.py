@@ -1,6 +1,6 @@
 """Makes docs/tui.svg: the TUI on a recorded run of examples/missing_mask.py.
 
-    python docs/picture.py
+python docs/picture.py
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from textual.pilot import Pilot
+
 from tkdebug.instrument.reader import Session
 from tkdebug.tui.app import TkdebugApp
 
@@ -21,11 +23,13 @@ SIZE = (132, 34)
 
 
 def record(session: Path) -> None:
+    """Run the example with the faulty kernel."""
     command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", str(session)]
     subprocess.run([*command, "examples/missing_mask.py"], cwd=ROOT, check=False)
 
 
 async def draw(session: Path) -> str:
+    """The kernel pane at the line of the fault, as SVG."""
     with Session.open(session) as opened:
         app = TkdebugApp(opened)
         async with app.run_test(size=SIZE) as pilot:
@@ -38,12 +42,14 @@ async def draw(session: Path) -> str:
             return app.export_screenshot(title="tkdebug view run.tkd")
 
 
-async def settle(pilot: object) -> None:
+async def settle(pilot: Pilot[None]) -> None:
+    """Give the threads of the app time to read and the panes time to show."""
     for _ in range(10):
         await pilot.pause(0.1)
 
 
 def main() -> None:
+    """Record, draw, write."""
     with tempfile.TemporaryDirectory() as folder:
         session = Path(folder) / "run.tkd"
         record(session)
