@@ -54,3 +54,11 @@ def test_traceback_of_a_closed_stdout_shows_no_frame_of_ours(write_script, run_m
     _, _, err = run_main("run", "--no-tui", script)
     assert re.findall(r'File "(.*?)"', err) == [str(script)]
     assert "TypeError" in err
+
+
+def test_traceback_of_our_error_cuts_library_frames_below_ours(write_script, run_main):
+    script = write_script(
+        "from tkdebug.knobs import scope\nwith scope(mode='sideways'):\n    pass\n"
+    )
+    _, _, err = run_main("run", "--no-tui", script)
+    assert re.findall(r'File "(.*?)"', err) == [str(script)]

@@ -13,6 +13,7 @@ from tkdebug.errors import TkError
 # Covers `sys.stdout.write`: what it raises is the stream's doing.
 _TRANSPARENT_FILE = os.path.join("instrument", "output.py")
 _OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(tkdebug.__file__)), "")
+_LIBRARY_FOLDER = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
 
 def show_exception(error: BaseException) -> None:
@@ -41,14 +42,14 @@ def _prune_chain(error: BaseException) -> None:
 
 
 def _pruned(error: BaseException) -> TracebackType | None:
-    steps = []
+    steps: list[TracebackType] = []
     step = error.__traceback__
     while step is not None:
         steps.append(step)
         step = step.tb_next
     if not steps:
         return None
-    own = [_is_own(step) for step in steps]
+    own = _own_steps(steps)
     on_purpose = isinstance(error, (TkError, KeyboardInterrupt, SyntaxError))
     last_file = steps[-1].tb_frame.f_code.co_filename
     # Raised inside tkdebug and not on purpose: a bug of ours, whose frames a report needs.
@@ -62,7 +63,26 @@ def _pruned(error: BaseException) -> TracebackType | None:
     return result
 
 
+def _own_steps(steps: list[TracebackType]) -> list[bool]:
+    """Which steps are tkdebug's, with what they call of Python's own library on their way."""
+    own: list[bool] = []
+    for step in steps:
+        own.append(_is_own(step) or (own[-1:] == [True] and _is_library(step)))
+    # What led from the user's line into ours, such as the enter of a context manager.
+    index = len(steps) - 1
+    while own[-1] and index >= 0 and (own[index] or _is_library(steps[index])):
+        own[index] = True
+        index -= 1
+    return own
+
+
 def _is_own(step: TracebackType) -> bool:
+    return step.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER)
+
+
+def _is_library(step: TracebackType) -> bool:
+    """Whether this is Python's own code (a context manager's exit), not a script run by `-m`."""
     file = step.tb_frame.f_code.co_filename
-    # importlib's frames above ours are those of a script that `-m` imports.
-    return file.startswith(_OWN_FOLDER) or file.startswith("<frozen importlib")
+    if step.tb_frame.f_globals.get("__name__") == "__main__" or "site-packages" in file:
+        return False
+    return file.startswith((_LIBRARY_FOLDER, "<frozen "))

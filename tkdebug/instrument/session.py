@@ -3,8 +3,10 @@
 Responsible for batching, checkpoints, forks and the end of the process. Not responsible for what
 is recorded (`recorder`) nor for how a row lies in its table (`tables`).
 
-Invariants: `put` never touches the disk; a batch is committed after 100 ms or 500 rows, whichever
-is first; no connection and no thread is open across a fork; what fails stops the recording with
+Invariants: `put` never touches the disk; a kill loses at most what came in the last 100 ms or the
+last 500 rows, whichever is less (so `put` waits while 500 rows are not yet committed, which only a
+starved writer thread lets happen); nothing in `put` holds a lock that a signal handler which prints
+or launches could wait for; no connection and no thread is open across a fork; what fails stops the recording with
 one line on stderr and never the script.
 """
 
@@ -23,11 +25,12 @@ from pathlib import Path
 
 from tkdebug.instrument.tables import Row, SessionTables
 
-BATCH_S = 0.1
-BATCH_ROWS = 500
+# Half of what may be lost, so that the commit itself is within the promise.
+BATCH_S = 0.05
+BATCH_ROWS = 250
+MAX_UNSTORED_ROWS = 500
+ROOM_POLL_S = 0.0005
 CHECKPOINT_S = 1.0
-MAX_PENDING_ROWS = 100_000
-MAX_TRANSACTION_ROWS = 20_000
 
 
 class _Stop:
@@ -49,17 +52,17 @@ class SessionWriter:
         _follow_forks(self)
 
     def put(self, row: Row) -> None:
-        """Queue one row; blocks only while more than 100,000 wait."""
+        """Queue one row; waits while 500 are not yet committed."""
         if self._closed:
             return
         self._queue.put(row)
         if self._thread is None:
             self._start_thread()
-        waiting = self._queue.qsize()
-        if waiting >= BATCH_ROWS:
-            self._wake.set()
-            if waiting >= MAX_PENDING_ROWS:
-                self.flush()
+        unstored = next(self._put_count) - self._stored_count
+        if unstored >= BATCH_ROWS:
+            self._wake_writer()
+            if unstored >= MAX_UNSTORED_ROWS:
+                self._await_room()
 
     def flush(self, timeout_s: float = 60.0) -> None:
         """Wait until all rows put so far are committed."""
@@ -71,7 +74,7 @@ class SessionWriter:
         self._queue.put(stored)
         if self._thread is None:
             self._start_thread()
-        self._wake.set()
+        self._wake_writer()
         stored.wait(timeout_s)
 
     def close(self) -> None:
@@ -82,10 +85,31 @@ class SessionWriter:
 
     def _start_fresh(self) -> None:
         self._queue: queue.SimpleQueue[Row | threading.Event | _Stop] = queue.SimpleQueue()
-        self._wake = threading.Event()
+        # A queue, since `Event.set` is not safe against a signal handler that comes here too.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._woken = False
+        self._put_count = itertools.count(1)
+        self._stored_count = 0
         # Reentrant: a signal handler may fork while this thread is inside `_start_thread`.
         self._lifecycle = threading.RLock()
         self._thread: threading.Thread | None = None
+
+    def _wake_writer(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._wake.put(None)
+
+    def _await_room(self) -> None:
+        writer = self._thread
+        last = next(self._put_count)
+        self._stored_count += 1  # `last` is no row
+        while (
+            last - self._stored_count >= MAX_UNSTORED_ROWS
+            and writer is not None
+            and writer is self._thread
+            and writer is not threading.current_thread()
+        ):
+            time.sleep(ROOM_POLL_S)
 
     def _start_thread(self) -> None:
         with self._lifecycle:
@@ -99,7 +123,7 @@ class SessionWriter:
         if thread is None or thread is threading.current_thread():
             return
         self._queue.put(_Stop())
-        self._wake.set()
+        self._wake_writer()
         thread.join()
         self._thread = None
 

@@ -153,6 +153,8 @@ class StridedAccess:
         )
         if shape != (*pattern.sizes, *tile.shape) or not self._is_injective(pattern, tile):
             return False
+        if any(extent > 1 and not coef for coef, extent in zip(tile.coefs, tile.shape, strict=True)):
+            return False  # many positions, one element
         flat = buffer.flat(kind)
         start = tile.const + buffer.storage_offset
         value.compute(self._view_for_write(flat, start, pattern, tile))
@@ -165,7 +167,7 @@ class StridedAccess:
         strides = list(pattern.steps)
         for coef, extent in zip(tile.coefs, tile.shape, strict=True):
             extents.append(extent if coef else 1)
-            strides.append(coef)
+            strides.append(coef if extent > 1 else 0)
         return flat.as_strided(extents, strides, start + pattern.start)
 
     def _program_pattern(self, tile: AffineTile) -> ProgramPattern | None:
@@ -199,4 +201,11 @@ class StridedAccess:
         shape = tuple(map(max, offsets.shape, value.shape))
         offsets, value = offsets.expand(shape), value.expand(shape)
         # A 1-D scatter_ on the CPU goes through the index in order.
-        flat.scatter_(0, offsets.reshape(-1), value.reshape(-1))
+        self.scatter_flat(flat, offsets.reshape(-1), value.reshape(-1))
+
+    def scatter_flat(self, flat: Tensor, offsets: Tensor, value: Tensor) -> None:
+        """`scatter` of vectors of equal length."""
+        if flat.dtype.is_floating_point and flat.dtype.itemsize == 1:
+            # torch scatters no 8-bit floats; their bits will do.
+            flat, value = flat.view(torch.uint8), value.view(torch.uint8)
+        flat.scatter_(0, offsets, value)

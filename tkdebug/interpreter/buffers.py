@@ -132,9 +132,29 @@ class Buffer:
         bad = torch.zeros_like(offsets, dtype=torch.bool)
         if self.is_dense:
             return bad
+        if not self._is_nested():
+            # Elements overlap or interleave: no division finds them.
+            elements = self._elements()
+            return ~elements[offsets.clamp(0, self.hull_elems - 1)] & ~self.outside(offsets)
         rest = offsets
         for stride, size in self.dims:
             index = rest.div(stride, rounding_mode="floor")
             bad |= index >= size
             rest = rest - index * stride
         return (bad | (rest != 0)) & ~self.outside(offsets)
+
+    def _is_nested(self) -> bool:
+        """Whether every stride reaches past all that the smaller ones span."""
+        reach = 0
+        for stride, size in reversed(self.dims):
+            if stride <= reach:
+                return False
+            reach += stride * (size - 1)
+        return True
+
+    def _elements(self) -> Tensor:
+        """(hull_elems,) bool: which offsets are elements."""
+        out = torch.zeros(self.hull_elems, dtype=torch.bool, device=self.tensor.device)
+        strides = [stride for stride, _ in self.dims]
+        out.as_strided([size for _, size in self.dims], strides).fill_(True)
+        return out

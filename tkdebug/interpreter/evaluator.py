@@ -13,7 +13,7 @@ from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Evaluate
 from tkdebug.compiler.ops.table import OPS
-from tkdebug.interpreter.descriptors import DescriptorOps
+from tkdebug.interpreter.elementwise import ElementwiseOps
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -62,7 +62,7 @@ def _steps_of(block: Block) -> list[Step]:
     ]
 
 
-class Evaluator(DescriptorOps):
+class Evaluator(ElementwiseOps):
     """Runs one batch of programs."""
 
     def __init__(self, plan: Plan, *arguments: Any, **keywords: Any) -> None:

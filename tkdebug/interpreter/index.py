@@ -184,7 +184,7 @@ class IndexAlgebra:
         bits, shape = self._bits(op), self._shape(op)
         if isinstance(a, int) and isinstance(b, int):
             return wrap(truncated_division(a, b), bits)
-        if b == 1 and isinstance(b, int):
+        if isinstance(b, int) and b == 1:
             return a
         if isinstance(b, int) and isinstance(a, AffineTile) and b > 0:
             low, high = a.bounds()
@@ -208,18 +208,19 @@ class IndexAlgebra:
         return AffineTile(tile.const // divisor, None, coefs, tile.shape)
 
     def _divide(self, x: Tensor, y: Tensor) -> Tensor:
-        zero = y == 0
-        if bool(zero.any()):
-            quotient = torch.div(x, torch.where(zero, 1, y), rounding_mode="trunc")
-            return torch.where(zero, 0, quotient).to(x.dtype)
-        return torch.div(x, y, rounding_mode="trunc")
+        unsafe = (y == 0) | (y == -1)
+        if not bool(unsafe.any()):
+            return torch.div(x, y, rounding_mode="trunc")
+        # The CPU traps on a zero divisor, and on the least integer divided by -1.
+        quotient = torch.div(x, torch.where(unsafe, 1, y), rounding_mode="trunc")
+        return torch.where(y == 0, 0, torch.where(unsafe, -x, quotient)).to(x.dtype)
 
     def _remainder(self, x: Tensor, y: Tensor) -> Tensor:
-        zero = y == 0
-        if bool(zero.any()):
-            rest = torch.fmod(x, torch.where(zero, 1, y))
-            return torch.where(zero, x, rest).to(x.dtype)
-        return torch.fmod(x, y)
+        unsafe = (y == 0) | (y == -1)
+        if not bool(unsafe.any()):
+            return torch.fmod(x, y)
+        rest = torch.fmod(x, torch.where(unsafe, 1, y))
+        return torch.where(y == 0, x, rest).to(x.dtype)
 
     def _small_pair(
         self, a: TileValue, b: TileValue, shape: tuple[int, ...]
@@ -494,6 +495,9 @@ class IndexAlgebra:
         if predicate in ("sle", "sge"):
             difference = difference.shifted(-1)
         low, high = difference.bounds()
+        if low < -(1 << 63) or high >= 1 << 63:
+            # The difference of two 64-bit numbers may not fit 64 bits.
+            return self._dense(op, getattr(torch, _TORCH_NAMES[predicate]), a, b)
         if predicate in ("eq", "ne"):
             return self._compare_equal(op, predicate, difference, a, b)
         # From here the question is: difference < 0?

@@ -413,7 +413,7 @@ class MemoryOps(EvaluatorState):
         keep = allowed.expand(shape).reshape(-1).nonzero().reshape(-1)
         offsets = torch.index_select(offsets.expand(shape).reshape(-1), 0, keep)
         values = torch.index_select(stored.expand(shape).reshape(-1), 0, keep)
-        flat.scatter_(0, offsets, values)
+        self.access.scatter_flat(flat, offsets, values)
 
     def _spread(self, stored: Tensor, offsets: Tensor, access: Access) -> Tensor:
         count = max(stored.shape[0], offsets.shape[0])
@@ -499,7 +499,7 @@ class MemoryOps(EvaluatorState):
             keep = inside.expand(whole).reshape(-1).nonzero().reshape(-1)
             places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
             flat = buffer.flat(stored.dtype)
-            flat.scatter_(0, places, stored.expand(whole).reshape(-1)[keep])
+            self.access.scatter_flat(flat, places, stored.expand(whole).reshape(-1)[keep])
 
     # -- descriptors ------------------------------------------------------------------------
 

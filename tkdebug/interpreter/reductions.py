@@ -1,7 +1,7 @@
 """Reductions, scans and matrix products of the whole batch.
 
-Well-known combiners map to one torch call; a custom combine region is run on halves of the axis
-(reductions) or by Hillis and Steele's doubling (scans): log2(extent) vector steps, never per
+Well-known combiners map to one torch call; a custom combine region is run on neighbours along the
+axis (reductions) or by Hillis and Steele's doubling (scans): log2(extent) vector steps, never per
 element.
 """
 
@@ -61,7 +61,7 @@ class ReductionOps(ShapeOps):
             self.full(v, t.type).movedim(axis + 1, 1)
             for v, t in zip(operands, op.operands, strict=True)
         ]
-        return self._reduce_by_halves(op.regions[0], tensors)
+        return self._reduce_in_pairs(op.regions[0], tensors)
 
     def _reduce_tensor(self, tensor: Tensor, axis: int, extent: int, combiner: str) -> Tensor:
         if tensor.shape[axis + 1] != extent:
@@ -96,7 +96,7 @@ class ReductionOps(ShapeOps):
             lowest = float("-inf") if "max" in combiner else float("inf")
             keys = torch.where(values.isnan(), lowest, values)
         else:
-            keys = values
+            keys = _flip(values) if _compares_unsigned(op) else values
         pick = keys.argmax if "max" in combiner else keys.argmin
         place = pick(dim=axis + 1, keepdim=True)
         best = values.gather(axis + 1, place).squeeze(axis + 1)
@@ -104,16 +104,18 @@ class ReductionOps(ShapeOps):
         chosen = index.expand(values.shape).gather(axis + 1, place).squeeze(axis + 1)
         return best, chosen
 
-    def _reduce_by_halves(self, region: Region, tensors: list[Tensor]) -> Sequence[TileValue]:
-        """Combine the first half of axis 1 with the second until one element is left."""
+    def _reduce_in_pairs(self, region: Region, tensors: list[Tensor]) -> Sequence[TileValue]:
+        """Combine neighbours along axis 1 until one element is left; their order stays."""
+        if tensors[0].shape[1] == 1:
+            return [t[:, 0].clone() for t in tensors]
         while tensors[0].shape[1] > 1:
-            half = tensors[0].shape[1] // 2
-            left = [t[:, :half] for t in tensors]
-            right = [t[:, half : 2 * half] for t in tensors]
-            rest = [t[:, 2 * half :] for t in tensors]
+            even = tensors[0].shape[1] // 2 * 2
+            left = [t[:, 0:even:2] for t in tensors]
+            right = [t[:, 1:even:2] for t in tensors]
+            rest = [t[:, even:] for t in tensors]
             combined = self._combine(region, left, right)
             tensors = [
-                torch.cat([c, r], 1) if r.shape[1] else c
+                torch.cat([c, r.expand(c.shape[0], *r.shape[1:])], 1) if r.shape[1] else c
                 for c, r in zip(combined, rest, strict=True)
             ]
         return [t[:, 0] for t in tensors]
@@ -227,6 +229,11 @@ def _combiner(op: Operation) -> str | None:
         if set(first.operands) == set(arguments) and operations[1].operands == (first.result,):
             return _SINGLE_OPS.get(first.name)
     return None
+
+
+def _compares_unsigned(op: Operation) -> bool:
+    operations = op.regions[0].block.operations
+    return any(str(inner.attributes.get("predicate", "")).startswith("u") for inner in operations)
 
 
 def _amax_ignoring_nan(t: Tensor, dim: int) -> Tensor:

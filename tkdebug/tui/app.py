@@ -207,7 +207,9 @@ class TkdebugApp(App[None]):
         return not self.is_running or not self.screen_stack
 
     def _show(self, state: ScriptState) -> None:
-        self._script = state
+        if state != self._script:
+            self._script = state
+            self.refresh_bindings()
         for pane in (
             self.query_one(LaunchesPane),
             self.query_one(FaultsPane),
@@ -303,11 +305,9 @@ class TkdebugApp(App[None]):
 
     def action_interrupt(self) -> None:
         """Ctrl-C goes to the script."""
-        if self._child is not None and self._script.going_on:
+        if self._child is not None:
             self._child.interrupt()
             self.notify("sent Ctrl-C to the script", timeout=2)
-        else:
-            self.notify("the script is not running; q quits", timeout=2)
 
     def action_help(self) -> None:
         """Show the keys."""
@@ -344,9 +344,7 @@ class TkdebugApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Ctrl-C is among the keys shown only while there is a script to interrupt."""
-        if action == "interrupt" and self._child is None:
-            return False
-        return True
+        return action != "interrupt" or (self._child is not None and self._script.going_on)
 
     async def action_quit(self) -> None:
         """Textual's own way to quit asks too."""

@@ -19,9 +19,10 @@ REGION_TERMINATORS: dict[str, tuple[str, ...]] = {
     "scf.while": ("scf.condition", "scf.yield"),
     "tt.reduce": ("tt.reduce.return",),
     "tt.scan": ("tt.reduce.return",),
+    "tt.map_elementwise": ("tt.map_elementwise.return",),
 }
 # Their regions use no value from outside, and nothing is moved or merged across their border.
-ISOLATED = frozenset(("tt.func", "tt.reduce", "tt.scan"))
+ISOLATED = frozenset(("tt.func", "tt.reduce", "tt.scan", "tt.map_elementwise"))
 # They have the effects of what is inside them and no others. scf.while is not one of them:
 # it may never end, and a kernel that hangs must still hang after every pass.
 TRANSPARENT = frozenset(("scf.for", "scf.if"))

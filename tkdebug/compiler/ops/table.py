@@ -10,15 +10,19 @@ from tkdebug.compiler.ops import (
     arith,
     atomics,
     control,
+    cuda,
     debug,
     descriptors,
+    elementwise,
     indexing,
+    libdevice,
     linalg,
     math,
     memory,
     program,
     random,
     reduce,
+    scaled,
     shape,
     sorting,
 )
@@ -31,6 +35,7 @@ FAMILIES = (
     memory,
     descriptors,
     linalg,
+    scaled,
     reduce,
     indexing,
     sorting,
@@ -39,9 +44,18 @@ FAMILIES = (
     program,
     debug,
     control,
+    elementwise,
+    libdevice,
+    cuda,
 )
 
 OPS: dict[str, OpSpec] = {spec.name: spec for family in FAMILIES for spec in family.OPS}
 LANGUAGE: dict[str, Builtin] = {
     name: builtin for family in FAMILIES for name, builtin in family.LANGUAGE.items()
+}
+# Functions that stand in modules of their own below `tl`.
+NAMESPACES: dict[str, dict[str, Builtin]] = {
+    "tl": LANGUAGE,
+    "tl.extra.libdevice": libdevice.BUILTINS,
+    "tl.extra.cuda": cuda.BUILTINS,
 }
