@@ -261,6 +261,13 @@ class Reference:
 
     op_arith_truncf = op_arith_extf
 
+    def op_tt_fp_to_fp(self, op, value):
+        source, target = element(op.operands[0]).name, element(op.result).name
+        assert op.attributes.get("rounding", "rtne") == "rtne"
+        limit = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0}.get(target)
+        wide = value.float() if source != "f64" else value
+        return [(wide if limit is None else wide.clamp(-limit, limit)).to(FLOATS[target])]
+
     def op_tt_bitcast(self, op, value):
         if isinstance(value, Pointers):
             return [Pointers(value.address, value.owner, max(1, element(op.result).pointee.bits // 8))]

@@ -450,24 +450,49 @@ class MemoryOps(EvaluatorState):
             wanted = wanted & self.active.reshape(-1, *(1,) * len(shape))
         rest = wanted
         found = []
-        for buffer in self._candidates(pointer):
-            size = pointer.itemsize
-            offsets = (address - buffer.address).div(size, rounding_mode="floor")
-            known = buffer.reinterpreted(size)
-            inside = rest & ~known.outside(offsets)
-            if bool(inside.any()):
+        # A buffer that holds the very element comes before one that merely surrounds it.
+        for strict in (True, False):
+            for buffer in self._candidates(pointer, address):
+                known = buffer.reinterpreted(pointer.itemsize)
+                if not strict and known.is_dense:
+                    continue
+                offsets = (address - buffer.address).div(pointer.itemsize, rounding_mode="floor")
+                inside = rest & ~known.outside(offsets)
+                if strict:
+                    inside = inside & ~known.between(offsets)
+                if not bool(inside.any()):
+                    continue
+                if not strict:
+                    self._report_addresses(op, "between-elements", known, inside, offsets)
                 found.append((known, offsets, inside))
                 rest = rest & ~inside
-        if bool(rest.any()):
-            count = max(rest.shape[0], address.shape[0])
-            whole = rest.expand(max(count, self.programs), *shape)
-            offender = self.offender(whole, address.expand(whole.shape), None)
-            self.faults.bad_access(op, kind, None, offender, int(whole.sum()), None)
+            if not bool(rest.any()):
+                return found
+        self._report_addresses(op, kind, None, rest, address)
         return found
 
-    def _candidates(self, pointer: AddressTile) -> Sequence[Buffer]:
-        """The buffers a pointer may point into; for a loaded one, every known tensor."""
-        return pointer.buffers or (*self.buffers, *ADDRESSES.buffers())
+    def _report_addresses(
+        self, op: Operation, kind: FaultKind, buffer: Buffer | None, bad: Tensor, at: Tensor
+    ) -> None:
+        # What is the same in the whole batch has one row for all its programs.
+        whole = bad.expand(self.programs, *ir.shape_of(op.operands[0].type))
+        if self.active is not None and bad.shape[0] == 1:
+            whole = whole & self.active.reshape(-1, *(1,) * (whole.dim() - 1))
+        offender = self.offender(whole, at.expand(whole.shape), None)
+        self.faults.bad_access(op, kind, buffer, offender, int(whole.sum()), None)
+
+    def _candidates(self, pointer: AddressTile, address: Tensor) -> Sequence[Buffer]:
+        """The buffers a pointer may point into; for a loaded one, the known tensors in reach."""
+        if pointer.buffers:
+            return pointer.buffers
+        if self._known is None:
+            self._known = (*self.buffers, *ADDRESSES.buffers())
+        low, high = (int(v) for v in address.aminmax())
+        return [
+            buffer
+            for buffer in self._known
+            if buffer.address <= high and low < buffer.address + buffer.hull_elems * buffer.itemsize
+        ]
 
     def _load_addresses(
         self, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None

@@ -28,11 +28,14 @@ class _View:
     offset: int
 
 
+_Key = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
 class AddressRegistry:
-    """Views by the address of their first element, the latest reading winning."""
+    """Views by address, shape and strides; one address may stand for several views."""
 
     def __init__(self) -> None:
-        self._views: dict[int, _View] = {}
+        self._views: dict[_Key, _View] = {}
         self._lock = threading.Lock()
         self._noted = 0
 
@@ -48,7 +51,7 @@ class AddressRegistry:
             int(tensor.storage_offset()),
         )
         with self._lock:
-            self._views[address] = view
+            self._views[address, view.shape, view.strides] = view
             self._noted += 1
             if self._noted % _PURGE_EVERY == 0:
                 self._views = {a: v for a, v in self._views.items() if v.storage() is not None}
@@ -71,8 +74,28 @@ class AddressRegistry:
 ADDRESSES = AddressRegistry()
 
 
+class _Watch:
+    """How many ask for addresses to be noted; the method is replaced while any does."""
+
+    count = 0
+
+
 def watch_addresses() -> Callable[[], None]:
-    """Note every `Tensor.data_ptr()` from now on; the result stops it."""
+    """Note every `Tensor.data_ptr()` from now on; the result, called once, stops it."""
+    _Watch.count += 1
+    if _Watch.count == 1:
+        _replace_data_ptr()
+
+    def stop() -> None:
+        _Watch.count -= 1
+        if _Watch.count == 0:
+            # The method is inherited from torch's C base class.
+            del Tensor.data_ptr
+
+    return stop
+
+
+def _replace_data_ptr() -> None:
     original = Tensor.data_ptr
 
     def data_ptr(self: Tensor) -> int:
@@ -82,9 +105,3 @@ def watch_addresses() -> Callable[[], None]:
         return address
 
     Tensor.data_ptr = data_ptr  # type: ignore[method-assign]
-
-    def stop() -> None:
-        # The method is inherited from torch's C base class.
-        del Tensor.data_ptr
-
-    return stop

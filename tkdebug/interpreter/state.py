@@ -80,6 +80,8 @@ class EvaluatorState:
         self.index = IndexAlgebra(self)  # type: ignore[arg-type]
         self.masks = MaskAlgebra(self)  # type: ignore[arg-type]
         self.access = StridedAccess(self)  # type: ignore[arg-type]
+        # The buffers that a pointer from memory may point into, once such a pointer was seen.
+        self._known: Sequence[Buffer] | None = None
         self._positions: dict[tuple[int, int, int], Tensor] = {}
 
     # -- programs ---------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Collection, Hashable
+from functools import lru_cache
 from types import FunctionType
 from typing import Any, overload
 
@@ -63,6 +65,7 @@ class JITFunction(KernelInterface):
             raise UsageError(
                 f"jit: got {fn!r}, expected a Python function; put the decorator above a `def`"
             )
+        _watch_addresses()
         self.fn = fn
         self.signature = inspect.signature(fn)
         self.do_not_specialize = tuple(do_not_specialize or ())
@@ -321,3 +324,17 @@ def jit(
         )
 
     return decorate if fn is None else decorate(fn)
+
+
+def _watch_addresses() -> None:
+    # Scripts that hand kernels addresses in memory read them before the first launch; one that
+    # has not imported torch yet has no tensor.
+    if "torch" in sys.modules:
+        _watch_once()
+
+
+@lru_cache(maxsize=1)
+def _watch_once() -> None:
+    from tkdebug.interpreter.registry import watch_addresses
+
+    watch_addresses()
