@@ -1,5 +1,6 @@
 import gc
 import io
+import signal
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from tkdebug.errors import Frame, SessionError
 from tkdebug.events import HOOKS, AutotuneChoice, LaunchProgress
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
+from tkdebug.instrument.tables import SessionTables
 
 
 @pytest.fixture
@@ -277,3 +279,68 @@ def test_recorder_overhead_is_a_few_microseconds(path):
             launch()
         per_launch_s = (time.perf_counter() - started_s) / 2000
     assert per_launch_s < 200e-6  # about 5 us here; the bound is for a loaded machine
+
+
+def test_recorder_stores_numbers_beyond_64_bits(path):
+    with Recorder(path):
+        launch(stream=1 << 63)
+        HOOKS.fault(fault(index=(1 << 64) - 4, legal=(0, 1 << 70)))
+    with Session.open(path) as session:
+        assert session.launches().launches[0].stream == 1 << 63
+        stored = session.faults()[0].fault
+    assert (stored.index, stored.legal) == ((1 << 64) - 4, (0, 1 << 70))
+
+
+def test_recorder_stores_options_of_any_kind(path):
+    class Odd:
+        def __repr__(self):
+            return "<odd>"
+
+    with Recorder(path):
+        launch(options={"a": [1, (2, Odd())], "b": 1.5, "c": None, "d": Odd(), "e": "x" * 9999})
+    with Session.open(path) as session:
+        options = session.launches().launches[0].options
+    assert {**options, "e": len(options["e"])} == {
+        "a": [1, [2, "<odd>"]],
+        "b": 1.5,
+        "c": None,
+        "d": "<odd>",
+        "e": 4096,
+    }
+
+
+def test_recorder_never_lets_more_than_a_batch_wait(path, monkeypatch):
+    write = SessionTables.write
+    batches = []
+
+    def slow_write(tables, rows):
+        batches.append(len(rows))
+        threading.Event().wait(0.01)
+        write(tables, rows)
+
+    monkeypatch.setattr(SessionTables, "write", slow_write)
+    with Recorder(path, output=False):
+        for _ in range(2000):
+            launch()
+    assert sum(batches) == 2 * 2000 + 1
+    assert max(batches) <= 500
+
+
+def test_recorder_survives_a_signal_handler_that_launches(path):
+    def handler(number, frame):
+        launch("in_handler")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        with Recorder(path, output=False):
+            for _ in range(3000):
+                launch()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with Session.open(path) as session:
+        counts = {one.kernel: one.finished for one in session.kernel_summaries()}
+    assert counts["add_kernel"] == 3000
+    assert counts.get("in_handler", 1) > 0

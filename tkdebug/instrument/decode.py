@@ -7,6 +7,7 @@ that into its one clear line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -15,10 +16,13 @@ from tkdebug.events import ArgumentInfo, Fault, FaultKind
 from tkdebug.instrument.records import Launch, RecordedFault, RecordedKernel
 
 Row = tuple[object, ...]
+_DIGITS = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 
 
 def integer(value: object) -> int:
-    """`value` as an int."""
+    """`value` as an int; one beyond SQLite's 64 bits lies there as text."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
     if not isinstance(value, int):
         raise ValueError(f"got {value!r:.80}, expected a number")
     return value

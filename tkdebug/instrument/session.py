@@ -6,13 +6,14 @@ is recorded (`recorder`) nor for how a row lies in its table (`tables`).
 Invariants: `put` never touches the disk; a kill loses at most what came in the last 100 ms or the
 last 500 rows, whichever is less (so `put` waits while 500 rows are not yet committed, which only a
 starved writer thread lets happen); nothing in `put` holds a lock that a signal handler which prints
-or launches could wait for; no connection and no thread is open across a fork; what fails stops the recording with
-one line on stderr and never the script.
+or launches could wait for; no connection and no thread is open across a fork; what fails stops the
+recording with one line on stderr and never the script.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import sqlite3
@@ -58,11 +59,10 @@ class SessionWriter:
         self._queue.put(row)
         if self._thread is None:
             self._start_thread()
-        unstored = next(self._put_count) - self._stored_count
-        if unstored >= BATCH_ROWS:
+        number = next(self._put_count)
+        if number - self._stored_count >= BATCH_ROWS:
             self._wake_writer()
-            if unstored >= MAX_UNSTORED_ROWS:
-                self._await_room()
+            self._await_room(number)
 
     def flush(self, timeout_s: float = 60.0) -> None:
         """Wait until all rows put so far are committed."""
@@ -99,15 +99,14 @@ class SessionWriter:
             self._woken = True
             self._wake.put(None)
 
-    def _await_room(self) -> None:
+    def _await_room(self, number: int) -> None:
         writer = self._thread
-        last = next(self._put_count)
-        self._stored_count += 1  # `last` is no row
         while (
-            last - self._stored_count >= MAX_UNSTORED_ROWS
+            number - self._stored_count >= MAX_UNSTORED_ROWS
             and writer is not None
             and writer is self._thread
             and writer is not threading.current_thread()
+            and writer.is_alive()
         ):
             time.sleep(ROOM_POLL_S)
 
@@ -140,6 +139,7 @@ class SessionWriter:
             events = [row for row in rows if isinstance(row, threading.Event)]
             stop = any(isinstance(row, _Stop) for row in rows)
             checkpoint_due_s = self._store(tables, rows, checkpoint_due_s, stop)
+            self._stored_count += sum(isinstance(row, tuple) for row in rows)
             for event in events:
                 event.set()
             if stop:
@@ -153,15 +153,12 @@ class SessionWriter:
                 rows = [self._queue.get(timeout=max(0.0, checkpoint_due_s - time.monotonic()))]
         except queue.Empty:
             return []
-        self._wake.wait(BATCH_S)
-        self._wake.clear()
-        while len(rows) < MAX_TRANSACTION_ROWS:
-            try:
+        with contextlib.suppress(queue.Empty):
+            self._wake.get(timeout=BATCH_S)
+        self._woken = False
+        with contextlib.suppress(queue.Empty):
+            while not isinstance(rows[-1], _Stop):
                 rows.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-            if isinstance(rows[-1], _Stop):
-                break
         return rows
 
     def _store(

@@ -122,10 +122,10 @@ class SessionTables:
                     kernel_hash,
                     kernel,
                     mode,
-                    _json(grid),
+                    _json_grid(cast("tuple[int, ...]", grid)),
                     _json_options(cast("Mapping[str, object]", options)),
                     _json_arguments(cast("tuple[ArgumentInfo, ...]", arguments)),
-                    stream,
+                    _integer(stream),
                     start_ns,
                     duration_ns,
                     error,
@@ -151,6 +151,8 @@ class SessionTables:
             self._revision += 1
             updates.append((self._revision, duration_ns, error, seq))
             changes.append((kernel, 0, duration_ns, error, True))
+        if not updates:
+            return
         self._connection.executemany(
             "UPDATE launches SET revision = ?, duration_ns = ?, error = ? WHERE seq = ?", updates
         )
@@ -282,7 +284,7 @@ class SessionTables:
                     _json(fault.program_id),
                     _json(fault.lane),
                     fault.tensor,
-                    fault.index,
+                    _integer(fault.index),
                     _json(fault.legal),
                     fault.count,
                     fault.hint and _utf8(fault.hint),
@@ -359,8 +361,27 @@ def _json_frames(frames: Sequence[Frame]) -> str:
     return json.dumps([(frame.file, frame.line, frame.function) for frame in frames])
 
 
+def _integer(value: object) -> object:
+    # A wild address or a handle may exceed SQLite's 64 signed bits; its column has no type.
+    return str(value) if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 else value
+
+
+@lru_cache(maxsize=256)
+def _json_grid(grid: tuple[int, ...]) -> str:
+    return json.dumps(grid)
+
+
 def _json_options(options: Mapping[str, object]) -> str:
-    return json.dumps({str(name): _plain(value) for name, value in options.items()})
+    items = tuple(options.items())
+    try:
+        return _json_items(items)
+    except TypeError:  # a value that cannot be hashed
+        return _json_items.__wrapped__(items)
+
+
+@lru_cache(maxsize=256)
+def _json_items(items: tuple[tuple[str, object], ...]) -> str:
+    return json.dumps({str(name): _plain(value) for name, value in items})
 
 
 def _plain(value: object) -> object:
