@@ -13,7 +13,9 @@ from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Evaluate
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.errors import LaunchError
 from tkdebug.interpreter.elementwise import ElementwiseOps
+from tkdebug.interpreter.footprint import spins_in_vain
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -22,6 +24,9 @@ from tkdebug.interpreter.values import (
     PointerTile,
     TileValue,
 )
+
+# Rounds of a waiting loop after which a program is taken to wait for ever.
+_IDLE_LIMIT = 20_000
 
 # One step of a block: how to run the op, the op, and the values that die after it.
 Step = tuple[Evaluate, Operation, tuple[Value, ...]]
@@ -191,8 +196,6 @@ class Evaluator(ElementwiseOps):
 
     def _step(self, op: Operation, step: int) -> int:
         if step <= 0:
-            from tkdebug.errors import LaunchError
-
             where = op.location.primary
             raise LaunchError(
                 f"{where.file}:{where.line}: a loop's step is {step} at run time; "
@@ -253,6 +256,7 @@ class Evaluator(ElementwiseOps):
         types = [result.type for result in op.results]
         final: list[TileValue] | None = None
         running: Tensor | None = None
+        idle = 0
         try:
             while True:
                 condition, *forwarded = self.run_region(before, carried)
@@ -270,8 +274,20 @@ class Evaluator(ElementwiseOps):
                     running = test if self.active is None else self.active & test
                     self.active = running
                 carried = list(self.run_region(after, forwarded))
+                if self.programs == 1:
+                    idle = idle + 1 if _unchanged(carried, forwarded) else 0
+                    if idle == _IDLE_LIMIT and spins_in_vain(op):
+                        raise self._deadlock(op)
         finally:
             self.active = outer
+
+    def _deadlock(self, op: Operation) -> LaunchError:
+        place = op.location.primary
+        return LaunchError(
+            f"{place.file}:{place.line}: program {self.program_at(0)} waits for memory that no "
+            f"earlier program changes ({_IDLE_LIMIT} rounds); programs that wait for each other "
+            "are interpreted one after the other, so a program cannot wait for a later one"
+        )
 
     # -- debug ops --------------------------------------------------------------------------
 
@@ -334,6 +350,15 @@ class Evaluator(ElementwiseOps):
                 for position, width in zip(reversed(place), widths, strict=True)
             )
             print(f"{name} idx ({index}) {prefix}{label}{_shown(value, tile, hexadecimal, signed)}")
+
+
+def _unchanged(now: Sequence[TileValue], before: Sequence[TileValue]) -> bool:
+    for a, b in zip(now, before, strict=True):
+        if a is b or (isinstance(a, int) and isinstance(b, int) and a == b):
+            continue
+        if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.equal(a, b)):
+            return False
+    return True
 
 
 def _shown(value: Any, tile: Tensor, hexadecimal: bool, signed: bool) -> str:

@@ -17,10 +17,13 @@ from tkdebug.compiler.dtypes import (
 )
 from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import constexpr, tensor, tensor_descriptor
-from tkdebug.language import extra, math
-from tkdebug.language.markers import PropagateNan, const
+from tkdebug.language import core, extra, math, random, standard, target_info
+from tkdebug.language.markers import PropagateNan, const, constexpr_type
 
 tensor_descriptor_base = tensor_descriptor
+# Tuples and slices of kernels are Python's own.
+tuple = tuple
+slice = slice
 PropagateNAN = PropagateNan
 TRITON_MAX_TENSOR_NUMEL = 1 << 20
 
@@ -31,13 +34,20 @@ __all__ = [
     "block_type",
     "const",
     "constexpr",
+    "constexpr_type",
+    "core",
     "dtype",
     "extra",
     "math",
     "pointer_type",
+    "random",
+    "slice",
+    "standard",
+    "target_info",
     "tensor",
     "tensor_descriptor",
     "tensor_descriptor_type",
+    "tuple",
 ]
 
 

@@ -1,8 +1,10 @@
-"""Names of the language that only mark: NaN propagation, const pointers."""
+"""Names of the language that only mark: NaN propagation, const pointers, constants' types."""
 
 from __future__ import annotations
 
 import enum
+
+from tkdebug.compiler.tensor import unwrap
 
 
 class PropagateNan(enum.IntEnum):
@@ -14,3 +16,19 @@ class PropagateNan(enum.IntEnum):
 
 class const:
     """Annotation of a pointer parameter whose memory may only be read."""
+
+
+class constexpr_type:
+    """The type of a compile-time constant."""
+
+    def __init__(self, value: object) -> None:
+        self.value = unwrap(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, constexpr_type) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(("constexpr_type", self.value))
+
+    def __repr__(self) -> str:
+        return f"constexpr_type[{self.value}]"

@@ -10,6 +10,7 @@ from tkdebug.compiler.ops import (
     arith,
     atomics,
     control,
+    conversion,
     cuda,
     debug,
     descriptors,
@@ -47,6 +48,7 @@ FAMILIES = (
     elementwise,
     libdevice,
     cuda,
+    conversion,
 )
 
 OPS: dict[str, OpSpec] = {spec.name: spec for family in FAMILIES for spec in family.OPS}
@@ -56,6 +58,7 @@ LANGUAGE: dict[str, Builtin] = {
 # Functions that stand in modules of their own below `tl`.
 NAMESPACES: dict[str, dict[str, Builtin]] = {
     "tl": LANGUAGE,
+    "tl.core": conversion.BUILTINS,
     "tl.extra.libdevice": libdevice.BUILTINS,
     "tl.extra.cuda": cuda.BUILTINS,
 }

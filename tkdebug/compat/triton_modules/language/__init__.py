@@ -7,9 +7,9 @@ from typing import Any
 from tkdebug import language as _language
 from tkdebug.compat.finder import missing_attribute
 
-from . import core, extra, math, random, standard
+from . import core, extra, math, random, standard, target_info
 
-__all__ = [*_language.__all__, "core", "extra", "math", "random", "standard"]
+__all__ = [*_language.__all__, "core", "extra", "math", "random", "standard", "target_info"]
 _missing = missing_attribute(__name__)
 
 

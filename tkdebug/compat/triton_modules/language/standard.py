@@ -12,7 +12,9 @@ _missing = missing_attribute(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    value = getattr(_language, name, None)
+    value = getattr(_language.standard, name, None)
+    if value is None:
+        value = getattr(_language, name, None)
     return _missing(name) if value is None else value
 
 

@@ -1,19 +1,19 @@
-"""`triton.language.extra.libdevice`: those of its functions that the language has itself."""
+"""`triton.language.extra.libdevice`: tkdebug's module under upstream's name."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tkdebug.compat.finder import missing_attribute
-from tkdebug.language import math as _math
+from tkdebug.language.extra import libdevice as _libdevice
 
 _missing = missing_attribute(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    value = getattr(_math, name, None)
+    value = getattr(_libdevice, name, None)
     return _missing(name) if value is None else value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(_math)})
+    return sorted({*globals(), *dir(_libdevice)})

@@ -1,7 +1,22 @@
-"""`triton.language.extra.cuda`: NVIDIA's own corner of the language."""
+"""`triton.language.extra.cuda`: tkdebug's module under upstream's name."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from tkdebug.compat.finder import missing_attribute
+from tkdebug.language.extra import cuda as _cuda
 
 from . import libdevice
 
 __all__ = ["libdevice"]
+_missing = missing_attribute(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    value = getattr(_cuda, name, None)
+    return _missing(name) if value is None else value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(_cuda)})

@@ -1,0 +1,193 @@
+"""Functions applied element by element: `map_elementwise` and inline assembly.
+
+The mapped function is a region over scalars, so that it may branch and loop on single elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.ir import Block, Operation, Region
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.shape import describe
+from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
+from tkdebug.compiler.tensor import tensor, unwrap
+from tkdebug.errors import IRError
+
+
+def _verify_map(op: Operation) -> None:
+    shapes = {ir.shape_of(value.type) for value in (*op.operands, *op.results)}
+    if len(shapes) != 1:
+        raise IRError(f"{op.name}: operands and results have different shapes: {sorted(shapes)}")
+    pack = op.attributes.get("pack")
+    if not isinstance(pack, int) or pack < 1:
+        raise IRError(f"{op.name}: pack must be a positive int, got {pack!r}")
+    block = op.regions[0].block
+    if len(block.arguments) != pack * len(op.operands):
+        raise IRError(f"{op.name}: the region must take {pack} arguments an operand")
+    if len(block.terminator.operands) != pack * len(op.results):
+        raise IRError(f"{op.name}: the region must give {pack} values a result")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.map_elementwise",
+        "Its region applied to `pack` elements of each tile at a time.",
+        None,
+        lambda ev, op, *operands: ev.map_elementwise(op, operands),
+        _verify_map,
+    ),
+    OpSpec(
+        "tt.map_elementwise.return",
+        "Ends the region of tt.map_elementwise.",
+        lambda operands, attributes: (),
+        lambda ev, op, *operands: operands,
+        effects=Effects.TERMINATOR,
+    ),
+    OpSpec(
+        "tt.elementwise_inline_asm",
+        "PTX text `asm` applied to `pack` elements of each tile at a time.",
+        None,
+        lambda ev, op, *operands: ev.inline_asm(op, operands),
+        # `pure` says whether it has none; it is no licence before someone needs the speed.
+        effects=Effects.OTHER,
+    ),
+)
+
+
+def _emit_map_elementwise(
+    emit: Emitter, scalar_fn: object, *args: object, pack: object = 1
+) -> object:
+    """Apply a jit function of scalars to every element.
+
+    Args:
+        emit: where to emit.
+        scalar_fn: jit function of one scalar a tile (with `pack`, of `pack` scalars a tile); may
+            branch and loop. Gives one scalar or a tuple (with `pack`, `pack` for each result).
+        args: tiles, broadcast to one shape.
+        pack: elements processed by one call; which ones go together is unspecified.
+    """
+    count = unwrap(pack)
+    if not isinstance(count, int) or count < 1:
+        raise SemanticError(f"map_elementwise: pack must be a constant of at least 1, got {count}")
+    if not args:
+        raise SemanticError("map_elementwise must have at least 1 input tensor")
+    tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, value) for value in args))
+    shape = tiles[0].shape
+    if tiles[0].numel % count:
+        raise SemanticError(
+            f"map_elementwise: pack {count} does not divide the {tiles[0].numel} elements"
+        )
+    block, results, is_single = _map_region(emit, scalar_fn, tiles, count)
+    types = [value.type.scalar for value in results[::count]]
+    for offset in range(1, count):
+        if [value.type.scalar for value in results[offset::count]] != types:
+            raise SemanticError("map_elementwise: the packed results have different types")
+    result_types = [dt.block_type(type_, shape) if shape else type_ for type_ in types]
+    op = emit.op(
+        "tt.map_elementwise",
+        tiles,
+        [type_.to_ir() for type_ in result_types],
+        [Region([block])],
+        pack=count,
+    )
+    out = tuple(tensor(v, type_) for v, type_ in zip(op.results, result_types, strict=True))
+    return out[0] if is_single else out
+
+
+def _map_region(
+    emit: Emitter, scalar_fn: object, tiles: Sequence[tensor], pack: int
+) -> tuple[Block, list[tensor], bool]:
+    elements = [tile.type.scalar for tile in tiles for _ in range(pack)]
+    block = Block([element.to_ir() for element in elements])
+    arguments = [tensor(v, t) for v, t in zip(block.arguments, elements, strict=True)]
+    function = unwrap(scalar_fn)
+    with emit.builder.inside(block):
+        if isinstance(function, Builtin):
+            returned = function.emit(emit, *arguments)
+        else:
+            assert emit.call_function is not None
+            returned = emit.call_function(function, arguments)
+        if returned is None:
+            raise SemanticError("map_elementwise: the function must return a value, got None")
+        is_single = not isinstance(returned, tuple | list)
+        values = (returned,) if is_single else tuple(returned)
+        results = [operators.to_tensor(emit, value) for value in values]
+        if len(results) % pack or not results:
+            raise SemanticError(
+                f"map_elementwise: the function gives {len(results)} values, "
+                f"expected a multiple of pack {pack}"
+            )
+        for value in results:
+            if value.type.is_block():
+                raise SemanticError(
+                    f"map_elementwise: the function must give scalars, got {describe(value)}"
+                )
+        emit.op("tt.map_elementwise.return", results)
+    return block, results, is_single
+
+
+def _emit_inline_asm(
+    emit: Emitter,
+    asm: object,
+    constraints: object,
+    args: Any,
+    dtype: Any,
+    is_pure: object,
+    pack: object,
+) -> object:
+    """Run inline PTX on every element.
+
+    Interpreted, straight-line PTX of common instructions is run; the rest fails by name when it
+    is reached.
+
+    Args:
+        emit: where to emit.
+        asm: PTX text; `$0` … are the registers, results first.
+        constraints: LLVM's constraint string, such as "=r,r,r".
+        args: tiles, broadcast to one shape.
+        dtype: dtype of the result, or a tuple of them.
+        is_pure: whether it does nothing but compute its results.
+        pack: elements processed by one instance; those below 32 bits share registers.
+    """
+    text, rules, count = unwrap(asm), unwrap(constraints), unwrap(pack)
+    if not isinstance(text, str) or not isinstance(rules, str):
+        raise SemanticError("inline_asm_elementwise: asm and constraints must be constant strings")
+    if not isinstance(count, int) or count < 1:
+        raise SemanticError(
+            f"inline_asm_elementwise: pack must be a constant of at least 1, got {describe(count)}"
+        )
+    dtypes, inputs = unwrap(dtype), unwrap(args)
+    several = isinstance(dtypes, tuple | list)
+    wanted = tuple(unwrap(item) for item in dtypes) if several else (dtypes,)
+    if not wanted or not all(isinstance(item, dt.dtype) for item in wanted):
+        raise SemanticError(
+            f"inline_asm_elementwise: dtype must be a dtype or several, got {dtypes!r}"
+        )
+    if not isinstance(inputs, tuple | list):
+        inputs = (inputs,)
+    tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, value) for value in inputs))
+    shape = tiles[0].shape if tiles else ()
+    types = [dt.block_type(item, shape) if shape else item for item in wanted]
+    op = emit.op(
+        "tt.elementwise_inline_asm",
+        tiles,
+        [type_.to_ir() for type_ in types],
+        asm=text,
+        constraints=rules,
+        pack=count,
+        pure=bool(unwrap(is_pure)),
+    )
+    out = tuple(tensor(v, type_) for v, type_ in zip(op.results, types, strict=True))
+    return out if several else out[0]
+
+
+_BUILTINS: tuple[Builtin, ...] = (
+    Builtin("map_elementwise", _emit_map_elementwise),
+    Builtin("inline_asm_elementwise", _emit_inline_asm),
+)
+LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

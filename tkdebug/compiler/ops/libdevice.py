@@ -1,0 +1,104 @@
+"""`tl.extra.libdevice`: NVIDIA's device library of elementwise functions.
+
+The functions and what each computes stand in `libdevice_functions`; here is how a call finds the
+overload of its arguments and what the op does. Argument types must match an overload exactly, as
+in CUDA's library: half precision has none.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS, Function, Overload
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.tensor import scalar_dtype, tensor
+from tkdebug.errors import IRError, UnsupportedError
+
+_PARAMETERS = ("x", "y", "z", "w")
+
+
+def _verify(op: Operation) -> None:
+    if op.attributes.get("function") not in FUNCTIONS:
+        raise IRError(f"{op.name}: libdevice has no {op.attributes.get('function')!r}")
+
+
+def _evaluate(ev: Any, op: Operation, *operands: Any) -> Sequence[Any]:
+    function = FUNCTIONS[str(op.attributes["function"])]
+    if function.meaning is None:
+        where = op.location.primary
+        raise UnsupportedError(
+            f"{where.file}:{where.line}: libdevice.{function.name} is not available under "
+            "interpret; it needs a GPU (its numbers have no closed form here)"
+        )
+    meaning, dtype = function.meaning, ev.dtype_of(op.result.type)
+    unsigned = bool(op.attributes.get("unsigned"))
+
+    def compute(*tensors: Any) -> Any:
+        return meaning(ev.torch, unsigned, *tensors).to(dtype)
+
+    return (ev.map(op, compute, *operands),)
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "tt.extern_elementwise",
+        "The libdevice function `function`, element by element.",
+        None,
+        _evaluate,
+        _verify,
+    ),
+)
+LANGUAGE: dict[str, Builtin] = {}
+
+
+def _overload(function: Function, values: Sequence[tensor]) -> Overload:
+    given = tuple(scalar_dtype(value) for value in values)
+    for overload in function.overloads:
+        if overload.arguments == given:
+            return overload
+    takes = " or ".join(
+        f"({', '.join(map(str, overload.arguments))})" for overload in function.overloads
+    )
+    got = ", ".join(map(str, given))
+    fix = ""
+    if any(value in (dt.float16, dt.bfloat16) for value in given):
+        fix = f"; write libdevice.{function.name}(x.to(tl.float32))"
+    raise SemanticError(f"libdevice.{function.name} takes {takes}, got ({got}){fix}")
+
+
+def _builtin(function: Function) -> Builtin:
+    count = len(function.overloads[0].arguments)
+
+    def emit_function(emit: Emitter, *arguments: object) -> tensor:
+        if len(arguments) != count:
+            raise SemanticError(
+                f"libdevice.{function.name} takes {count} arguments, got {len(arguments)}"
+            )
+        values = tuple(operators.to_tensor(emit, value) for value in arguments)
+        for value in values:
+            if value.type.scalar.is_ptr():
+                raise SemanticError(f"libdevice.{function.name} takes numbers, got {value.type}")
+        overload = _overload(function, values)
+        values = operators.broadcast_all(emit, *values)
+        type_ = operators.with_scalar(values[0].type, overload.result)
+        attributes: dict[str, Any] = {"function": function.name, "symbol": overload.symbol}
+        if overload.arguments[0].is_int_unsigned() or overload.is_unsigned:
+            attributes["unsigned"] = True
+        op = emit.op("tt.extern_elementwise", values, [type_.to_ir()], **attributes)
+        result = tensor(op.result, type_)
+        return operators.cast(emit, result, dt.int1) if function.is_predicate else result
+
+    parameters = [inspect.Parameter("emit", inspect.Parameter.POSITIONAL_ONLY)] + [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in _PARAMETERS[:count]
+    ]
+    emit_function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return Builtin(f"extra.libdevice.{function.name}", emit_function, doc=function.doc)
+
+
+BUILTINS: dict[str, Builtin] = {name: _builtin(function) for name, function in FUNCTIONS.items()}
