@@ -107,3 +107,8 @@ def test_terminal_snapshot_tells_what_changed():
     assert screen.snapshot().changed_from == 2
     screen.feed("\nd")
     assert screen.snapshot().changed_from == 3
+
+
+def test_terminal_sequence_cut_off_by_ctrl_c_swallows_nothing():
+    assert lines("y\x1b", "^Cstopped\n")[0].endswith("Cstopped")
+    assert lines("y\x1b]0;", "^C\r\nstopped\n") == ["y", "stopped"]

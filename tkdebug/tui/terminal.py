@@ -15,6 +15,7 @@ import re
 from array import array
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rich.color import Color
 from rich.style import Style
@@ -29,14 +30,15 @@ MAX_STRING_CHARS = 1 << 16
 
 _TOKEN = re.compile(
     r"\x1b\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"
-    r"|\x1b(?P<string>[\]PX^_])"
+    r"|\x1b(?P<string>[\]P_])"
     r"|\x1b[ -/]*[0-~]"
     r"|(?P<control>[\x00-\x1f\x7f-\x9f])"
     r"|(?P<run>[^\x00-\x1f\x7f-\x9f]+)"
 )
 _PARTIAL = re.compile(r"\x1b(?:\[[0-?]*)?[ -/]*")
 _MAX_PARTIAL_CHARS = 128
-_STRING_END = re.compile(r"\x07|\x9c|\x1b\\|\x18|\x1a|\x1b(?=[^\\])")
+# A line end too: a sequence cut off by Ctrl-C must not swallow what the script says next.
+_STRING_END = re.compile(r"\x07|\x9c|\x1b\\|\x18|\x1a|\x1b(?=[^\\])|[\r\n]")
 _FLAGS = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
 _FLAGS_OFF = {
     22: ("bold", "dim"),
@@ -100,10 +102,10 @@ class Terminal:
         self._column = 0
         self._pending = ""
         self._string_chars: int | None = None  # length so far inside OSC, DCS and the like
-        self._colours: tuple[Color | None, Color | None] = (None, None)
-        self._flags: frozenset[str] = frozenset()
-        self._style = 0
-        self._palette: dict[Style, int] = {Style.null(): 0}
+        self._graphics = _Graphics()
+        self._style = 0  # its number in the palette
+        self._palette = [Style.null()]
+        self._numbers: dict[_Graphics, int] = {_Graphics(): 0}
         self._changed_from = 0
 
     def snapshot(self) -> OutputSnapshot:
@@ -152,7 +154,7 @@ class Terminal:
         # One that never ends must not swallow the output that follows.
         done = end is not None or skipped > MAX_STRING_CHARS
         self._string_chars = None if done else skipped
-        if end is not None and end.group() == "\x1b":
+        if end is not None and end.group() in "\x1b\r\n":
             return end.start()
         return stop
 
@@ -190,9 +192,12 @@ class Terminal:
         if not run:
             return
         line = self._lines[self._row]
+        styles = line.styles
+        if begin == len(line.text) and not styles and not self._style:
+            self._set(Line(line.text + run))
+            return
         head = line.text[:begin].ljust(begin)
         tail = line.text[begin + len(run) :]
-        styles = line.styles
         if styles is not None or self._style:
             old = styles if styles is not None else array("H", bytes(2 * len(line.text)))
             styles = old[:begin]
@@ -264,45 +269,62 @@ class Terminal:
             self._row = max(0, len(self._lines) - self.rows)
 
     def _select_graphics(self, parameters: str) -> None:
-        codes = [int(p[:5]) if p.isdecimal() else 0 for p in re.split("[;:]", parameters)[:64]]
-        foreground, background = self._colours
-        flags = set(self._flags)
-        at = 0
-        while at < len(codes):
-            code = codes[at]
-            at += 1
-            if code == 0:
-                foreground = background = None
-                flags.clear()
-            elif code in _FLAGS:
-                flags.add(_FLAGS[code])
-            elif code in _FLAGS_OFF:
-                flags.difference_update(_FLAGS_OFF[code])
-            elif code in (38, 48):
-                colour, at = _extended_colour(codes, at)
-                if code == 38:
-                    foreground = colour
-                else:
-                    background = colour
-            elif 30 <= code <= 37 or 90 <= code <= 97:
-                foreground = Color.from_ansi(code - 30 if code < 90 else code - 82)
-            elif 40 <= code <= 47 or 100 <= code <= 107:
-                background = Color.from_ansi(code - 40 if code < 100 else code - 92)
-            elif code == 39:
-                foreground = None
-            elif code == 49:
-                background = None
-        self._colours = (foreground, background)
-        self._flags = frozenset(flags)
-        self._style = self._style_number()
+        graphics = self._graphics = _after(self._graphics, parameters)
+        number = self._numbers.get(graphics)
+        if number is None:
+            number = len(self._palette) if len(self._palette) < MAX_STYLES else 0
+            if number:
+                self._numbers[graphics] = number
+                self._palette.append(graphics.style())
+        self._style = number
 
-    def _style_number(self) -> int:
-        style = Style.from_color(*self._colours)
-        if self._flags:
-            style += Style.parse(" ".join(sorted(self._flags)))
-        if style not in self._palette and len(self._palette) >= MAX_STYLES:
-            return 0
-        return self._palette.setdefault(style, len(self._palette))
+
+@dataclass(frozen=True, slots=True)
+class _Graphics:
+    """What escape sequences have selected: colours and flags."""
+
+    foreground: Color | None = None
+    background: Color | None = None
+    flags: frozenset[str] = frozenset()
+
+    def style(self) -> Style:
+        """The same for Rich."""
+        style = Style.from_color(self.foreground, self.background)
+        return style + Style.parse(" ".join(sorted(self.flags))) if self.flags else style
+
+
+@lru_cache(maxsize=4096)
+def _after(graphics: _Graphics, parameters: str) -> _Graphics:
+    """What is selected after `ESC [ parameters m`. ECMA-48, 8.3.117."""
+    codes = [int(p[:5]) if p.isdecimal() else 0 for p in re.split("[;:]", parameters)[:64]]
+    foreground, background = graphics.foreground, graphics.background
+    flags = set(graphics.flags)
+    at = 0
+    while at < len(codes):
+        code = codes[at]
+        at += 1
+        if code == 0:
+            foreground = background = None
+            flags.clear()
+        elif code in _FLAGS:
+            flags.add(_FLAGS[code])
+        elif code in _FLAGS_OFF:
+            flags.difference_update(_FLAGS_OFF[code])
+        elif code in (38, 48):
+            colour, at = _extended_colour(codes, at)
+            if code == 38:
+                foreground = colour
+            else:
+                background = colour
+        elif 30 <= code <= 37 or 90 <= code <= 97:
+            foreground = Color.from_ansi(code - 30 if code < 90 else code - 82)
+        elif 40 <= code <= 47 or 100 <= code <= 107:
+            background = Color.from_ansi(code - 40 if code < 100 else code - 92)
+        elif code == 39:
+            foreground = None
+        elif code == 49:
+            background = None
+    return _Graphics(foreground, background, frozenset(flags))
 
 
 def _extended_colour(codes: list[int], at: int) -> tuple[Color | None, int]:
