@@ -306,3 +306,18 @@ def bool_memory(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=True)
     tl.store(out_ptr + offs, ~x & (offs % 3 != 0), mask=offs < n)
+
+
+@tkdebug.jit
+def grid_barrier(counter_ptr):
+    tl.atomic_add(counter_ptr, 1)
+    while tl.load(counter_ptr, volatile=True) < tl.num_programs(0):
+        pass
+
+
+@tkdebug.jit
+def work_queue(queue_ptr, out_ptr, n):
+    item = tl.atomic_add(queue_ptr, 1)
+    while item < n:
+        tl.store(out_ptr + item, item * item)
+        item = tl.atomic_add(queue_ptr, 1)

@@ -5,6 +5,8 @@ import pytest
 import torch
 from differential import compare, run
 
+from tkdebug.errors import LaunchError
+
 BUDGETS = pytest.mark.parametrize("budget", [None, 2048, 64], ids=["whole", "batches", "single"])
 
 
@@ -266,3 +268,13 @@ def test_bool_memory(budget):
     x = torch.rand(40) > 0.5
     clean(kernels.bool_memory, (3,), x, torch.zeros(40, dtype=torch.bool), 40, BLOCK=16,
           budget=budget)
+
+
+def test_waiting_for_a_later_program_is_an_error_not_a_hang():
+    with pytest.raises(LaunchError, match=r"correct_kernels.py:\d+: program \(0, 0, 0\) waits"):
+        run(kernels.grid_barrier, (4,), torch.zeros(1, dtype=torch.int32))
+
+
+def test_work_queue():
+    queue, out = torch.zeros(1, dtype=torch.int32), torch.zeros(30, dtype=torch.int32)
+    clean(kernels.work_queue, (4,), queue, out, 30)

@@ -142,11 +142,21 @@ def spins_on_memory(module: Module) -> Operation | None:
     Such programs wait for each other: they must run one after the other, not in lockstep.
     """
     for op in module.walk():
-        if op.name != "scf.while":
-            continue
-        for inner in op.regions[0].block.operations:
-            for nested in inner.walk():
-                is_atomic = nested.name in ("tt.atomic_rmw", "tt.atomic_cas")
-                if is_atomic or nested.attributes.get("volatile"):
-                    return op
+        # What the body reads may reach the condition through a carried value.
+        if op.name == "scf.while" and any(_reads_shared(inner) for inner in op.walk()):
+            return op
     return None
+
+
+def _reads_shared(op: Operation) -> bool:
+    if op.name == "tt.load":
+        return bool(op.attributes.get("volatile"))
+    return op.name in ("tt.atomic_rmw", "tt.atomic_cas") and bool(op.result.uses)
+
+
+def spins_in_vain(op: Operation) -> bool:
+    """Whether a loop that carries nothing new can only be waiting: it reads shared memory alone."""
+    inside = list(op.walk())
+    waits = any(_reads_shared(inner) for inner in inside)
+    writes = {"tt.store", "tt.atomic_rmw", "tt.descriptor_store"}
+    return waits and not any(inner.name in writes for inner in op.regions[1].block.operations)

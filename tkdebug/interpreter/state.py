@@ -288,4 +288,6 @@ class EvaluatorState:
                 return None
             inside.append(tensor)
             outside.append(tensor)
-        return BoxTile(self._apply(op, fn, inside), boxed.box, fn(*outside), boxed.shape)
+        # The fill first: the result may take the memory of an operand that is in both.
+        fill = fn(*outside)
+        return BoxTile(self._apply(op, fn, inside), boxed.box, fill, boxed.shape)
