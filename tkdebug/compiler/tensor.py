@@ -16,6 +16,7 @@ from tkdebug.compiler.dtypes import (
     tensor_descriptor_type,
 )
 from tkdebug.compiler.ir import Value
+from tkdebug.compiler.ops.spec import SemanticError
 
 
 class constexpr:
@@ -140,7 +141,12 @@ def is_runtime(value: object) -> bool:
 
 
 def scalar_dtype(value: tensor) -> dtype:
-    """The element dtype of a non-pointer value."""
+    """The element dtype of a value of numbers.
+
+    Raises:
+        SemanticError: the value is a pointer.
+    """
     element = value.type.scalar
-    assert isinstance(element, dtype), f"{element} is not a scalar dtype"
+    if not isinstance(element, dtype):
+        raise SemanticError(f"expected numbers, got {value.type}; tl.load reads from a pointer")
     return element
