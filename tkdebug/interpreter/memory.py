@@ -7,7 +7,6 @@ off. Views are handed out only for memory that the kernel never writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import (
     AddressTile,
@@ -26,7 +24,6 @@ from tkdebug.interpreter.values import (
     BoxMask,
     BoxTile,
     DeferredTile,
-    DescriptorTile,
     IntTile,
     PointerTile,
     TileValue,
@@ -102,27 +99,17 @@ class MemoryOps(EvaluatorState):
 
     # -- loads ------------------------------------------------------------------------------
 
-    def load(
-        self, op: Operation, pointer: TileValue, mask: TileValue = 1, other: TileValue | None = None
-    ) -> TileValue:
-        """tt.load."""
-        mask = self._plain_mask(mask, op)
-        if isinstance(mask, int) and not mask:
-            return self._fill(op, other)
-        if isinstance(pointer, AddressTile):
-            return self._load_addresses(op, pointer, mask, other)
-        assert isinstance(pointer, PointerTile)
-        shape = ir.shape_of(op.result.type)
-        tile = self.affine_of(pointer.offset, shape)
-        access = Access(op, "oob-load", pointer.buffer, tile, mask, None)
+    def _load_active(self, access: Access, other: TileValue | None) -> TileValue:
         if self.active is None:
             return self._load(access, other)
-        needs_programs = tile.base is not None or not isinstance(mask, int)
+        needs_programs = access.tile.base is not None or not isinstance(access.mask, int)
         if not needs_programs:
             return self._load(access, other)
         chosen = self.active.nonzero().reshape(-1)
-        loaded = self._load(self._narrowed(access, chosen), self._narrow_value(other, op, chosen))
-        return self._widened(op, loaded, chosen)
+        loaded = self._load(
+            self._narrowed(access, chosen), self._narrow_value(other, access.op, chosen)
+        )
+        return self._widened(access.op, loaded, chosen)
 
     def _plain_mask(self, mask: TileValue, op: Operation) -> TileValue:
         if isinstance(mask, BoxTile):
@@ -325,25 +312,7 @@ class MemoryOps(EvaluatorState):
 
     # -- stores -----------------------------------------------------------------------------
 
-    def store(
-        self, op: Operation, pointer: TileValue, value: TileValue, mask: TileValue = 1
-    ) -> Sequence[TileValue]:
-        """tt.store."""
-        mask = self._plain_mask(mask, op)
-        if isinstance(mask, int) and not mask:
-            return ()
-        if isinstance(pointer, AddressTile):
-            self._store_addresses(op, pointer, value, mask)
-            return ()
-        assert isinstance(pointer, PointerTile)
-        shape = ir.shape_of(op.operands[0].type)
-        tile = self.affine_of(pointer.offset, shape)
-        self._store_active(Access(op, "oob-store", pointer.buffer, tile, mask, None), value)
-        return ()
-
     def _store_active(self, access: Access, value: TileValue) -> None:
-        if isinstance(value, PointerTile | AddressTile):
-            value = self.addresses(value)
         if self.active is None:
             self._store(access, value)
             return
@@ -418,224 +387,3 @@ class MemoryOps(EvaluatorState):
     def _spread(self, stored: Tensor, offsets: Tensor, access: Access) -> Tensor:
         count = max(stored.shape[0], offsets.shape[0])
         return stored.expand(count, *access.shape)
-
-    # -- pointers without one known buffer -----------------------------------------------------
-
-    def addresses(self, pointer: PointerTile | AddressTile) -> TileValue:
-        """Byte addresses of pointers, as an integer tile."""
-        if isinstance(pointer, AddressTile):
-            return pointer.address
-        size, start = pointer.buffer.itemsize, pointer.buffer.address
-        offset = pointer.offset
-        if isinstance(offset, int):
-            return start + offset * size
-        if not isinstance(offset, AffineTile):
-            return offset * size + start
-        base = None if offset.base is None else Base(offset.base.tensor * size)
-        return AffineTile(
-            start + offset.const * size, base, tuple(c * size for c in offset.coefs), offset.shape
-        )
-
-    def _resolved(
-        self, op: Operation, pointer: AddressTile, mask: TileValue, kind: FaultKind, shape: Any
-    ) -> list[tuple[Buffer, Tensor, Tensor]]:
-        """For each buffer: element offsets and where they are its own; the rest is reported."""
-        address = self.materialize(self.affine_of(pointer.address, shape))
-        wanted = (
-            self.dense(mask, ir.tile(shape, ir.I1))
-            if not isinstance(mask, int)
-            else (torch.ones((1,) * (len(shape) + 1), dtype=torch.bool, device=self.device))
-        )
-        if self.active is not None:
-            wanted = wanted & self.active.reshape(-1, *(1,) * len(shape))
-        rest = wanted
-        found = []
-        # A buffer that holds the very element comes before one that merely surrounds it.
-        for strict in (True, False):
-            for buffer in self._candidates(pointer, address):
-                known = buffer.reinterpreted(pointer.itemsize)
-                if not strict and known.is_dense:
-                    continue
-                offsets = (address - buffer.address).div(pointer.itemsize, rounding_mode="floor")
-                inside = rest & ~known.outside(offsets)
-                if strict:
-                    inside = inside & ~known.between(offsets)
-                if not bool(inside.any()):
-                    continue
-                if not strict:
-                    self._report_addresses(op, "between-elements", known, inside, offsets)
-                found.append((known, offsets, inside))
-                rest = rest & ~inside
-            if not bool(rest.any()):
-                return found
-        self._report_addresses(op, kind, None, rest, address)
-        return found
-
-    def _report_addresses(
-        self, op: Operation, kind: FaultKind, buffer: Buffer | None, bad: Tensor, at: Tensor
-    ) -> None:
-        # What is the same in the whole batch has one row for all its programs.
-        whole = bad.expand(self.programs, *ir.shape_of(op.operands[0].type))
-        if self.active is not None and bad.shape[0] == 1:
-            whole = whole & self.active.reshape(-1, *(1,) * (whole.dim() - 1))
-        offender = self.offender(whole, at.expand(whole.shape), None)
-        self.faults.bad_access(op, kind, buffer, offender, int(whole.sum()), None)
-
-    def _candidates(self, pointer: AddressTile, address: Tensor) -> Sequence[Buffer]:
-        """The buffers a pointer may point into; for a loaded one, the known tensors in reach."""
-        if pointer.buffers:
-            return pointer.buffers
-        if self._known is None:
-            self._known = (*self.buffers, *ADDRESSES.buffers())
-        low, high = (int(v) for v in address.aminmax())
-        return [
-            buffer
-            for buffer in self._known
-            if buffer.address <= high and low < buffer.address + buffer.hull_elems * buffer.itemsize
-        ]
-
-    def _load_addresses(
-        self, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None
-    ) -> TileValue:
-        shape = ir.shape_of(op.result.type)
-        kind = self.dtype_of(op.result.type)
-        out = self.full(self._dense_fill(op, other), op.result.type)
-        for buffer, offsets, inside in self._resolved(op, pointer, mask, "oob-load", shape):
-            flat = buffer.flat(kind)
-            safe = torch.where(inside, offsets + buffer.storage_offset, 0)
-            out = torch.where(inside, flat[safe], out)
-        return self._loaded(op, out)
-
-    def _dense_fill(self, op: Operation, other: TileValue | None) -> Tensor:
-        if other is not None:
-            return self.dense(other, op.result.type)
-        rank = len(ir.shape_of(op.result.type))
-        kind = self.dtype_of(op.result.type)
-        return torch.zeros((1,) * (rank + 1), dtype=kind, device=self.device)
-
-    def _store_addresses(
-        self, op: Operation, pointer: AddressTile, value: TileValue, mask: TileValue
-    ) -> None:
-        shape = ir.shape_of(op.operands[1].type)
-        stored = self.dense(value, op.operands[1].type)
-        for buffer, offsets, inside in self._resolved(op, pointer, mask, "oob-store", shape):
-            count = max(inside.shape[0], stored.shape[0], offsets.shape[0])
-            whole = (count, *shape)
-            keep = inside.expand(whole).reshape(-1).nonzero().reshape(-1)
-            places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
-            flat = buffer.flat(stored.dtype)
-            self.access.scatter_flat(flat, places, stored.expand(whole).reshape(-1)[keep])
-
-    # -- descriptors ------------------------------------------------------------------------
-
-    def make_descriptor(self, op: Operation, base: TileValue, *rest: IntTile) -> DescriptorTile:
-        """tt.make_tensor_descriptor."""
-        assert isinstance(base, PointerTile | AddressTile)
-        rank = len(rest) // 2
-        return DescriptorTile(
-            base, rest[:rank], rest[rank:], str(op.attributes.get("padding", "zero"))
-        )
-
-    def _descriptor_access(
-        self, descriptor: DescriptorTile, block: ir.TensorType, offsets: Sequence[TileValue]
-    ) -> tuple[TileValue, TileValue]:
-        """Pointer tile and mask of a block: inside the descriptor's shape along every axis."""
-        shape = block.shape
-        rank = len(shape)
-        total: IntTile = 0
-        mask: TileValue = 1
-        for axis, extent in enumerate(shape):
-            coefs = tuple(int(a == axis and extent > 1) for a in range(rank))
-            start = self._tile_scalar(offsets[axis], shape)
-            position = self.index.affine_add(AffineTile(0, None, coefs, shape), start, shape)
-            limit = self._tile_scalar(descriptor.shape[axis], shape)
-            for difference in (
-                self.index.affine_add(position, self.index.negated(limit, shape), shape),
-                self.index.negated(position, shape).shifted(-1),
-            ):
-                mask = self._and_negative(mask, difference)
-            stride = descriptor.strides[axis]
-            total = self._sum(total, self._times(position, stride, shape), shape)
-        base = descriptor.base
-        if isinstance(base, PointerTile):
-            origin = self._tile_scalar(base.offset, shape)
-            return PointerTile(base.buffer, self._sum(total, origin, shape)), mask
-        size = base.itemsize
-        scaled = self._times(self.affine_of(total, shape), size, shape)
-        address = self._sum(scaled, self._tile_scalar(base.address, shape), shape)
-        return AddressTile(address, base.buffers, size), mask
-
-    def _tile_scalar(self, value: TileValue, shape: tuple[int, ...]) -> AffineTile:
-        """A scalar in every element of a tile."""
-        rank = len(shape)
-        if isinstance(value, int):
-            return AffineTile(value, None, (0,) * rank, shape)
-        if isinstance(value, AffineTile):
-            base = value.base
-            if base is not None:
-                base = base.reshaped(base.tensor.reshape(-1, *(1,) * rank))
-            return AffineTile(value.const, base, (0,) * rank, shape)
-        assert isinstance(value, torch.Tensor)
-        tensor = value.to(torch.int64).reshape(-1, *(1,) * rank)
-        return AffineTile(0, Base(tensor), (0,) * rank, shape)
-
-    def _times(self, tile: AffineTile, factor: TileValue, shape: tuple[int, ...]) -> AffineTile:
-        if isinstance(factor, int):
-            base = None if tile.base is None else Base(tile.base.tensor * factor)
-            return AffineTile(
-                tile.const * factor, base, tuple(c * factor for c in tile.coefs), shape
-            )
-        dense = self.materialize(tile) * self.materialize(self._tile_scalar(factor, shape))
-        return AffineTile(0, Base(dense), (0,) * len(shape), shape)
-
-    def _and_negative(self, mask: TileValue, difference: AffineTile) -> TileValue:
-        """`mask and difference < 0`."""
-        low, high = difference.bounds()
-        if high < 0 or (isinstance(mask, int) and not mask):
-            return mask
-        if low >= 0:
-            return 0
-        axes = [axis for axis, coef in enumerate(difference.coefs) if coef]
-        base = difference.base
-        piece: TileValue
-        if len(axes) == 1 and (base is None or base.is_per_program):
-            piece = self.index.half_line(difference, axes[0])
-        else:
-            piece = self.materialize(difference) < 0
-        if isinstance(piece, int) or isinstance(mask, int):
-            return (piece if mask else 0) if isinstance(mask, int) else (mask if piece else 0)
-        if isinstance(piece, BoxMask) and isinstance(mask, BoxMask):
-            return self.masks.intersect_boxes(mask, piece)
-        type_ = ir.tile(difference.shape, ir.I1)
-        return self.dense(mask, type_) & self.dense(piece, type_)
-
-    def descriptor_load(
-        self, op: Operation, descriptor: TileValue, *offsets: TileValue
-    ) -> TileValue:
-        """tt.descriptor_load."""
-        assert isinstance(descriptor, DescriptorTile)
-        block = op.result.type
-        assert isinstance(block, ir.TensorType)
-        pointer, mask = self._descriptor_access(descriptor, block, offsets)
-        other = None
-        if descriptor.padding == "nan":
-            other = self.constant(block, float("nan"))
-        return self.load(op, pointer, mask, other)
-
-    def descriptor_store(
-        self, op: Operation, descriptor: TileValue, value: TileValue, *offsets: TileValue
-    ) -> Sequence[TileValue]:
-        """tt.descriptor_store."""
-        assert isinstance(descriptor, DescriptorTile)
-        block = op.operands[1].type
-        assert isinstance(block, ir.TensorType)
-        pointer, mask = self._descriptor_access(descriptor, block, offsets)
-        if isinstance(mask, int) and not mask:
-            return ()
-        if isinstance(pointer, AddressTile):
-            self._store_addresses(op, pointer, value, mask)
-            return ()
-        assert isinstance(pointer, PointerTile)
-        tile = self.affine_of(pointer.offset, block.shape)
-        self._store_active(Access(op, "oob-store", pointer.buffer, tile, mask, None), value)
-        return ()

@@ -12,8 +12,8 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.arith import wrap
+from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
 from tkdebug.interpreter.masks import is_whole
-from tkdebug.interpreter.memory import MemoryOps
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -25,7 +25,7 @@ from tkdebug.interpreter.values import (
 )
 
 
-class ShapeOps(MemoryOps):
+class ShapeOps(DescriptorBlockOps):
     """tt.make_range, tt.splat, tt.broadcast, tt.reshape and their kin."""
 
     def make_range(self, start: int, end: int) -> TileValue:
