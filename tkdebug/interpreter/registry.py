@@ -104,4 +104,4 @@ def _replace_data_ptr() -> None:
             ADDRESSES.note(self, address)
         return address
 
-    Tensor.data_ptr = data_ptr  # type: ignore[method-assign]
+    Tensor.data_ptr = data_ptr  # type: ignore[method-assign, assignment]
