@@ -105,8 +105,12 @@ class ElementwiseOps(ScaledOps):
 
     def inline_asm(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
         """tt.elementwise_inline_asm, where its PTX is understood."""
-        types = [value.type for value in op.operands]
-        tiles = [self.full(v, t) for v, t in zip(operands, types, strict=True)]
+        tiles = []
+        for value, operand in zip(operands, op.operands, strict=True):
+            if isinstance(value, PointerTile | AddressTile):
+                tiles.append(self.full(self.addresses(value), _index_type(operand.type)))
+            else:
+                tiles.append(self.full(value, operand.type))
         shape = ir.shape_of(op.results[0].type)
         count = max((tile.shape[0] for tile in tiles), default=1)
         flat = [tile.expand(count, *shape).reshape(-1) for tile in tiles]

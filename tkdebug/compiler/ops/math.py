@@ -7,7 +7,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import operators, rounding
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
@@ -21,15 +21,19 @@ def _math(name: str, doc: str, torch_name: str) -> OpSpec:
 
 
 def _evaluate_fma(ev: Any, op: Operation, a: Any, b: Any, c: Any) -> Sequence[Any]:
-    torch = ev.torch
-
     def fused(x: Any, y: Any, z: Any) -> Any:
-        if x.dtype == torch.float64:
-            return x * y + z
-        # The exact product of two fp32 fits a double; one rounding of the sum remains.
-        return (x.double() * y.double() + z.double()).to(x.dtype)
+        return rounding.fma(ev.torch, "rn", x, y, z)
 
     return (ev.map(op, fused, a, b, c),)
+
+
+def _evaluate_precise_sqrt(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
+    def root(value: Any, out: Any = None) -> Any:
+        # torch's own may be off by the last bit (MKL).
+        exact = rounding.sqrt(ev.torch, "rn", value)
+        return exact if out is None else out.copy_(exact)
+
+    return (ev.map(op, root, x),)
 
 
 OPS: tuple[OpSpec, ...] = (
@@ -48,7 +52,13 @@ OPS: tuple[OpSpec, ...] = (
     _math("math.absi", "Absolute value of an integer.", "abs"),
     OpSpec("math.fma", "a * b + c, rounded once.", same_as_first, _evaluate_fma, operands=3),
     _math("tt.precise_divf", "Quotient, rounded to nearest even.", "div"),
-    _math("tt.precise_sqrt", "Square root, rounded to nearest even.", "sqrt"),
+    OpSpec(
+        "tt.precise_sqrt",
+        "Square root, rounded to nearest even.",
+        same_as_first,
+        _evaluate_precise_sqrt,
+        operands=1,
+    ),
 )
 
 

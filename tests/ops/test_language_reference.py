@@ -1,0 +1,78 @@
+"""The reference page, and the op table walked for what is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+import tkdebug.language as tl
+from tkdebug.compiler.ops import reference
+from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
+from tkdebug.compiler.ops.table import FAMILIES, LANGUAGE, NAMESPACES, OPS
+
+# What `from triton.language import *` gives in upstream 3.6.
+PUBLIC = """
+PropagateNan TRITON_MAX_TENSOR_NUMEL abs add advance arange argmax argmin associative_scan assume
+atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor bfloat16
+bitonic_merge block_type broadcast broadcast_to cast cat cdiv ceil clamp condition const constexpr
+constexpr_type cos cumprod cumsum debug_barrier device_assert device_print div_rn dot dot_scaled
+dtype erf exp exp2 expand_dims extra fdiv flip float16 float32 float64 float8e4b15 float8e4b8
+float8e4nv float8e5 float8e5b16 floor fma full gather histogram inline_asm_elementwise int1 int16
+int32 int64 int8 interleave join load load_tensor_descriptor log log2 make_block_ptr
+make_tensor_descriptor map_elementwise math max max_constancy max_contiguous maximum min minimum
+mul multiple_of num_programs pair_uniform_to_normal permute philox philox_impl pi32_t pointer_type
+program_id rand rand4x randint randint4x randn randn4x range ravel reduce reduce_or reshape rsqrt
+sigmoid sin slice softmax sort split sqrt sqrt_rn static_assert static_print static_range store
+store_tensor_descriptor sub sum swizzle2d target_info tensor tensor_descriptor topk trans tuple
+uint16 uint32 uint64 uint8 uint_to_uniform_float umulhi view void where xor_sum zeros zeros_like
+core random standard squeeze unsqueeze descriptor_gather descriptor_scatter descriptor_atomic_add
+descriptor_atomic_min descriptor_atomic_max descriptor_atomic_and descriptor_atomic_or
+descriptor_atomic_xor
+""".split()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_name_of_the_language_resolves(name):
+    assert hasattr(tl, name)
+
+
+def test_reference_page_is_up_to_date():
+    written = reference.PAGE.read_text("utf-8")
+    assert written == reference.page(), "run python -m tkdebug.compiler.ops.reference"
+
+
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_op_says_what_it_computes_and_how(name):
+    spec = OPS[name]
+    assert spec.name == name
+    assert spec.doc.endswith(".")
+    assert callable(spec.evaluate)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"),
+    [(namespace, name) for namespace, functions in NAMESPACES.items() for name in functions],
+)
+def test_function_has_a_doc_and_a_signature(namespace, name):
+    builtin = NAMESPACES[namespace][name]
+    assert (builtin.__doc__ or "").strip()
+    assert reference.signature_text(builtin).startswith("(")
+
+
+def test_no_name_stands_in_two_families():
+    for table in ("LANGUAGE",):
+        names = [name for family in FAMILIES for name in getattr(family, table)]
+        assert len(names) == len(set(names)) == len(LANGUAGE)
+    ops = [spec.name for family in FAMILIES for spec in family.OPS]
+    assert len(ops) == len(set(ops)) == len(OPS)
+
+
+def test_libdevice_has_all_of_upstreams_functions():
+    assert len(FUNCTIONS) == 198
+    without = {name for name, function in FUNCTIONS.items() if function.meaning is None}
+    assert without == {"jn", "yn"}
+
+
+def test_libdevice_modules_have_the_tables_functions():
+    for module in (tl.extra.libdevice, tl.extra.cuda.libdevice):
+        assert set(FUNCTIONS) <= set(dir(module))
+        assert module.tanh is NAMESPACES["tl.extra.libdevice"]["tanh"]

@@ -1,0 +1,160 @@
+"""Writes docs/language.md from the op table: `python -m tkdebug.compiler.ops.reference [--check]`.
+
+Every function with its signature and doc, every op with its effects. Nothing is listed here that
+the table does not have.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tkdebug.compiler.dtypes import MEMBERS
+from tkdebug.compiler.ops import libdevice_functions
+from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec
+from tkdebug.compiler.ops.table import FAMILIES, NAMESPACES, OPS
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "language.md"
+_EFFECTS = (
+    (Effects.READ, "reads memory"),
+    (Effects.WRITE, "writes memory"),
+    (Effects.TERMINATOR, "ends its block"),
+    (Effects.OTHER, "observable"),
+)
+_INTRODUCTION = """\
+# The language
+
+Generated from the op table by `python -m tkdebug.compiler.ops.reference`; a test fails when this
+page is out of date. `import triton.language as tl` and `import tkdebug.language as tl` give the
+same. A function marked *method* is also one of tensors: `x.sum(0)`.
+
+Everything here runs under interpret but what is marked *native only*: that compiles, and says so
+by name when an interpreted kernel reaches it.
+
+## Numeric semantics
+
+- Python numbers beside a tensor are weak: they take its dtype where it is of their kind or a wider
+  one. In `tl.maximum`, `tl.minimum`, `tl.clamp`, `tl.fma`, `tl.fdiv` and `tl.umulhi` they are
+  strong: int32 or fp32.
+- bf16 with fp16 gives fp16; bf16 with a wider float gives that; fp8 with bf16 gives fp32; `/` on
+  halves and integers gives fp32. Of two integers the wider wins, unsigned on a tie.
+- `//` and `%` truncate toward zero on tensors and follow Python on constants. `>>` is arithmetic
+  on signed integers. Integers wrap at their width.
+- Casts round to nearest even, or toward zero with `fp_downcast_rounding="rtz"`; fp8 saturates;
+  float to integer truncates and saturates; anything to int1 is `!= 0`.
+- `sum` keeps fp16 and bf16 and widens integers below 32 bits. `max` and `min` widen what is below
+  32 bits, to fp32 or int32. `cumsum` and `cumprod` of bf16 give fp32. `argmax` and `argmin` take
+  the leftmost on ties. Maximum and minimum ignore NaN unless `PropagateNan.ALL` is given.
+- A masked load without `other` gives 0 where the mask is false; the language leaves it undefined.
+- `dot` of fp32 uses tf32 unless `input_precision="ieee"`; sums are fp32 (int32 for int8).
+- Interpreted, `exp`, `/`, `sqrt` and their kin are computed to full precision; a GPU approximates
+  them.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([_INTRODUCTION, *_types(), *_functions(), *_libdevice(), *_ops()]) + "\n"
+
+
+def _types() -> Iterator[str]:
+    yield "## Types\n"
+    yield ", ".join(f"`tl.{name}`" for name in MEMBERS) + ", `tl.pointer_type`, `tl.block_type`,"
+    yield "`tl.tensor`, `tl.tensor_descriptor`, `tl.constexpr`, `tl.const`, `tl.tuple`.\n"
+
+
+def _functions() -> Iterator[str]:
+    for family in FAMILIES:
+        if not family.LANGUAGE:
+            continue
+        yield f"## {_title(family)}\n"
+        for name in family.LANGUAGE:
+            yield from _function("tl", name, family.LANGUAGE[name])
+    for namespace, functions in NAMESPACES.items():
+        if namespace in ("tl", "tl.extra.libdevice"):
+            continue
+        yield f"## {namespace}\n"
+        for name in functions:
+            yield from _function(namespace, name, functions[name])
+
+
+def _title(family: object) -> str:
+    """The first sentence of a family's docstring."""
+    first = (inspect.getdoc(family) or "").splitlines()[0]
+    return first.rstrip(".")
+
+
+def signature_text(builtin: Builtin) -> str:
+    """A function's parameters, without annotations."""
+    shown = [
+        parameter.replace(annotation=parameter.empty)
+        for parameter in builtin.__signature__.parameters.values()
+        if parameter.name != "emit"
+    ]
+    return str(inspect.Signature(shown)).replace(", /", "")
+
+
+def _function(namespace: str, name: str, builtin: Builtin) -> Iterator[str]:
+    method = " *method*" if builtin.member else ""
+    yield f"### `{namespace}.{name}{signature_text(builtin)}`{method}\n"
+    doc = inspect.cleandoc(builtin.__doc__ or "")
+    text, _, arguments = doc.partition("Args:\n")
+    yield text.strip() + "\n"
+    entries = [
+        line
+        for line in inspect.cleandoc(" \n" + arguments).splitlines()
+        if line.strip() and not line.startswith("emit:")
+    ]
+    for entry in entries:
+        parameter, colon, rest = entry.partition(": ")
+        if colon and parameter.isidentifier() and not entry.startswith(" "):
+            yield f"- `{parameter}`: {rest}"
+        else:
+            yield f"  {entry.strip()}"
+    if entries:
+        yield ""
+
+
+def _libdevice() -> Iterator[str]:
+    yield "## tl.extra.libdevice\n"
+    yield "Also `tl.extra.cuda.libdevice`. Arguments must have exactly the types of an overload.\n"
+    yield "| function | types | computes |"
+    yield "|---|---|---|"
+    for name, function in libdevice_functions.FUNCTIONS.items():
+        result = "int1" if function.is_predicate else None
+        overloads = ", ".join(
+            f"({', '.join(map(str, o.arguments))}) → {result or o.result}"
+            for o in function.overloads
+        )
+        only = " *native only*" if function.meaning is None else ""
+        yield f"| `{name}` | {overloads} | {function.doc.replace('|', chr(92) + '|')}{only} |"
+    yield ""
+
+
+def _ops() -> Iterator[str]:
+    yield "## Ops of the IR\n"
+    yield "| op | operands | computes | effects | modes |"
+    yield "|---|---|---|---|---|"
+    for spec in OPS.values():
+        count = "any" if spec.operands is None else str(spec.operands)
+        doc = spec.doc.replace("|", "\\|")
+        yield f"| `{spec.name}` | {count} | {doc} | {_effects(spec)} | interpret |"
+
+
+def _effects(spec: OpSpec) -> str:
+    return ", ".join(text for flag, text in _EFFECTS if flag in spec.effects) or "none"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with `--check` say whether it is up to date."""
+    if "--check" in arguments:
+        return 0 if PAGE.exists() and PAGE.read_text("utf-8") == page() else 1
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
