@@ -124,7 +124,8 @@ class StridedAccess:
             if still and value.shape[axis + 1] > 1:
                 value = value.narrow(axis + 1, value.shape[axis + 1] - 1, 1)
         pattern = self._program_pattern(tile)
-        if pattern is not None and tile.base is None and value.shape[0] > 1:
+        same_for_all = tile.base is None or tile.base.tensor.shape[0] == 1
+        if pattern is not None and same_for_all and value.shape[0] > 1:
             value = value.narrow(0, value.shape[0] - 1, 1)
         if pattern is not None and self._is_injective(pattern, tile):
             if pattern.order is not None and value.shape[0] > 1:
@@ -153,7 +154,9 @@ class StridedAccess:
         )
         if shape != (*pattern.sizes, *tile.shape) or not self._is_injective(pattern, tile):
             return False
-        if any(extent > 1 and not coef for coef, extent in zip(tile.coefs, tile.shape, strict=True)):
+        if any(
+            extent > 1 and not coef for coef, extent in zip(tile.coefs, tile.shape, strict=True)
+        ):
             return False  # many positions, one element
         flat = buffer.flat(kind)
         start = tile.const + buffer.storage_offset

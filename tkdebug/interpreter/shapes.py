@@ -230,7 +230,8 @@ class ShapeOps(DescriptorBlockOps):
         rank = len(ir.shape_of(op.result.type))
         if isinstance(condition, torch.Tensor) and rank > condition.dim() - 1:
             condition = condition.reshape(-1, *(1,) * rank)
-        if isinstance(condition, torch.Tensor) and self._blendable(a, b, condition):
+        is_mask = ir.element_of(op.result.type) == ir.I1
+        if isinstance(condition, torch.Tensor) and not is_mask and self._blendable(a, b, condition):
             return self._blend_affine(condition, a, b)  # type: ignore[arg-type]
         return self.map(op, torch.where, condition, a, b)
 
