@@ -1,10 +1,10 @@
-"""Compile-time values as run-time ones: `tl.core.to_tensor`."""
+"""Constants as run-time values, one-element tiles as scalars: what upstream keeps in `tl.core`."""
 
 from __future__ import annotations
 
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import tensor
 
 OPS: tuple[OpSpec, ...] = ()
@@ -15,5 +15,17 @@ def _emit_to_tensor(emit: Emitter, value: object) -> tensor:
     return operators.to_tensor(emit, value)
 
 
-LANGUAGE: dict[str, Builtin] = {}
+def _emit_item(emit: Emitter, input: object) -> tensor:
+    """The only element of a one-element tile, as a scalar."""
+    value = operators.to_tensor(emit, input)
+    if not value.type.is_block():
+        return value
+    if value.numel != 1:
+        raise SemanticError(
+            f"item: the tile must have one element, got shape {list(value.shape)}; reduce it first"
+        )
+    return operators.unsplat(emit, value)
+
+
+LANGUAGE: dict[str, Builtin] = {"item": Builtin("item", _emit_item, member=True)}
 BUILTINS = {"to_tensor": Builtin("core.to_tensor", _emit_to_tensor)}

@@ -522,8 +522,9 @@ def logical_not(emit: Emitter, value: object) -> tensor:
 def subscript(emit: Emitter, value: tensor, indices: tuple[object, ...]) -> tensor:
     """`value[:, None]`: full slices keep an axis, None adds one."""
     if not value.type.is_block():
-        if all(unwrap(index) is None for index in indices):
-            return splat(emit, value, (1,) * len(indices))
+        new_axes = sum(unwrap(index) is None for index in indices)
+        if new_axes and indices.count(slice(None)) == len(indices) - new_axes:
+            return splat(emit, value, (1,) * new_axes)
         raise SemanticError("a scalar cannot be indexed; only None, as in x[None, :]")
     if indices.count(slice(None)) > len(value.shape):
         raise SemanticError(
