@@ -207,6 +207,13 @@ def test_child_that_cannot_start_is_a_usage_error():
         Child(["/no-such-program"], rows=24, columns=80)
 
 
+def test_child_that_has_ended_can_be_interrupted_without_harm(pumped):
+    run = pumped("pass")
+    run.join()
+    run.child.interrupt()
+    assert run.child.status == 0
+
+
 def test_child_closed_takes_no_input(script):
     child = Child([*script("pass")], rows=24, columns=80)
     child.stop()

@@ -113,9 +113,17 @@ class Child:
 
     def interrupt(self) -> None:
         """Press Ctrl-C: SIGINT, or the character itself where the script reads keys raw."""
-        if self.write(self._control_character(termios.VINTR, b"\x03")) == 0:
-            # Its input queue is full; a terminal still interrupts.
-            self._signal(signal.SIGINT)
+        attributes = self._attributes()
+        local = attributes[3] if attributes is not None else 0
+        if not (isinstance(local, int) and local & termios.ISIG):
+            self.write(self._control_character(termios.VINTR, b"\x03"))
+            return
+        # Not the character: behind a full queue of unread input it would wait for ever. The
+        # terminal knows who is in the foreground.
+        with self._lock, contextlib.suppress(OSError):
+            # Group 0 stands for nobody there, and for killpg it would be our own.
+            if self._open and (group := os.tcgetpgrp(self._master)) > 0:
+                os.killpg(group, signal.SIGINT)
 
     def end_input(self) -> None:
         """Press Ctrl-D."""
