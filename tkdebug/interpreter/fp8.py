@@ -30,6 +30,8 @@ def convert(
 ) -> Tensor:
     """`value` of IR float type `source` as `target`."""
     wide = _widened(value, source)
+    if wide.dtype == torch.float64 and target not in ("f32", "f64"):
+        wide = rounded_to_odd(wide)
     if target == "f8E4M3B11FNUZ":
         return _to_e4b15(wide)
     if target in _LARGEST:
@@ -49,6 +51,19 @@ def _widened(value: Tensor, source: str) -> Tensor:
     if source == "f64":
         return value
     return value.to(torch.float32)
+
+
+def rounded_to_odd(wide: Tensor) -> Tensor:
+    """Doubles as fp32, inexact ones at the neighbour with an odd significand.
+
+    A second rounding, to at most 22 bits, then gives what one rounding gives (Boldo, Melquiond:
+    Emulation of FMA and correctly rounded sums, 2008).
+    """
+    near = wide.to(torch.float32)
+    bits = near.view(torch.int32)
+    down = torch.where(near.double().abs() > wide.abs(), bits - 1, bits)
+    inexact = (near.double() != wide) & ~wide.isnan()
+    return torch.where(inexact, down | 1, bits).view(torch.float32)
 
 
 def _toward_zero(wide: Tensor, target: Any) -> Tensor:

@@ -213,12 +213,17 @@ def binary_operands(
     both_run_time = isinstance(left, tensor) and isinstance(right, tensor)
     common = promote(a, b, divide)
     if mixed_sign_error and both_run_time and a.is_int() and b.is_int():
-        if a.int_signedness != b.int_signedness:
+        if _is_signed(a) != _is_signed(b):
             raise SemanticError(
-                f"cannot use {mixed_sign_error} with {a} and {b}: operands of different "
+                f"Cannot use {mixed_sign_error} with {a} and {b} because they have different "
                 "signedness; cast one of them with .to(...)"
             )
     return broadcast_pair(emit, cast(emit, lhs, common), cast(emit, rhs, common))
+
+
+def _is_signed(element: dtype) -> bool:
+    # Upstream counts int1 among the unsigned types.
+    return element.is_int_signed() and not element.is_bool()
 
 
 def _weak_to_strong(
@@ -371,20 +376,26 @@ def _is_pointer(value: object) -> bool:
     return isinstance(value, tensor) and value.type.scalar.is_ptr()
 
 
+def _is_float(value: object) -> bool:
+    return scalar_dtype(value).is_floating() if isinstance(value, tensor) else type(value) is float
+
+
 def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
     """The Python binary operator `name` on run-time operands."""
     left, right = unwrap(left), unwrap(right)
     if _is_pointer(left) or _is_pointer(right):
         return _pointer_arithmetic(emit, name, left, right)
     if name == "truediv":
-        a, b = binary_operands(emit, left, right, divide=True)
+        a, b = binary_operands(emit, left, right, divide=True, mixed_sign_error="/")
         return emit.value("arith.divf", [a, b], a.type)
     if name == "pow":
         return _power(emit, left, right)
     if name == "matmul":
         raise SemanticError("unsupported operator @ on tensors; write tl.dot(a, b)")
     mixed = _SYMBOLS[name] if name in ("floordiv", "mod") else None
-    a, b = binary_operands(emit, left, right, mixed_sign_error=mixed)
+    # PTX has no remainder of halves: like quotients they are taken in fp32.
+    divide = name == "mod" and (_is_float(left) or _is_float(right))
+    a, b = binary_operands(emit, left, right, divide=divide, mixed_sign_error=mixed)
     element = scalar_dtype(a)
     if element.is_floating():
         if name not in _FLOAT_OPS:
