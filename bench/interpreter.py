@@ -193,7 +193,7 @@ def text_table(results: Sequence[Measured]) -> str:
     )
 
 
-def markdown(results: Sequence[Measured], upstream: str | None) -> str:
+def markdown(results: Sequence[Measured], upstream: str | None, load: str) -> str:
     """The results as a page: what was measured where, and the table."""
     table = [HEADER, ("---",) + ("---:",) * (len(HEADER) - 1), *map(cells, results)]
     lines = [
@@ -207,6 +207,7 @@ def markdown(results: Sequence[Measured], upstream: str | None) -> str:
         "",
         f"- date: {datetime.now(timezone.utc):%Y-%m-%d}",
         f"- machine: {machine()}",
+        f"- load average before the first row: {load}",
         f"- tkdebug: {versions(sys.executable, ('tkdebug', 'torch', 'numpy'))}",
     ]
     if upstream is not None:
@@ -258,6 +259,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     upstream = None if arguments.skip_upstream else upstream_python(arguments.upstream_python)
+    # Two threads on a machine with other work wait for each other: such a table says little.
+    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     results = []
     for row in ROWS:
         if arguments.only and row.work not in arguments.only:
@@ -266,7 +269,7 @@ def main() -> None:
         results.append(measure(row, upstream))
     print(text_table(results))
     if arguments.markdown:
-        arguments.markdown.write_text(markdown(results, upstream), encoding="utf-8")
+        arguments.markdown.write_text(markdown(results, upstream, load), encoding="utf-8")
     for result in results:
         if result.misses:
             print(f"{result.row.work} is short: {', '.join(result.misses)}")
