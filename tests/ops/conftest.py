@@ -1,14 +1,15 @@
-import pytest
+"""Every test of this folder runs its kernels interpreted, on the CPU, from the same seed."""
 
-from tkdebug.knobs import KNOB_TABLE, KNOBS
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tkdebug
 
 
 @pytest.fixture(autouse=True)
-def clean_knobs(monkeypatch):
-    """Knobs as a process without TKDEBUG_* and TRITON_* variables has them."""
-    for knob in KNOB_TABLE:
-        for variable in knob.sources:
-            monkeypatch.delenv(variable, raising=False)
-    KNOBS.refresh()
-    yield
-    KNOBS.refresh()
+def interpreted():
+    torch.manual_seed(0)
+    with tkdebug.mode("interpret"):
+        yield
