@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tkdebug.compiler.ir import Block, Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Effects
@@ -38,6 +40,16 @@ def _size_bytes(value: Value) -> int:
     return count * size
 
 
+# Index vectors (offsets, order, ranks, rounds) of an atomic, bytes per element.
+_ATOMIC_SCRATCH_BYTES = 144
+
+
+def _scratch_bytes(op: Operation) -> int:
+    if op.name not in ("tt.atomic_rmw", "tt.atomic_cas"):
+        return 0
+    return math.prod(ir.shape_of(op.result.type)) * _ATOMIC_SCRATCH_BYTES
+
+
 def _block_peak(block: Block) -> int:
     last: dict[Value, int] = {}
     for place, op in enumerate(block.operations):
@@ -55,7 +67,7 @@ def _block_peak(block: Block) -> int:
         results = sum(_size_bytes(result) for result in op.results)
         counted.update(op.results)
         # Most torch ops hold one temporary as large as their result.
-        peak = max(peak, alive + 2 * results + inside)
+        peak = max(peak, alive + 2 * results + _scratch_bytes(op) + inside)
         alive += results
         for value in dying.get(place, ()):
             if value in counted:

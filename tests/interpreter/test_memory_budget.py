@@ -1,0 +1,24 @@
+"""Peak memory of a launch with a large grid stays near the budget."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUDGET = 16 << 20
+# What the heap keeps back, and what a launch needs whatever its size.
+SLACK = 24 << 20
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
+@pytest.mark.parametrize("name", ["elementwise", "gather", "atomics", "tiles", "scan", "numbers"])
+def test_peak_stays_near_the_budget(name):
+    script = Path(__file__).with_name("memory_kernels.py")
+    environment = {**os.environ, "TKDEBUG_MEMORY_BUDGET": str(BUDGET)}
+    done = subprocess.run(
+        [sys.executable, script, name], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < BUDGET + SLACK
