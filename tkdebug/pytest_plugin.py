@@ -17,6 +17,8 @@ from tkdebug.compat import Installed, install
 from tkdebug.events import HOOKS, Fault, Hook
 from tkdebug.knobs import MODE_NAMES
 
+# Faults that the script also gets as an exception.
+RAISED_KINDS = frozenset({"compile-error"})
 _SECTION = "tkdebug faults"
 _SHOWN = 20
 
@@ -102,7 +104,8 @@ def pytest_runtest_makereport(
     if len(faults) > _SHOWN:
         text += f"\n\nand {len(faults) - _SHOWN} more"
     report.sections.append((_SECTION, text))
-    wrong = any(fault.severity == "error" for fault in faults)
+    # An error that reached the test as an exception is the test's to judge.
+    wrong = any(f.severity == "error" and f.kind not in RAISED_KINDS for f in faults)
     if collector.fails and wrong and report.outcome == "passed" and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = (

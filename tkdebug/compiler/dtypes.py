@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tkdebug.compiler.ir import types as ir
 
@@ -91,6 +92,16 @@ class dtype(LanguageType):
 
     name: str
     __slots__ = ("name",)
+
+    # Upstream's lists of names, by family.
+    SINT_TYPES: ClassVar[list[str]] = ["int8", "int16", "int32", "int64"]
+    UINT_TYPES: ClassVar[list[str]] = ["int1", "uint8", "uint16", "uint32", "uint64"]
+    STANDARD_FP_TYPES: ClassVar[list[str]] = ["fp16", "bf16", "fp32", "fp64"]
+    FP_TYPES: ClassVar[list[str]] = [
+        *("fp8e4b15", "fp8e4nv", "fp8e4b8", "fp8e5", "fp8e5b16"),
+        *STANDARD_FP_TYPES,
+    ]
+    OTHER_TYPES: ClassVar[list[str]] = ["void"]
 
     def __init__(self, name: str) -> None:
         if name != "void" and name not in _IR_NAMES:

@@ -13,10 +13,13 @@ from tkdebug.compiler.dtypes import LanguageType, pointer_type
 from tkdebug.errors import UnsupportedError
 
 # Type names as annotations write them -> upstream's canonical form.
-_CANONICAL = {
+CANONICAL_NAMES = {
     "bool": "u1",
     "int1": "u1",
+    "uint1": "u1",
     "i1": "u1",
+    "u1": "u1",
+    "void": "void",
     "half": "fp16",
     "float": "fp32",
     "double": "fp64",
@@ -32,8 +35,8 @@ for _member, _type in dtypes.MEMBERS.items():
         continue
     _short = _type.name.replace("uint", "u").replace("int", "i")
     _TYPES[_short] = _type
-    _CANONICAL[_short] = _CANONICAL[_type.name] = _CANONICAL[_member] = _short
-    _CANONICAL[f"{_short}_t"] = _CANONICAL[f"{_member}_t"] = _short
+    CANONICAL_NAMES[_short] = CANONICAL_NAMES[_type.name] = CANONICAL_NAMES[_member] = _short
+    CANONICAL_NAMES[f"{_short}_t"] = CANONICAL_NAMES[f"{_member}_t"] = _short
 
 
 def canonical_annotation(annotation: object) -> str:
@@ -58,7 +61,16 @@ def _canonical_text(text: str) -> str:
         return "*" + _canonical_text(text[1:].strip())
     if text.startswith(("tl.", "triton.language.", "torch.")):
         return _canonical_text(text.rpartition(".")[2])
-    return _CANONICAL.get(text, text)
+    return CANONICAL_NAMES.get(text, text)
+
+
+def type_named(text: str) -> LanguageType | None:
+    """The type of a canonical name such as `i32` or `*kfp16`; None when it names none."""
+    if not text.startswith("*"):
+        return _TYPES.get(text)
+    is_const = text.startswith("*k")
+    element = type_named(text[2 if is_const else 1 :])
+    return None if element is None else pointer_type(element, const=is_const)
 
 
 @dataclass(frozen=True)
@@ -104,12 +116,7 @@ class KernelParam:
     @cached_property
     def declared_type(self) -> LanguageType | None:
         """The type its annotation names, None when it names none."""
-        text = self.annotation
-        if not text.startswith("*"):
-            return _TYPES.get(text)
-        is_const = text.startswith("*k")
-        element = _TYPES.get(text[2 if is_const else 1 :])
-        return None if element is None else pointer_type(element, const=is_const)
+        return type_named(self.annotation)
 
     @cached_property
     def annotation_type(self) -> str:

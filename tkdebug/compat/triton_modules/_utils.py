@@ -3,5 +3,13 @@
 from __future__ import annotations
 
 from tkdebug.compat.nested_paths import find_paths_if, get_iterable_path, is_power_of_two
+from tkdebug.runtime.parameters import CANONICAL_NAMES as type_canonicalisation_dict
+from tkdebug.runtime.parameters import canonical_annotation as canonicalize_dtype
 
-__all__ = ["find_paths_if", "get_iterable_path", "is_power_of_two"]
+__all__ = [
+    "canonicalize_dtype",
+    "find_paths_if",
+    "get_iterable_path",
+    "is_power_of_two",
+    "type_canonicalisation_dict",
+]

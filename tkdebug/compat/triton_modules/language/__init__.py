@@ -6,10 +6,20 @@ from typing import Any
 
 from tkdebug import language as _language
 from tkdebug.compat.finder import missing_attribute
+from tkdebug.compat.type_names import str_to_ty
 
 from . import core, extra, math, random, standard, target_info
 
-__all__ = [*_language.__all__, "core", "extra", "math", "random", "standard", "target_info"]
+__all__ = [
+    *_language.__all__,
+    "core",
+    "extra",
+    "math",
+    "random",
+    "standard",
+    "str_to_ty",
+    "target_info",
+]
 _missing = missing_attribute(__name__)
 
 

@@ -1,0 +1,163 @@
+"""Run upstream's own tests under tkdebug's interpreter: `python tests/upstream/run.py CHECKOUT`.
+
+CHECKOUT is a checkout of upstream 3.6 or 3.7; nothing of it is copied. The interpreter-marked cases
+of the language files run as upstream runs them under its interpreter (on the CPU), without the
+skips for bf16; the behaviour files run whole, on the stand-in for CUDA.
+`not_applicable.py` names what is left out and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+sys.path.insert(0, str(HERE))
+
+import not_applicable  # noqa: E402
+
+LANGUAGE = tuple(
+    f"language/test_{name}.py"
+    for name in (
+        "core",
+        "standard",
+        "tensor_descriptor",
+        "tuple",
+        "block_pointer",
+        "random",
+        "line_info",
+    )
+)
+BEHAVIOUR = (
+    "language/test_compile_errors.py",
+    "language/test_conversions.py",
+    "language/test_annotations.py",
+    "language/test_decorator.py",
+    "runtime/test_launch.py",
+    "runtime/test_autotuner.py",
+    "runtime/test_cache.py",
+)
+
+
+@dataclass
+class Outcome:
+    """The record of one pytest process."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    wall_s: float = 0.0
+
+    def of(self, outcome: str) -> list[dict[str, Any]]:
+        """The rows with that outcome."""
+        return [row for row in self.rows if row["outcome"] == outcome]
+
+
+def run_pytest(
+    options: argparse.Namespace, python: str, files: list[str], marked: bool, tkdebug: bool
+) -> Outcome:
+    """Run `files` of the checkout in one pytest process and read its record."""
+    if not files:
+        return Outcome()
+    tests = options.checkout.resolve() / "python" / "test"
+    command = [python, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    command += ["--rootdir", str(tests), "-c", os.devnull, "-p", "upstream_plugin"]
+    command += ["--device", "cpu" if marked else "cuda"]
+    if tkdebug:
+        command += ["-p", "tkdebug.pytest_plugin", "--tkdebug-mode", "interpret"]
+        command += ["--tkdebug-faults", options.faults]
+    if marked:
+        command += ["-m", "interpreter"]
+    if options.workers > 1:
+        command += ["-n", str(options.workers)]
+    for name in ("k", "maxfail"):
+        if (value := getattr(options, name)) is not None:
+            command += [f"-{name}" if len(name) == 1 else f"--{name}", str(value)]
+    command += [str(tests / "unit" / file) for file in files]
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.jsonl"
+        record.touch()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE)] + [str(REPOSITORY)] * tkdebug),
+            "TKDEBUG_TEST_CHECKOUT": str(options.checkout.resolve()),
+            "TKDEBUG_TEST_RECORD": str(record),
+            "TKDEBUG_TEST_ALL": "1" if options.all else "0",
+            "TRITON_INTERPRET": "1" if marked else "0",
+            "TRITON_HOME": folder,
+            "XDG_CACHE_HOME": folder,
+        }
+        started = time.monotonic()
+        with open(os.devnull if options.quiet else options.log, "ab") as log:
+            subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        wall_s = time.monotonic() - started
+        lines = record.read_text(encoding="utf-8").splitlines()
+    return Outcome([json.loads(line) for line in lines], wall_s)
+
+
+def describe(title: str, outcome: Outcome) -> None:
+    """Print the numbers of `outcome`, by file, and every failure."""
+    print(f"\n{title}: {outcome.wall_s:.0f} s wall")
+    by_file: dict[str, Counter[str]] = {}
+    for row in outcome.rows:
+        by_file.setdefault(row["id"].partition("::")[0], Counter())[row["outcome"]] += 1
+    for file, counts in sorted(by_file.items()):
+        print(f"  {file}: " + ", ".join(f"{n} {what}" for what, n in sorted(counts.items())))
+    for what in ("not applicable", "skipped", "expected failure"):
+        for why, count in Counter(row.get("reason", "") for row in outcome.of(what)).most_common():
+            print(f"  {what}, {count}: {why}")
+    for row in outcome.of("failed"):
+        why = not_applicable.known_failure(row["id"]) or row.get("reason", "")
+        print(f"  failed {row['id']}: {why}")
+
+
+def main() -> int:
+    """Parse the command line, run, report; 0 when 99.5 % of what applies passes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--files", nargs="*", help="part of a path, such as test_core")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--report", type=Path, help="write every outcome as JSON")
+    parser.add_argument("--upstream-python", help="a Python with upstream installed: compare")
+    parser.add_argument("--faults", choices=("fail", "report"), default="fail")
+    parser.add_argument("--all", action="store_true", help="run also what does not apply")
+    parser.add_argument("-k", help="as pytest's")
+    parser.add_argument("--maxfail", type=int)
+    parser.add_argument("--log", type=Path, default=Path("upstream-tests.log"))
+    parser.add_argument("--quiet", action="store_true", help="keep no log of pytest's output")
+    options = parser.parse_args()
+
+    def chosen(files: tuple[str, ...]) -> list[str]:
+        return [f for f in files if not options.files or any(part in f for part in options.files)]
+
+    marked, whole = chosen(LANGUAGE), chosen(BEHAVIOUR)
+    ours = run_pytest(options, sys.executable, marked, marked=True, tkdebug=True)
+    describe("language files, interpreter-marked cases", ours)
+    behaviour = run_pytest(options, sys.executable, whole, marked=False, tkdebug=True)
+    describe("behaviour files", behaviour)
+    if options.upstream_python and marked:
+        theirs = run_pytest(options, options.upstream_python, marked, marked=True, tkdebug=False)
+        describe("upstream's interpreter", theirs)
+        print(f"\nwall time against upstream's interpreter: {ours.wall_s / theirs.wall_s:.2f}")
+        missing = {row["id"] for row in theirs.of("passed")} - {r["id"] for r in ours.of("passed")}
+        print(f"upstream's interpreter passes and tkdebug does not: {len(missing)}")
+    rows = ours.rows + behaviour.rows
+    if options.report:
+        options.report.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    passed = sum(row["outcome"] == "passed" for row in rows)
+    failed = sum(row["outcome"] == "failed" for row in rows)
+    share = passed / (passed + failed) if passed + failed else 0.0
+    print(f"\napplicable {passed + failed}, passed {passed} ({share:.2%}), failed {failed}")
+    return 0 if share >= 0.995 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

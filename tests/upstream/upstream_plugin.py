@@ -1,0 +1,142 @@
+"""The pytest side of `run.py`: upstream's test files under tkdebug, and a record of their outcomes.
+
+What upstream's tests take from upstream's own package and only tests need is loaded from the
+checkout, under the `triton` that tkdebug stands in with. Results go to one JSON line per test.
+Without tkdebug in the process (a run for comparison) only the record remains.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import json
+import linecache
+import os
+import re
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import not_applicable
+import pytest
+
+CHECKOUT = Path(os.environ["TKDEBUG_TEST_CHECKOUT"])
+RECORD = Path(os.environ["TKDEBUG_TEST_RECORD"])
+
+# Modules of upstream's package that its tests import and kernels' authors do not.
+_FROM_CHECKOUT = ("triton._internal_testing", "triton.tools.mxfp")
+
+# Skips for what upstream's interpreter lacks; tkdebug's has it.
+_WAIVED_SKIPS = re.compile(
+    r"bfloat16 is not supported in the interpreter"
+    r"|Only test atomic bfloat16/float16 ops on GPU"
+)
+
+
+class CheckoutFinder(MetaPathFinder):
+    """Finds the modules of `_FROM_CHECKOUT` in the checkout."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of a module of the checkout; None for every other."""
+        if fullname not in _FROM_CHECKOUT:
+            return None
+        file = CHECKOUT.joinpath("python", *fullname.split(".")).with_suffix(".py")
+        return spec_from_file_location(fullname, file)
+
+
+_SOURCES = itertools.count()
+
+
+def exec_with_source(source: str | CodeType, *namespaces: Any) -> None:
+    """`exec` whose functions keep their source text, which compiling a kernel needs."""
+    if isinstance(source, str):
+        name = f"<kernel {next(_SOURCES)}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        source = compile(source, name, "exec")
+    builtins.exec(source, *namespaces)
+
+
+def adapt(module: ModuleType) -> None:
+    """Give a test module its stand-ins for what depends on upstream's way of interpreting."""
+    import triton
+
+    vars(module)["exec"] = exec_with_source
+    if hasattr(module, "InterpreterError"):
+        # tkdebug compiles before it interprets, so these are compile errors in both modes.
+        vars(module)["InterpreterError"] = triton.CompilationError
+
+
+def _skip_unless_waived(skip: Any) -> Any:
+    def answer(reason: str = "", *arguments: Any, **keywords: Any) -> None:
+        if not _WAIVED_SKIPS.search(reason):
+            skip(reason, *arguments, **keywords)
+
+    vars(answer).update(vars(skip))
+    return answer
+
+
+def _tkdebug_is_in_place() -> bool:
+    return "tkdebug.pytest_plugin" in sys.modules
+
+
+def pytest_load_initial_conftests() -> None:
+    """Put the checkout's modules and the waived skips in place."""
+    if _tkdebug_is_in_place():
+        sys.meta_path.insert(0, CheckoutFinder())
+        pytest.skip = _skip_unless_waived(pytest.skip)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out what does not apply, and adapt the modules of the rest."""
+    taken = {item: not_applicable.reason(item.nodeid) for item in items}
+    if os.environ.get("TKDEBUG_TEST_ALL") != "1":
+        items[:] = [item for item in items if taken[item] is None]
+        config.hook.pytest_deselected(items=[item for item, why in taken.items() if why])
+    if not hasattr(config, "workerinput"):
+        for item, why in taken.items():
+            if why:
+                _write({"id": item.nodeid, "outcome": "not applicable", "reason": why})
+    if _tkdebug_is_in_place():
+        for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+            adapt(module)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Record each test once; workers leave it to the process they report to."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    if report.when != "call" and report.outcome == "passed":
+        return
+    row = {"id": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 4)}
+    if hasattr(report, "wasxfail"):
+        row["outcome"] = "expected failure" if report.outcome == "skipped" else "passed"
+        row["reason"] = report.wasxfail
+    elif report.outcome == "skipped":
+        row["reason"] = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+    elif report.outcome == "failed":
+        row["reason"] = _first_line(report)
+        row["text"] = report.longreprtext[-6000:]
+    _write(row)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Record files that could not be collected."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        text = report.longreprtext
+        _write({"id": report.nodeid, "outcome": "failed", "reason": text[-300:], "text": text})
+
+
+def _first_line(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash is not None else report.longreprtext
+    lines = [line for line in str(text).splitlines() if line.strip()]
+    return " / ".join(lines[:3])[:400]
+
+
+def _write(row: dict[str, Any]) -> None:
+    with RECORD.open("a", encoding="utf-8") as record:
+        record.write(json.dumps(row) + "\n")
