@@ -115,8 +115,8 @@ def _emit_assume(emit: Emitter, cond: object) -> None:
 
 def _hint(name: str, kind: str, doc: str) -> Builtin:
     def emit_hint(emit: Emitter, input: object, values: object) -> Any:
-        promised = unwrap(values)
-        promised = [promised] if isinstance(promised, int) else [unwrap(v) for v in promised]
+        given = unwrap(values)
+        promised = [unwrap(v) for v in given] if isinstance(given, tuple | list) else [given]
         for value in promised:
             if not isinstance(value, int):
                 raise SemanticError(f"{name}: values must be constant ints, got {describe(value)}")

@@ -306,8 +306,13 @@ def _emit_expand_dims(emit: Emitter, input: object, axis: object) -> tensor:
     axes = [axis] if isinstance(axis, int) else [unwrap(a) for a in axis]  # type: ignore[attr-defined]
     rank = len(value.shape) + len(axes)
     normal = sorted(a + rank if a < 0 else a for a in axes)
-    if len(set(normal)) != len(normal) or not all(0 <= a < rank for a in normal):
-        raise SemanticError(f"expand_dims: axes {axes} do not fit a result of rank {rank}")
+    for a in axes:
+        if not -rank <= a < rank:
+            raise SemanticError(
+                f"expand_dims: invalid axis {a}; the result has {rank} axes, {-rank} to {rank - 1}"
+            )
+    if len(set(normal)) != len(normal):
+        raise SemanticError(f"expand_dims: duplicate axes, normalized axes = {normal}")
     for a in normal:
         value = operators.expand_dims(emit, value, a)
     return value
@@ -418,11 +423,22 @@ def _emit_interleave(emit: Emitter, a: object, b: object) -> tensor:
 def _emit_cat(
     emit: Emitter, input: tensor, other: tensor, can_reorder: object = False, dim: object = 0
 ) -> tensor:
-    """`input` followed by `other` along the first axis."""
-    if input.shape[1:] != other.shape[1:] or input.dtype != other.dtype:
-        raise SemanticError(f"cat: {input.type} and {other.type} do not fit each other")
-    op = emit.op("tt.cat", [input, other])
-    return tensor(op.result, block_type(input.type.scalar, ir.shape_of(op.result.type)))
+    """`input` followed by `other` along axis `dim`; both must have one type."""
+    axis = unwrap(dim)
+    rank = len(input.shape)
+    if not rank or input.shape != other.shape or input.dtype != other.dtype:
+        raise SemanticError(
+            f"cat: needs two tiles of one shape and dtype, got {input.type} and {other.type}"
+        )
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise SemanticError(f"cat: dim must be an axis of {list(input.shape)}, got {axis!r}")
+    axis %= rank
+    if axis == 0:
+        op = emit.op("tt.cat", [input, other])
+        return tensor(op.result, block_type(input.type.scalar, ir.shape_of(op.result.type)))
+    pairs = permute(emit, join(emit, input, other), [*range(axis), rank, *range(axis, rank)])
+    shape = (*input.shape[:axis], 2 * input.shape[axis], *input.shape[axis + 1 :])
+    return reshape(emit, pairs, shape)
 
 
 def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tensor:
