@@ -329,14 +329,17 @@ def test_recorder_never_lets_more_than_a_batch_wait(path, monkeypatch):
 def test_recorder_survives_a_signal_handler_that_launches(path):
     def handler(number, frame):
         launch("in_handler")
+        if not done:
+            signal.setitimer(signal.ITIMER_REAL, 0.0005)
 
+    done = False
     before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005)
     try:
         with Recorder(path, output=False):
             for _ in range(3000):
                 launch()
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            done = True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -15,6 +15,7 @@ from tkdebug.errors import TkError
 
 USAGE_STATUS = 2
 FAULT_STATUS = 3
+INTERRUPTED_STATUS = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TkError as error:
         print(f"tkdebug: {error}", file=sys.stderr)
         return USAGE_STATUS
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS  # the script's own is shown where it runs; this is in our part
     except BrokenPipeError:
         # Whoever read our stdout has gone (`… | head`); the interpreter must not flush into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -80,8 +80,8 @@ class SessionWriter:
     def close(self) -> None:
         """Store what is queued and end the thread; later rows are dropped."""
         with self._lifecycle:
-            self._stop_thread()
             self._closed = True
+            self._stop_thread()
 
     def _start_fresh(self) -> None:
         self._queue: queue.SimpleQueue[Row | threading.Event | _Stop] = queue.SimpleQueue()
@@ -90,9 +90,10 @@ class SessionWriter:
         self._woken = False
         self._put_count = itertools.count(1)
         self._stored_count = 0
-        # Reentrant: a signal handler may fork while this thread is inside `_start_thread`.
+        # Reentrant: a signal handler may fork or launch while this thread is in `_start_thread`.
         self._lifecycle = threading.RLock()
         self._thread: threading.Thread | None = None
+        self._may_start = {"thread": True}
 
     def _wake_writer(self) -> None:
         if not self._woken:
@@ -112,10 +113,16 @@ class SessionWriter:
 
     def _start_thread(self) -> None:
         with self._lifecycle:
-            if self._thread is None and not self._closed:
-                thread = threading.Thread(target=self._run, name="tkdebug-session", daemon=True)
-                thread.start()
-                self._thread = thread
+            # Taken in one step: a signal handler that comes here too must not start a second one.
+            if self._closed or self._may_start.pop("thread", None) is None:
+                return
+            self._thread = threading.Thread(target=self._run, name="tkdebug-session", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # no more threads, or the interpreter is ending
+                self._thread = None
+                self._may_start["thread"] = True
+                raise
 
     def _stop_thread(self) -> None:
         thread = self._thread
@@ -123,8 +130,10 @@ class SessionWriter:
             return
         self._queue.put(_Stop())
         self._wake_writer()
-        thread.join()
+        with contextlib.suppress(RuntimeError):  # an exception of a signal kept it from starting
+            thread.join()
         self._thread = None
+        self._may_start["thread"] = True
 
     def _run(self) -> None:
         tables: SessionTables | None = None
