@@ -108,7 +108,7 @@ class Visitor:
         except CompileError:
             raise
         except SemanticError as error:
-            raise self.error(node, str(error)) from None
+            raise self.error(node, str(error)) from error
         except IRError as error:
             self._note(error, node)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
@@ -10,7 +11,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.shape import describe
+from tkdebug.compiler.ops.shape import describe, reshape
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 from tkdebug.errors import IRError
@@ -46,7 +47,7 @@ def dot(
     max_num_imprecise_acc: object = None,
     out_dtype: object = dt.float32,
 ) -> tensor:
-    """Matrix product `input @ other (+ acc)` of tiles (M, K) and (K, N), or batches of such.
+    """Matrix product `input @ other (+ acc)` of tiles (…, M, K) and (…, K, N).
 
     Args:
         emit: where to emit.
@@ -63,6 +64,10 @@ def dot(
     result_dtype = _dot_result_dtype(scalar_dtype(a), unwrap(out_dtype))
     shape = (*a.shape[:-1], b.shape[-1])
     total = unwrap(acc)
+    batch = a.shape[:-2]
+    if len(batch) > 1:
+        # The op has one batch axis at most.
+        a, b = (reshape(emit, x, (math.prod(batch), *x.shape[-2:])) for x in (a, b))
     if total is None:
         zero = operators.constant(emit, 0, result_dtype)
         total = operators.splat(emit, zero, shape)
@@ -72,18 +77,20 @@ def dot(
         if not (scalar_dtype(total).is_floating() and result_dtype.is_floating()):
             raise SemanticError(f"dot: acc is {total.dtype} but the product {result_dtype}")
         result_dtype = scalar_dtype(total)
-    return emit.value(
-        "tt.dot", [a, b, total], block_type(result_dtype, shape), input_precision=precision
-    )
+    if len(batch) > 1:
+        total = reshape(emit, total, (math.prod(batch), *shape[-2:]))
+    result = block_type(result_dtype, total.shape)
+    product = emit.value("tt.dot", [a, b, total], result, input_precision=precision)
+    return reshape(emit, product, shape)
 
 
 def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
     a, b = unwrap(input), unwrap(other)
     if not (isinstance(a, tensor) and isinstance(b, tensor)):
         raise SemanticError(f"dot needs two tiles, got {describe(a)} and {describe(b)}")
-    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
+    if len(a.shape) != len(b.shape) or len(a.shape) < 2:
         raise SemanticError(
-            f"dot needs two tiles of 2 (or 3) axes, got {list(a.shape)} and {list(b.shape)}"
+            f"dot needs two tiles of as many axes, at least 2, got {list(a.shape)} and {list(b.shape)}"
         )
     if a.shape[-1] != b.shape[-2]:
         raise SemanticError(
@@ -91,7 +98,7 @@ def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
             f"{a.shape[-1]} columns against {b.shape[-2]} rows"
         )
     if a.shape[:-2] != b.shape[:-2]:
-        raise SemanticError(f"dot: batch sizes differ: {a.shape[0]} and {b.shape[0]}")
+        raise SemanticError(f"dot: batch sizes differ: {list(a.shape[:-2])} and {list(b.shape[:-2])}")
     x, y = scalar_dtype(a), scalar_dtype(b)
     if x != y and not (x.is_fp8() and y.is_fp8()):
         raise SemanticError(

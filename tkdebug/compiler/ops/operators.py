@@ -400,14 +400,22 @@ def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
     if element.is_floating():
         if name not in _FLOAT_OPS:
             raise SemanticError(
-                f"operator {_SYMBOLS[name]} needs integers, got {element}"
+                f"invalid operands of type {_type_name(left)} and {_type_name(right)}: "
+                f"operator {_SYMBOLS[name]} needs integers"
                 + ("; use tl.floor(x / y)" if name == "floordiv" else "")
             )
         return emit.value(_FLOAT_OPS[name], [a, b], a.type)
     if element.is_bool() and name in ("add", "sub", "mul"):
         name = {"add": "add", "sub": "sub", "mul": "and"}[name]
     signed_op, unsigned_op = _INTEGER_OPS[name]
+    if name == "rshift":
+        # Arithmetic iff the shifted operand, as written, is signed.
+        element = scalar_dtype(left if isinstance(left, tensor) else b)
     return emit.value(unsigned_op if element.is_int_unsigned() else signed_op, [a, b], a.type)
+
+
+def _type_name(operand: object) -> str:
+    return str(operand.dtype if isinstance(operand, tensor) else type(operand).__name__)
 
 
 def _power(emit: Emitter, base: object, exponent: object) -> tensor:
@@ -536,7 +544,7 @@ def subscript(emit: Emitter, value: tensor, indices: tuple[object, ...]) -> tens
         new_axes = sum(unwrap(index) is None for index in indices)
         if new_axes and indices.count(slice(None)) == len(indices) - new_axes:
             return splat(emit, value, (1,) * new_axes)
-        raise SemanticError("a scalar cannot be indexed; only None, as in x[None, :]")
+        raise SemanticError("unsupported tensor index: a scalar takes only None, as in x[None]")
     if indices.count(slice(None)) > len(value.shape):
         raise SemanticError(
             f"too many ':' for a tile of shape {list(value.shape)}: got {len(indices)} indices"
@@ -548,7 +556,7 @@ def subscript(emit: Emitter, value: tensor, indices: tuple[object, ...]) -> tens
             value = expand_dims(emit, value, axis)
         elif not (isinstance(index, slice) and index == slice(None)):
             raise SemanticError(
-                f"unsupported index {index!r} on a tile; only ':' and None "
+                f"unsupported tensor index {index!r}; only ':' and None "
                 "(use tl.gather, a reduction with a mask, or a pointer load)"
             )
         axis += 1

@@ -39,7 +39,7 @@ OPS: tuple[OpSpec, ...] = (
 def _axis(axis: object, what: str) -> int:
     axis = unwrap(axis)
     if not isinstance(axis, int) or axis not in (0, 1, 2):
-        raise SemanticError(f"{what}: axis must be 0, 1, or 2, got {describe(axis)}")
+        raise SemanticError(f"{what} axis must be 0, 1, or 2 but got {describe(axis)}")
     return int(axis)
 
 

@@ -1,0 +1,64 @@
+"""Rules that upstream's own tests hold kernels to."""
+
+import pytest
+import torch
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.errors import CompileError
+from tkdebug.runtime.tensor_stand_ins import reinterpret
+
+
+@tkdebug.jit
+def shift_right(X, Y, Z):
+    i = tl.arange(0, 4)
+    tl.store(Z + i, tl.load(X + i) >> tl.load(Y + i))
+
+
+@pytest.mark.parametrize("amount", [torch.uint8, torch.uint16])
+def test_right_shift_is_arithmetic_by_the_left_operand(amount):
+    x = torch.tensor([-128, -1, 64, 5], dtype=torch.int8)
+    z = torch.empty(4, dtype=torch.int16)
+    shift_right.interpret[(1,)](x, torch.full((4,), 2, dtype=amount), z)
+    assert z.to(torch.int8).tolist() == [-32, -1, 16, 1]
+
+
+@tkdebug.jit
+def absolute(X, Z):
+    i = tl.arange(0, 4)
+    tl.store(Z + i, tl.abs(tl.load(X + i)))
+
+
+def test_abs_of_fp8e4b15_clears_the_sign():
+    x = torch.tensor([-128, -1, 64, -5], dtype=torch.int8)
+    z = torch.empty_like(x)
+    absolute.interpret[(1,)](reinterpret(x, tl.float8e4b15), reinterpret(z, tl.float8e4b15))
+    assert z.tolist() == [0, 127, 64, 123]
+
+
+@tkdebug.jit
+def product(X, Y, Z):
+    x = tl.load(X + tl.arange(0, 2048)).reshape([2, 1, 2, 16, 32])
+    y = tl.load(Y + tl.arange(0, 2048)).reshape([2, 1, 2, 32, 16])
+    z = tl.dot(x, y)
+    tl.static_assert(z.shape == (2, 1, 2, 16, 16))
+    tl.store(Z + tl.arange(0, 1024), z.reshape([1024]))
+
+
+def test_dot_takes_several_batch_axes():
+    x = torch.randint(-4, 5, (2, 1, 2, 16, 32), dtype=torch.bfloat16)
+    y = torch.randint(-4, 5, (2, 1, 2, 32, 16), dtype=torch.bfloat16)
+    z = torch.empty(2, 1, 2, 16, 16)
+    product.interpret[(1,)](x, y, z)
+    assert torch.equal(z, x.float() @ y.float())
+
+
+@tkdebug.jit
+def wrong_axis():
+    tl.program_id(3)
+
+
+def test_compile_error_keeps_its_cause():
+    with pytest.raises(CompileError) as caught:
+        wrong_axis.interpret[(1,)]()
+    assert str(caught.value.__cause__) == "program_id axis must be 0, 1, or 2 but got 3"
