@@ -7,6 +7,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators, rounding
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
@@ -25,6 +26,18 @@ def _evaluate_fma(ev: Any, op: Operation, a: Any, b: Any, c: Any) -> Sequence[An
         return rounding.fma(ev.torch, "rn", x, y, z)
 
     return (ev.map(op, fused, a, b, c),)
+
+
+def _evaluate_absf(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
+    element = ir.element_of(op.operands[0].type)
+    if element.bits > 8:
+        return (ev.map(op, ev.torch.abs, x),)
+
+    def without_sign(value: Any, out: Any = None) -> Any:
+        bits = (value.view(ev.torch.uint8) & 0x7F).view(value.dtype)
+        return bits if out is None else out.copy_(bits)
+
+    return (ev.map(op, without_sign, x),)
 
 
 def _evaluate_precise_sqrt(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
@@ -48,7 +61,7 @@ OPS: tuple[OpSpec, ...] = (
     _math("math.erf", "Error function.", "erf"),
     _math("math.floor", "Largest integer not above.", "floor"),
     _math("math.ceil", "Smallest integer not below.", "ceil"),
-    _math("math.absf", "Absolute value of a float.", "abs"),
+    OpSpec("math.absf", "Absolute value of a float.", same_as_first, _evaluate_absf, operands=1),
     _math("math.absi", "Absolute value of an integer.", "abs"),
     OpSpec("math.fma", "a * b + c, rounded once.", same_as_first, _evaluate_fma, operands=3),
     _math("tt.precise_divf", "Quotient, rounded to nearest even.", "div"),
