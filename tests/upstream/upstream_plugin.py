@@ -14,7 +14,7 @@ import linecache
 import os
 import re
 import sys
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -29,6 +29,10 @@ RECORD = Path(os.environ["TKDEBUG_TEST_RECORD"])
 
 # Modules of upstream's package that its tests import and kernels' authors do not.
 _FROM_CHECKOUT = ("triton._internal_testing", "triton.tools.mxfp")
+# Modules that lead into libtriton: they import, and a test that uses them is skipped.
+_LIBTRITON = {
+    "triton._filecheck": "compares the text of libtriton's IR",
+}
 
 # Skips for what upstream's interpreter lacks; tkdebug's has it.
 _WAIVED_SKIPS = re.compile(
@@ -37,11 +41,31 @@ _WAIVED_SKIPS = re.compile(
 )
 
 
+class SkippingLoader(Loader):
+    """Makes a module whose every function skips the test that calls it."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave it to the import system."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Answer every name."""
+
+        def skip(*arguments: Any, **keywords: Any) -> None:
+            pytest.skip(self.why)
+
+        vars(module)["__getattr__"] = lambda name: skip
+
+
 class CheckoutFinder(MetaPathFinder):
-    """Finds the modules of `_FROM_CHECKOUT` in the checkout."""
+    """Finds the modules of `_FROM_CHECKOUT` in the checkout, and those of `_LIBTRITON`."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec of a module of the checkout; None for every other."""
+        """The spec of such a module; None for every other."""
+        if fullname in _LIBTRITON:
+            return ModuleSpec(fullname, SkippingLoader(_LIBTRITON[fullname]))
         if fullname not in _FROM_CHECKOUT:
             return None
         file = CHECKOUT.joinpath("python", *fullname.split(".")).with_suffix(".py")
@@ -101,8 +125,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if why:
                 _write({"id": item.nodeid, "outcome": "not applicable", "reason": why})
     if _tkdebug_is_in_place():
-        for module in {item.module for item in items if isinstance(item, pytest.Function)}:
-            adapt(module)
+        tests = str(CHECKOUT / "python" / "test")
+        for module in list(sys.modules.values()):
+            if str(getattr(module, "__file__", None)).startswith(tests):
+                adapt(module)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

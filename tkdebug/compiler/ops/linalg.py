@@ -90,7 +90,8 @@ def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
         raise SemanticError(f"dot needs two tiles, got {describe(a)} and {describe(b)}")
     if len(a.shape) != len(b.shape) or len(a.shape) < 2:
         raise SemanticError(
-            f"dot needs two tiles of as many axes, at least 2, got {list(a.shape)} and {list(b.shape)}"
+            "dot needs two tiles of as many axes, at least 2, "
+            f"got {list(a.shape)} and {list(b.shape)}"
         )
     if a.shape[-1] != b.shape[-2]:
         raise SemanticError(
@@ -98,7 +99,7 @@ def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
             f"{a.shape[-1]} columns against {b.shape[-2]} rows"
         )
     if a.shape[:-2] != b.shape[:-2]:
-        raise SemanticError(f"dot: batch sizes differ: {list(a.shape[:-2])} and {list(b.shape[:-2])}")
+        raise SemanticError(f"dot: batch axes differ: {list(a.shape[:-2])}, {list(b.shape[:-2])}")
     x, y = scalar_dtype(a), scalar_dtype(b)
     if x != y and not (x.is_fp8() and y.is_fp8()):
         raise SemanticError(

@@ -433,8 +433,8 @@ def _emit_make_tensor_descriptor(
     assert isinstance(element, dtype)
     if block[-1] * element.itemsize < 16:
         raise SemanticError(
-            "make_tensor_descriptor: Descriptor block shape must have at least 16 bytes in its last "
-            f"axis, got {block[-1]} x {element.itemsize} bytes; make block_shape[-1] larger"
+            "make_tensor_descriptor: Descriptor block shape must have at least 16 bytes in its "
+            f"last axis, got {block[-1]} x {element.itemsize} bytes; make block_shape[-1] larger"
         )
     padding = unwrap(padding_option)
     if padding not in ("zero", "nan"):
