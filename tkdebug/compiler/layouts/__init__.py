@@ -1,0 +1,65 @@
+"""Linear layouts: where each element of a tensor lives in registers and shared memory.
+
+`linear` is the algebra, `distributed` and `shared` the layouts that the hardware wants, `views`
+what shape operations do to a layout, `conversion` how data gets from one layout to another (by
+`shuffles` or through a `swizzle`d buffer). `f2` is the linear algebra beneath. Nothing here knows
+IR, dtypes or targets.
+"""
+
+from tkdebug.compiler.layouts.conversion import (
+    Conversion,
+    NoConversion,
+    RegisterMoves,
+    classify_conversion,
+)
+from tkdebug.compiler.layouts.distributed import (
+    Cluster,
+    blocked,
+    dot_operand,
+    fma_operand,
+    mma_v2,
+    wgmma,
+)
+from tkdebug.compiler.layouts.linear import (
+    BLOCK,
+    LANE,
+    OFFSET,
+    REGISTER,
+    WARP,
+    LayoutError,
+    LinearLayout,
+)
+from tkdebug.compiler.layouts.shared import nvmma_shared, shared
+from tkdebug.compiler.layouts.shuffles import ShufflePlan, ShuffleRound
+from tkdebug.compiler.layouts.swizzle import SharedTrip, bank_conflicts
+from tkdebug.compiler.layouts.views import expand_dims, reshape, slice_layout, transpose
+
+__all__ = [
+    "BLOCK",
+    "LANE",
+    "OFFSET",
+    "REGISTER",
+    "WARP",
+    "Cluster",
+    "Conversion",
+    "LayoutError",
+    "LinearLayout",
+    "NoConversion",
+    "RegisterMoves",
+    "SharedTrip",
+    "ShufflePlan",
+    "ShuffleRound",
+    "bank_conflicts",
+    "blocked",
+    "classify_conversion",
+    "dot_operand",
+    "expand_dims",
+    "fma_operand",
+    "mma_v2",
+    "nvmma_shared",
+    "reshape",
+    "shared",
+    "slice_layout",
+    "transpose",
+    "wgmma",
+]

@@ -1,0 +1,56 @@
+"""What shape operations do to a layout without moving data: slice, expand, transpose, reshape.
+
+`slice_layout` and `expand_dims` are the pair that reductions and broadcasts go through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.layouts.linear import REGISTER, LayoutError, LinearLayout, dim_names
+
+
+def slice_layout(parent: LinearLayout, dim: int) -> LinearLayout:
+    """The layout of `parent`'s tensor without dimension `dim`, as a reduction along it leaves it.
+
+    Lanes, warps and blocks along `dim` hold copies; registers along it are dropped.
+
+    Source: Triton's TritonGPU dialect, "SliceEncodingAttr"; arXiv:2505.23819, section 4.
+
+    Raises:
+        LayoutError: the tensor has no dimension `dim`.
+    """
+    names = parent.out_dims
+    if not 0 <= dim < len(names):
+        raise LayoutError(f"slice along dim{dim} of a tensor with {len(names)} dimensions")
+    kept = [name for i, name in enumerate(names) if i != dim]
+    renamed = dict(zip(kept, dim_names(len(kept)), strict=True))
+    return parent.sublayout(parent.in_dims, kept).rename_outs(renamed).without_zero_bases(REGISTER)
+
+
+def expand_dims(layout: LinearLayout, dim: int) -> LinearLayout:
+    """The layout with a dimension of size 1 inserted before dimension `dim`."""
+    rank = len(layout.outs)
+    if not 0 <= dim <= rank:
+        raise LayoutError(f"expand_dims at {dim} of a tensor with {rank} dimensions")
+    # A dimension of size 1 has no bits: the packed vectors stay as they are.
+    sizes = [*layout.shape[:dim], 1, *layout.shape[dim:]]
+    return LinearLayout(layout.ins, tuple(zip(dim_names(rank + 1), sizes, strict=True)))
+
+
+def transpose(layout: LinearLayout, permutation: Sequence[int]) -> LinearLayout:
+    """The layout of `tl.permute(x, permutation)` for x in `layout`."""
+    names = layout.out_dims
+    if sorted(permutation) != list(range(len(names))):
+        raise LayoutError(f"{tuple(permutation)} does not permute {len(names)} dimensions")
+    source = [names[d] for d in permutation]
+    renamed = dict(zip(source, dim_names(len(names)), strict=True))
+    return layout.transpose_outs(source).rename_outs(renamed)
+
+
+def reshape(layout: LinearLayout, shape: Sequence[int]) -> LinearLayout:
+    """The layout of `tl.reshape(x, shape)`, in which the last dimension runs fastest."""
+    names = dim_names(len(shape))
+    reverse = dict(reversed(list(zip(names, shape, strict=True))))
+    flat = layout.transpose_outs(tuple(reversed(layout.out_dims)))
+    return flat.reshape_outs(reverse).transpose_outs(names)
