@@ -61,7 +61,7 @@ def run(kernel, grid, *arguments, budget=None, **options):
     return launch(kernel, grid, *arguments, budget=budget, **options).faults
 
 
-def compare(kernel, grid, *arguments, budget=None, first=True, **options):
+def compare(kernel, grid, *arguments, budget=None, first=True, signed_zeros=True, **options):
     """Launch both ways; every byte of every tensor and every fault count must agree."""
     seen = launch(kernel, grid, *arguments, budget=budget, **options)
     reference = seen.reference
@@ -69,7 +69,7 @@ def compare(kernel, grid, *arguments, budget=None, first=True, **options):
     tensors = [a for a in (*arguments, *options.values()) if isinstance(a, torch.Tensor)]
     tensors += [a.base for a in arguments if not isinstance(a, torch.Tensor) and hasattr(a, "base")]
     for tensor in tensors:
-        same_memory(tensor, reference.memory)
+        same_memory(tensor, reference.memory, signed_zeros)
     got = {(f.kind, f.op_id, f.tensor): f.count for f in seen.faults}
     assert got == dict(reference.faults), (got, dict(reference.faults))
     if first:
@@ -79,7 +79,7 @@ def compare(kernel, grid, *arguments, budget=None, first=True, **options):
     return seen
 
 
-def same_memory(tensor, memory):
+def same_memory(tensor, memory, signed_zeros=True):
     """The whole allocation behind `tensor` equals the reference's; any NaN equals any NaN."""
     storage = tensor.untyped_storage()
     if storage.nbytes() == 0:
@@ -93,10 +93,14 @@ def same_memory(tensor, memory):
     got, want = (t[: count * tensor.element_size()].clone().view(kind) for t in (got, want))
     if kind.is_floating_point and kind.itemsize > 1:
         same = (got == want) | (got.isnan() & want.isnan())
-        # -0.0 and 0.0 are different results.
-        same &= (torch.signbit(got) == torch.signbit(want)) | got.isnan()
+        if signed_zeros:
+            same &= (torch.signbit(got) == torch.signbit(want)) | got.isnan()
     else:
-        same = got.view(torch.uint8) == want.view(torch.uint8) if kind.is_floating_point else got == want
+        same = (
+            got.view(torch.uint8) == want.view(torch.uint8)
+            if kind.is_floating_point
+            else got == want
+        )
     assert bool(same.all()), (
         f"{int((~same).sum())} elements differ, first at {int((~same).nonzero()[0])}: "
         f"got {got[~same][:8].tolist()}, expected {want[~same][:8].tolist()}"

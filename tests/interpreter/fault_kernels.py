@@ -107,7 +107,9 @@ def under_branch(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
-def block_pointer(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr, CHECK: tl.constexpr):
+def block_pointer(
+    x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr, CHECK: tl.constexpr
+):
     r, c = tl.program_id(1) * R, tl.program_id(0) * C
     block = tl.make_block_ptr(x_ptr, (rows, cols), (cols, 1), (r, c), (R, C), (1, 0))
     out = tl.make_block_ptr(out_ptr, (rows, cols), (cols, 1), (r, c), (R, C), (1, 0))

@@ -19,7 +19,7 @@ NAMES = {
     "f32": "tl.float32", "f16": "tl.float16", "f64": "tl.float64", "bf16": "tl.bfloat16",
     "b": "tl.int1",
 }  # fmt: skip
-HEADER = '''import tkdebug
+HEADER = """import tkdebug
 import tkdebug.language as tl
 
 
@@ -41,13 +41,14 @@ def first_largest(v1, i1, v2, i2):
 
 @tkdebug.jit
 def kernel(a_ptr, b_ptr, f_ptr, l_ptr, io_ptr, io2_ptr, n, m, k,
-           o0_ptr, o1_ptr, o2_ptr, o3_ptr, acc_ptr, ints_ptr, floats_ptr, R: tl.constexpr, C: tl.constexpr):
+           o0_ptr, o1_ptr, o2_ptr, o3_ptr,
+           acc_ptr, ints_ptr, floats_ptr, R: tl.constexpr, C: tl.constexpr):
     px = tl.program_id(0)
     py = tl.program_id(1)
     lin = px + py * tl.num_programs(0)
     rows = tl.arange(0, R)
     cols = tl.arange(0, C)
-'''
+"""
 
 
 class Writer:
@@ -141,9 +142,7 @@ class Writer:
         """An i32 expression of modest size, affine more often than not."""
         terms = []
         for _ in range(self.choose([1, 2, 2, 3])):
-            name = self.variable(
-                kinds=["i32"], fits=shape
-            )
+            name = self.variable(kinds=["i32"], fits=shape)
             factor = self.choose([1, 1, 1, 2, 3, 4, 8, -1, -2, 0])
             terms.append(f"{name} * {factor}" if factor != 1 else name)
         text = " + ".join(terms)
@@ -350,7 +349,13 @@ class Writer:
     def load(self):
         shape = self.shapes()
         pointer, kind = self.choose(
-            [("a_ptr", "i32"), ("a_ptr", "i32"), ("b_ptr", "i8"), ("f_ptr", "f32"), ("l_ptr", "i64")]
+            [
+                ("a_ptr", "i32"),
+                ("a_ptr", "i32"),
+                ("b_ptr", "i8"),
+                ("f_ptr", "f32"),
+                ("l_ptr", "i64"),
+            ]
         )
         offset = self.offset(shape, INPUT_SIZE)
         if shape != ():
@@ -364,7 +369,9 @@ class Writer:
             if self.chance(50):
                 other = self.choose(["0", "1", "7"])
                 if self.chance(30):
-                    other = self.floating(kind, shape) if kind == "f32" else self.integer(kind, shape)
+                    other = (
+                        self.floating(kind, shape) if kind == "f32" else self.integer(kind, shape)
+                    )
                 extra += f", other={other}"
         self.bind(f"tl.load({pointer} + {offset}{extra})", kind, shape)
 
@@ -435,7 +442,9 @@ class Writer:
         value = self.floating(kind, shape) if kind == "f32" else self.integer(kind, shape)
         operator = self.choose(["+", "-", "*"])
         text = f"({name} {operator} {value}).to({NAMES[kind]})"
-        self.emit(f"{name} = tl.broadcast_to({text}, {list(shape)})" if shape else f"{name} = {text}")
+        self.emit(
+            f"{name} = tl.broadcast_to({text}, {list(shape)})" if shape else f"{name} = {text}"
+        )
 
     def block(self):
         """Some statements one level deeper; their own variables are gone afterwards."""

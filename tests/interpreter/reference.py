@@ -270,10 +270,14 @@ class Reference:
 
     def op_tt_bitcast(self, op, value):
         if isinstance(value, Pointers):
-            return [Pointers(value.address, value.owner, max(1, element(op.result).pointee.bits // 8))]
+            return [
+                Pointers(value.address, value.owner, max(1, element(op.result).pointee.bits // 8))
+            ]
         source, target = element(op.operands[0]), element(op.result)
-        bits = value if source.is_integer else from_torch(
-            value.contiguous().view(INTEGERS[source.bits])
+        bits = (
+            value
+            if source.is_integer
+            else from_torch(value.contiguous().view(INTEGERS[source.bits]))
         )
         if target.is_integer:
             return [bits]
@@ -299,25 +303,51 @@ class Reference:
         return [np.array(range(op.attributes["start"], op.attributes["end"]), dtype=object)]
 
     def op_tt_splat(self, op, value):
-        return [each(value, lambda t: np.full(shape(op.result), t.item(), dtype=object)
-                     if isinstance(t, np.ndarray) else t.expand(shape(op.result)))]
+        return [
+            each(
+                value,
+                lambda t: (
+                    np.full(shape(op.result), t.item(), dtype=object)
+                    if isinstance(t, np.ndarray)
+                    else t.expand(shape(op.result))
+                ),
+            )
+        ]
 
     def op_tt_expand_dims(self, op, value):
         axis = op.attributes["axis"]
-        return [each(value, lambda t: np.expand_dims(t, axis)
-                     if isinstance(t, np.ndarray) else t.unsqueeze(axis))]
+        return [
+            each(
+                value,
+                lambda t: (
+                    np.expand_dims(t, axis) if isinstance(t, np.ndarray) else t.unsqueeze(axis)
+                ),
+            )
+        ]
 
     def op_tt_broadcast(self, op, value):
-        return [each(value, lambda t: np.broadcast_to(t, shape(op.result))
-                     if isinstance(t, np.ndarray) else t.expand(shape(op.result)))]
+        return [
+            each(
+                value,
+                lambda t: (
+                    np.broadcast_to(t, shape(op.result))
+                    if isinstance(t, np.ndarray)
+                    else t.expand(shape(op.result))
+                ),
+            )
+        ]
 
     def op_tt_reshape(self, op, value):
         return [each(value, lambda t: t.reshape(shape(op.result)))]
 
     def op_tt_trans(self, op, value):
         order = op.attributes["order"]
-        return [each(value, lambda t: np.transpose(t, order)
-                     if isinstance(t, np.ndarray) else t.permute(order))]
+        return [
+            each(
+                value,
+                lambda t: np.transpose(t, order) if isinstance(t, np.ndarray) else t.permute(order),
+            )
+        ]
 
     def op_tt_join(self, op, a, b):
         if isinstance(a, torch.Tensor):
@@ -354,7 +384,9 @@ class Reference:
     # -- memory -----------------------------------------------------------------------------
 
     def op_tt_addptr(self, op, pointer, offset):
-        return [Pointers(array(pointer.address + offset * pointer.size), pointer.owner, pointer.size)]
+        return [
+            Pointers(array(pointer.address + offset * pointer.size), pointer.owner, pointer.size)
+        ]
 
     def report(self, op, kind, owner, lane, address):
         name = self.names[owner] if owner is not None else None
@@ -423,7 +455,9 @@ class Reference:
     def op_tt_make_tensor_descriptor(self, op, base, *rest):
         rank = len(rest) // 2
         numbers = [int(v.item()) for v in rest]
-        return [Descriptor(base, numbers[:rank], numbers[rank:], op.attributes.get("padding", "zero"))]
+        return [
+            Descriptor(base, numbers[:rank], numbers[rank:], op.attributes.get("padding", "zero"))
+        ]
 
     def described(self, descriptor, extents, offsets):
         starts = [int(v.item()) for v in offsets]
@@ -432,9 +466,7 @@ class Reference:
         base = descriptor.base
         for lane in np.ndindex(*extents):
             place = [s + i for s, i in zip(starts, lane, strict=True)]
-            mask[lane] = int(
-                all(0 <= p < e for p, e in zip(place, descriptor.shape, strict=True))
-            )
+            mask[lane] = int(all(0 <= p < e for p, e in zip(place, descriptor.shape, strict=True)))
             offset = sum(p * s for p, s in zip(place, descriptor.strides, strict=True))
             address[lane] = base.address.item() + offset * base.size
         owner = np.full(extents, base.owner.item(), dtype=object)
@@ -454,7 +486,9 @@ class Reference:
 
     def op_tt_atomic_rmw(self, op, pointer, value, mask=None):
         kind, type_ = op.attributes["kind"], element(op.result)
-        return [self.atomic(op, pointer, mask, lambda old, new: rmw(kind, type_, old, new), [value])]
+        return [
+            self.atomic(op, pointer, mask, lambda old, new: rmw(kind, type_, old, new), [value])
+        ]
 
     def op_tt_atomic_cas(self, op, pointer, compare, value):
         def swap(old, expected, new):
@@ -521,8 +555,8 @@ class Reference:
         total, outs = None, []
         for place in places:
             part = [take(v, axis, place) for v in operands]
-            total = part if total is None else self.region(
-                op.regions[0], [*total, *part], environment
+            total = (
+                part if total is None else self.region(op.regions[0], [*total, *part], environment)
             )
             outs.append(total)
         if reverse:

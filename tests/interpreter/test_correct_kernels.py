@@ -61,16 +61,36 @@ def test_strided_views(name, budget):
 
 
 @BUDGETS
-@pytest.mark.parametrize("name", ["columns", "every second row", "transposed", "inner transposed",
-                                  "every third column", "one element"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "columns",
+        "every second row",
+        "transposed",
+        "inner transposed",
+        "every third column",
+        "one element",
+    ],
+)
 def test_stores_to_strided_views(name, budget):
     big = torch.zeros(80, 90)
     at = VIEWS[name]
     out = big.as_strided(at.shape, at.stride(), at.storage_offset())
     m, n = out.shape
     x = torch.randn(m, n)
-    clean(kernels.copy_2d, (cdiv(n, 32), cdiv(m, 16)), x, out, m, n, *x.stride(), *out.stride(),
-          M=16, N=32, budget=budget)
+    clean(
+        kernels.copy_2d,
+        (cdiv(n, 32), cdiv(m, 16)),
+        x,
+        out,
+        m,
+        n,
+        *x.stride(),
+        *out.stride(),
+        M=16,
+        N=32,
+        budget=budget,
+    )
     assert torch.equal(x, out)
     assert (big != 0).sum() == (x != 0).sum()
 
@@ -91,7 +111,9 @@ def test_one_element_between_the_elements_of_a_view(name):
 def test_three_axes(order, budget):
     x = torch.arange(5.0 * 9 * 13).reshape(5, 9, 13).permute(order)
     out = torch.zeros(x.shape)
-    grid = tuple(cdiv(extent, block) for extent, block in zip(reversed(x.shape), (8, 4, 2)))
+    grid = tuple(
+        cdiv(extent, block) for extent, block in zip(reversed(x.shape), (8, 4, 2), strict=True)
+    )
     clean(kernels.copy_3d, grid, x, out, *x.shape, *x.stride(), A=2, B=4, C=8, budget=budget)
     assert torch.equal(x, out)
 
@@ -116,19 +138,36 @@ def test_shapes_of_masks(n, budget):
 def test_windows_of_a_line(budget):
     x = torch.arange(64.0)
     clean(kernels.windows, (4,), x, torch.zeros(57, 8), 57, W=8, BLOCK=16, budget=budget)
-    clean(kernels.windows, (4,), x.unfold(0, 8, 1), torch.zeros(57, 8), 57, W=8, BLOCK=16,
-          budget=budget)
+    clean(
+        kernels.windows,
+        (4,),
+        x.unfold(0, 8, 1),
+        torch.zeros(57, 8),
+        57,
+        W=8,
+        BLOCK=16,
+        budget=budget,
+    )
 
 
 @BUDGETS
 def test_loops(budget):
     starts = torch.tensor([0, 3, 3, 40, 41, 90, 100], dtype=torch.int32)
-    clean(kernels.ragged, (6,), torch.arange(100.0), starts, torch.zeros(6), BLOCK=16,
-          budget=budget)
+    clean(
+        kernels.ragged, (6,), torch.arange(100.0), starts, torch.zeros(6), BLOCK=16, budget=budget
+    )
     x = torch.arange(5.0 * 50).reshape(5, 50)
     clean(kernels.carried_pointers, (5,), x, torch.zeros(5, 16), 50, 50, BLOCK=16, budget=budget)
-    clean(kernels.carried_pointers, (5,), x[:, :41], torch.zeros(5, 16), 41, 50, BLOCK=16,
-          budget=budget)
+    clean(
+        kernels.carried_pointers,
+        (5,),
+        x[:, :41],
+        torch.zeros(5, 16),
+        41,
+        50,
+        BLOCK=16,
+        budget=budget,
+    )
 
 
 @BUDGETS
@@ -179,14 +218,30 @@ def test_comparisons_at_the_ends_of_the_range(dtype):
         clean(kernels.compare_tile_to_scalar, (len(pairs),), x, y, wide, BLOCK=8)
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint32, torch.int64, torch.uint64,
-                                   torch.float32, torch.float64, torch.int8, torch.uint8,
-                                   torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.int32,
+        torch.uint32,
+        torch.int64,
+        torch.uint64,
+        torch.float32,
+        torch.float64,
+        torch.int8,
+        torch.uint8,
+        torch.float16,
+        torch.bfloat16,
+    ],
+)
 def test_extremum_with_its_index(dtype):
     signed = torch.tensor([3, 7, -2, 7, -2, 0, 5, 7])
     x = signed.to(dtype)
-    wide = {torch.int8: torch.int32, torch.uint8: torch.int32, torch.float16: torch.float32,
-            torch.bfloat16: torch.float32}.get(dtype, dtype)
+    wide = {
+        torch.int8: torch.int32,
+        torch.uint8: torch.int32,
+        torch.float16: torch.float32,
+        torch.bfloat16: torch.float32,
+    }.get(dtype, dtype)
     value, index = torch.zeros(2, dtype=wide), torch.zeros(2, dtype=torch.int32)
     clean(kernels.argmax_of, (1,), x, value, index, BLOCK=8)
 
@@ -242,20 +297,35 @@ def test_unsigned_offsets(budget):
 
 @BUDGETS
 def test_pointer_chosen_per_program(budget):
-    clean(kernels.pointer_by_branch, (4,), torch.randn(16), torch.randn(31), torch.zeros(64),
-          BLOCK=16, budget=budget)
+    clean(
+        kernels.pointer_by_branch,
+        (4,),
+        torch.randn(16),
+        torch.randn(31),
+        torch.zeros(64),
+        BLOCK=16,
+        budget=budget,
+    )
 
 
 @BUDGETS
 def test_memory_read_under_another_type(budget):
     x = torch.randn(40)
-    clean(kernels.reinterpret, (3,), x, torch.zeros(80, dtype=torch.int32), 40, BLOCK=16,
-          budget=budget)
+    clean(
+        kernels.reinterpret,
+        (3,),
+        x,
+        torch.zeros(80, dtype=torch.int32),
+        40,
+        BLOCK=16,
+        budget=budget,
+    )
 
 
 @BUDGETS
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16,
-                                   torch.float16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16]
+)
 def test_small_floats_gathered_and_scattered(dtype, budget):
     x = torch.randn(40).to(dtype)
     out = torch.zeros(40).to(dtype)
@@ -266,8 +336,9 @@ def test_small_floats_gathered_and_scattered(dtype, budget):
 @BUDGETS
 def test_bool_memory(budget):
     x = torch.rand(40) > 0.5
-    clean(kernels.bool_memory, (3,), x, torch.zeros(40, dtype=torch.bool), 40, BLOCK=16,
-          budget=budget)
+    clean(
+        kernels.bool_memory, (3,), x, torch.zeros(40, dtype=torch.bool), 40, BLOCK=16, budget=budget
+    )
 
 
 def test_waiting_for_a_later_program_is_an_error_not_a_hang():

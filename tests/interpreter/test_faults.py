@@ -30,9 +30,7 @@ def zeros(*shape):
 @BUDGETS
 def test_missing_mask_on_a_load(budget):
     x, out = torch.arange(100.0), zeros(100)
-    fault = only(
-        compare(kernels.missing_mask, (4,), x, out, 100, BLOCK=32, budget=budget).faults
-    )
+    fault = only(compare(kernels.missing_mask, (4,), x, out, 100, BLOCK=32, budget=budget).faults)
     assert fault.kind == "oob-load"
     assert fault.line == line("FAULT missing_mask")
     assert fault.file == kernels.__file__
@@ -63,7 +61,12 @@ def test_mask_with_one_element_too_many(budget):
 def test_negative_index(budget):
     fault = only(
         compare(
-            kernels.negative_index, (4,), torch.arange(100.0), zeros(100), 100, BLOCK=32,
+            kernels.negative_index,
+            (4,),
+            torch.arange(100.0),
+            zeros(100),
+            100,
+            BLOCK=32,
             budget=budget,
         ).faults
     )
@@ -88,15 +91,18 @@ def test_read_past_a_view_inside_a_larger_allocation(budget):
 def test_read_before_a_view_inside_a_larger_allocation(budget):
     big = torch.arange(256.0)
     fault = only(
-        compare(kernels.negative_index, (4,), big[50:150], zeros(100), 100, BLOCK=32,
-                budget=budget).faults
+        compare(
+            kernels.negative_index, (4,), big[50:150], zeros(100), 100, BLOCK=32, budget=budget
+        ).faults
     )
     assert (fault.index, fault.count) == (-1, 1)
 
 
 def test_call_chain_of_a_fault_in_a_device_function():
     fault = only(
-        compare(kernels.in_device_function, (4,), torch.arange(100.0), zeros(100), 100, BLOCK=32).faults
+        compare(
+            kernels.in_device_function, (4,), torch.arange(100.0), zeros(100), 100, BLOCK=32
+        ).faults
     )
     assert fault.line == line("FAULT read_row")
     chain = [(frame.line, frame.function) for frame in fault.frames]
@@ -113,8 +119,9 @@ def test_store_without_mask(budget):
     big = torch.zeros(256)
     out = big[16:116]
     fault = only(
-        compare(kernels.unmasked_store, (4,), torch.arange(100.0), out, 100, BLOCK=32,
-                budget=budget).faults
+        compare(
+            kernels.unmasked_store, (4,), torch.arange(100.0), out, 100, BLOCK=32, budget=budget
+        ).faults
     )
     assert (fault.kind, fault.line) == ("oob-store", line("FAULT unmasked_store"))
     assert (fault.program_id, fault.lane, fault.index) == ((3, 0, 0), (4,), 100)
@@ -151,8 +158,9 @@ def test_wrong_row_bound_of_a_2d_tile(budget):
 @BUDGETS
 def test_wrong_stride_argument(budget):
     x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
-    faults = compare(kernels.copy_2d, (2, 2), x, out, 30, 20, 32, 1, R=16, C=16,
-                     budget=budget).faults
+    faults = compare(
+        kernels.copy_2d, (2, 2), x, out, 30, 20, 32, 1, R=16, C=16, budget=budget
+    ).faults
     fault = only(faults)
     assert fault.line == line("FAULT copy_2d")
     assert (fault.kind, fault.tensor) == ("oob-load", "x_ptr")
@@ -164,8 +172,9 @@ def test_wrong_stride_argument(budget):
 def test_transposed_strides(budget):
     x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
     # Strides swapped: offsets reach 29 + 19 * 20 only, so nothing leaves the tensor.
-    assert not compare(kernels.copy_2d, (2, 2), x, out, 30, 20, 1, 20, R=16, C=16,
-                       budget=budget).faults
+    assert not compare(
+        kernels.copy_2d, (2, 2), x, out, 30, 20, 1, 20, R=16, C=16, budget=budget
+    ).faults
     fault = only(
         compare(kernels.copy_2d, (2, 2), x, out, 30, 20, 1, 32, R=16, C=16, budget=budget).faults
     )
@@ -186,8 +195,9 @@ def test_trip_counts_that_differ_between_programs(budget):
     counts = torch.tensor([4, 0, 16, 12, 5], dtype=torch.int32)
     x = torch.arange(5.0 * 16)[: 4 * 16 + 4]
     fault = only(
-        compare(kernels.per_program_trips, (5,), x, zeros(5), counts, 16, BLOCK=4,
-                budget=budget).faults
+        compare(
+            kernels.per_program_trips, (5,), x, zeros(5), counts, 16, BLOCK=4, budget=budget
+        ).faults
     )
     assert fault.line == line("FAULT trips")
     assert (fault.program_id, fault.lane, fault.index) == ((4, 0, 0), (0,), 68)
@@ -207,13 +217,15 @@ def test_only_programs_in_a_branch_are_checked_there(budget):
 def test_block_pointer_without_boundary_check(budget):
     x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
     arguments = (x, out, 30, 20)
-    clean = compare(kernels.block_pointer, (2, 2), *arguments, R=16, C=16, CHECK=(0, 1),
-                    budget=budget)
+    clean = compare(
+        kernels.block_pointer, (2, 2), *arguments, R=16, C=16, CHECK=(0, 1), budget=budget
+    )
     assert not clean.faults
     assert torch.equal(x, out)
     fault = only(
-        compare(kernels.block_pointer, (2, 2), *arguments, R=16, C=16, CHECK=(1,),
-                budget=budget).faults
+        compare(
+            kernels.block_pointer, (2, 2), *arguments, R=16, C=16, CHECK=(1,), budget=budget
+        ).faults
     )
     assert fault.line == line("FAULT block_pointer")
     assert (fault.program_id, fault.lane, fault.index) == ((0, 1, 0), (14, 0), 600)
@@ -224,8 +236,9 @@ def test_block_pointer_without_boundary_check(budget):
 @BUDGETS
 def test_descriptor_that_claims_more_rows_than_there_are(budget):
     x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
-    assert not compare(kernels.descriptor, (2, 2), x, out, 30, 20, 30, R=16, C=16,
-                       budget=budget).faults
+    assert not compare(
+        kernels.descriptor, (2, 2), x, out, 30, 20, 30, R=16, C=16, budget=budget
+    ).faults
     assert torch.equal(x, out)
     fault = only(
         compare(kernels.descriptor, (2, 2), x, out, 30, 20, 31, R=16, C=16, budget=budget).faults
@@ -264,8 +277,9 @@ def test_gather_with_a_bad_row(budget):
     x = torch.arange(8.0 * 16).reshape(8, 16)
     index = torch.tensor([3, 7, 8, 0, -1, 2, 2], dtype=torch.int32)
     fault = only(
-        compare(kernels.gather_rows, (2,), x, index, zeros(7, 16), 7, 16, R=4, C=16,
-                budget=budget).faults
+        compare(
+            kernels.gather_rows, (2,), x, index, zeros(7, 16), 7, 16, R=4, C=16, budget=budget
+        ).faults
     )
     assert fault.line == line("FAULT gather")
     assert (fault.program_id, fault.lane, fault.index) == ((0, 0, 0), (2, 0), 128)
@@ -277,8 +291,9 @@ def test_gather_with_a_bad_row(budget):
 def test_program_ids_on_three_axes(grid, budget):
     nx, ny, nz = grid[0] * 8 - 3, grid[1], grid[2]
     x = torch.arange(float(nx * ny * nz - 3))
-    seen = compare(kernels.three_axes, grid, x, zeros(nx * ny * nz), nx, ny, nz, BLOCK=8,
-                   budget=budget)
+    seen = compare(
+        kernels.three_axes, grid, x, zeros(nx * ny * nz), nx, ny, nz, BLOCK=8, budget=budget
+    )
     fault = only(seen.faults)
     assert fault.program_id == (grid[0] - 1, ny - 1, nz - 1)
     assert (fault.count, fault.index) == (3, x.numel())
@@ -299,6 +314,8 @@ def test_empty_tensor(budget):
     fault = only(compare(kernels.missing_mask, (1,), empty, out, 0, BLOCK=32, budget=budget).faults)
     assert (fault.index, fault.count) == (0, 32)
     assert "empty" in fault.message
-    assert not compare(kernels.negative_index, (1,), empty, empty, 0, BLOCK=32, budget=budget).faults
+    assert not compare(
+        kernels.negative_index, (1,), empty, empty, 0, BLOCK=32, budget=budget
+    ).faults
     store = compare(kernels.unmasked_store, (1,), empty, torch.zeros(0), 0, BLOCK=32, budget=budget)
     assert only(store.faults).kind == "oob-store"

@@ -46,8 +46,15 @@ def binary(x_ptr, y_ptr, out_ptr, n, OP: tl.constexpr, EXPECTED: tl.constexpr, B
 
 
 @tkdebug.jit
-def with_number(x_ptr, out_ptr, n, OP: tl.constexpr, NUMBER: tl.constexpr, EXPECTED: tl.constexpr,
-                BLOCK: tl.constexpr):
+def with_number(
+    x_ptr,
+    out_ptr,
+    n,
+    OP: tl.constexpr,
+    NUMBER: tl.constexpr,
+    EXPECTED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n)
     if OP == "add":
@@ -79,8 +86,17 @@ def reinterpret(x_ptr, out_ptr, n, TO: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
-def matrix_product(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
-                   OUT: tl.constexpr, PRECISION: tl.constexpr, WITH_ACC: tl.constexpr):
+def matrix_product(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    OUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    WITH_ACC: tl.constexpr,
+):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     a = tl.load(a_ptr + m[:, None] * K + k[None, :])
     b = tl.load(b_ptr + k[:, None] * N + n[None, :])
@@ -94,8 +110,9 @@ def matrix_product(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.
 
 
 @tkdebug.jit
-def reduction(x_ptr, out_ptr, R: tl.constexpr, C: tl.constexpr, OP: tl.constexpr,
-              EXPECTED: tl.constexpr):
+def reduction(
+    x_ptr, out_ptr, R: tl.constexpr, C: tl.constexpr, OP: tl.constexpr, EXPECTED: tl.constexpr
+):
     offs = tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :]
     x = tl.load(x_ptr + offs)
     if OP == "sum":
@@ -115,8 +132,16 @@ def reduction(x_ptr, out_ptr, R: tl.constexpr, C: tl.constexpr, OP: tl.constexpr
 
 
 @tkdebug.jit
-def scan(x_ptr, out_ptr, R: tl.constexpr, C: tl.constexpr, AXIS: tl.constexpr,
-         REVERSE: tl.constexpr, PRODUCT: tl.constexpr, EXPECTED: tl.constexpr):
+def scan(
+    x_ptr,
+    out_ptr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+    AXIS: tl.constexpr,
+    REVERSE: tl.constexpr,
+    PRODUCT: tl.constexpr,
+    EXPECTED: tl.constexpr,
+):
     offs = tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :]
     x = tl.load(x_ptr + offs)
     if PRODUCT:

@@ -131,9 +131,7 @@ def test_floats_round_after_every_operation(op, dtype):
           "mod": torch.fmod, "lt": torch.lt, "ge": torch.ge, "eq": torch.eq}[op]  # fmt: skip
     expected = fn(x.to(wide), y.to(wide))
     out = torch.zeros(len(pairs), dtype=expected.dtype)
-    kernels.binary.interpret[(3,)](
-        x, y, out, len(pairs), op, LANGUAGE[expected.dtype], BLOCK=64
-    )
+    kernels.binary.interpret[(3,)](x, y, out, len(pairs), op, LANGUAGE[expected.dtype], BLOCK=64)
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
 
 
@@ -345,7 +343,9 @@ def test_float_casts_toward_zero(target):
 @pytest.mark.parametrize("target", FLOATS, ids=short)
 def test_every_8_bit_float_widens_exactly(dtype, target):
     x = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(dtype)
-    expected = x.double().tolist() if target is not torch.bfloat16 else x.to(target).double().tolist()
+    expected = (
+        x.double().tolist() if target is not torch.bfloat16 else x.to(target).double().tolist()
+    )
     assert not same(cast(x, target).double().tolist(), expected)
 
 
@@ -360,16 +360,21 @@ def test_floats_truncate_to_integers(source, target):
 
 
 @pytest.mark.parametrize("source", WIDE, ids=short)
-@pytest.mark.parametrize("target", [torch.int32, torch.int64, torch.uint32, torch.uint64], ids=short)
+@pytest.mark.parametrize(
+    "target", [torch.int32, torch.int64, torch.uint32, torch.uint64], ids=short
+)
 def test_floats_out_of_range_saturate(source, target):
     low, high = (ends(target)[0], ends(target)[3])
-    x = torch.tensor([1e30, -1e30, math.inf, -math.inf, math.nan, 2.0**63, 2.0**64, -1.0],
-                     dtype=source)
+    x = torch.tensor(
+        [1e30, -1e30, math.inf, -math.inf, math.nan, 2.0**63, 2.0**64, -1.0], dtype=source
+    )
     expected = [high, low, high, low, 0, min(2**63, high), min(2**64, high), max(-1, low)]
     assert numbers(cast(x, target)) == expected
 
 
-@pytest.mark.parametrize("source", [torch.int32, torch.int64, torch.uint32, torch.uint64], ids=short)
+@pytest.mark.parametrize(
+    "source", [torch.int32, torch.int64, torch.uint32, torch.uint64], ids=short
+)
 @pytest.mark.parametrize("target", [torch.float32, torch.float64], ids=short)
 def test_integers_round_once_to_floats(source, target):
     bits = bits_of(source) - signed(source)
@@ -400,11 +405,12 @@ def product(a, b, out_dtype, precision="tf32", acc=False):
 
 def matrices(dtype, k=32):
     generator = torch.Generator().manual_seed(1)
-    if not dtype.is_floating_point:
-        low, high = (-128, 128) if dtype is torch.int8 else (0, 256)
-        draw = lambda *shape: torch.randint(low, high, shape, generator=generator).to(dtype)
-    else:
-        draw = lambda *shape: torch.randn(shape, generator=generator).to(dtype)
+
+    def draw(*shape):
+        if dtype.is_floating_point:
+            return torch.randn(shape, generator=generator).to(dtype)
+        return torch.randint(-128, 128, shape, generator=generator).to(dtype)
+
     return draw(16, k), draw(k, 16)
 
 
@@ -415,8 +421,9 @@ def matrices(dtype, k=32):
 def test_products_of_small_floats_accumulate_in_fp32(dtype, acc):
     a, b = matrices(dtype)
     expected = a.double() @ b.double() + acc
-    torch.testing.assert_close(product(a, b, torch.float32, acc=acc).double(), expected,
-                               rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(
+        product(a, b, torch.float32, acc=acc).double(), expected, rtol=1e-6, atol=1e-5
+    )
 
 
 def test_product_with_fp16_result():
@@ -437,13 +444,18 @@ def test_product_of_8_bit_integers_is_exact():
 
 def test_tf32_truncates_its_operands():
     a, b = matrices(torch.float32)
-    cut = lambda t: (t.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+    def cut(t):
+        return (t.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
     exact = a.double() @ b.double()
     truncated = cut(a).double() @ cut(b).double()
-    torch.testing.assert_close(product(a, b, torch.float32).double(), truncated,
-                               rtol=1e-6, atol=1e-5)
-    torch.testing.assert_close(product(a, b, torch.float32, "ieee").double(), exact,
-                               rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(
+        product(a, b, torch.float32).double(), truncated, rtol=1e-6, atol=1e-5
+    )
+    torch.testing.assert_close(
+        product(a, b, torch.float32, "ieee").double(), exact, rtol=1e-6, atol=1e-5
+    )
     assert (truncated - exact).abs().max() > 1e-3
 
 
@@ -479,7 +491,7 @@ def test_extremes(op, dtype):
         rows[0][2] = rows[0][3] = 2 ** bits_of(dtype) - 1
     elif dtype in SIGNED:
         rows[0][4] = rows[0][5] = -(2 ** (bits_of(dtype) - 1))
-    x = tensor(rows, dtype) if dtype is not torch.uint64 else tensor(sum(rows, []), dtype).reshape(4, 8)
+    x = tensor([v for row in rows for v in row], dtype).reshape(4, 8)
     wide = torch.int32 if "arg" in op else EXTREMES[dtype]
     out = torch.zeros(4, dtype=wide)
     kernels.reduction.interpret[(1,)](x, out, 4, 8, op, LANGUAGE[wide])
@@ -503,8 +515,19 @@ def test_extremes_of_rows_with_nan():
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32,
-                                   torch.int8, torch.uint8, torch.int64], ids=short)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int32,
+        torch.int8,
+        torch.uint8,
+        torch.int64,
+    ],
+    ids=short,
+)
 def test_scans(dtype, axis, reverse):
     x = torch.arange(8 * 16).reshape(8, 16).remainder(5).to(dtype)
     wide = {torch.bfloat16: torch.float32, torch.int8: torch.int32, torch.uint8: torch.uint32}
@@ -517,11 +540,32 @@ def test_scans(dtype, axis, reverse):
 
 
 @pytest.mark.parametrize("dtype", WIDE, ids=short)
-@pytest.mark.parametrize("op", ["exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf",
-                                "floor", "ceil", "abs", "neg", "sigmoid"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "erf",
+        "floor",
+        "ceil",
+        "abs",
+        "neg",
+        "sigmoid",
+    ],
+)
 def test_functions_of_floats(op, dtype):
-    x = torch.cat([torch.linspace(-9, 9, 100, dtype=dtype),
-                   torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan], dtype=dtype)])
+    x = torch.cat(
+        [
+            torch.linspace(-9, 9, 100, dtype=dtype),
+            torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan], dtype=dtype),
+        ]
+    )
     out = torch.zeros_like(x)
     kernels.unary.interpret[(4,)](x, out, x.numel(), op, BLOCK=32)
     expected = getattr(torch, op)(x)
