@@ -1,7 +1,7 @@
 """How a tensor gets from one register layout to another, at the least cost.
 
 Nothing, register moves, shuffles inside each warp, or a trip through shared memory, in that order
-(arXiv:2505.23819, section 5.4). The plan is data; lowering turns it into instructions.
+(arXiv:2505.23819). The plan is data; lowering turns it into instructions.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def blocked(
     Raises:
         LayoutError: ranks differ, a size is no power of two, or a warp has not 32 lanes.
 
-    Source: Triton's TritonGPU dialect, "BlockedEncodingAttr"; arXiv:2505.23819, proposition 4.6.
+    Source: Triton's TritonGPU dialect, "BlockedEncodingAttr"; arXiv:2505.23819.
     """
     names = dim_names(len(shape))
     for what, sizes in (

@@ -4,7 +4,7 @@ A layout sends hardware indices (register, lane, warp, block, or an offset in sh
 tensor coordinates (dim0, dim1, ...). All sizes are powers of two, the map is linear over the bits
 of its inputs, and so it is given by what each input bit contributes: its *basis vector*. The
 contributions of the set bits are XORed ("Linear Layouts: Robust Code Generation of Efficient
-Tensor Computation Using F2", arXiv:2505.23819, section 4).
+Tensor Computation Using F2", arXiv:2505.23819).
 
 Responsible for the algebra alone; which layouts the hardware wants is in `distributed` and
 `shared`. Invariant: a layout never changes, and equal layouts have equal hashes.
@@ -216,7 +216,7 @@ class LinearLayout:
     def __mul__(self, outer: LinearLayout) -> LinearLayout:
         """Direct sum: `outer`'s bits go above this layout's in every dimension that both have.
 
-        So `tile * reps` repeats `tile` (arXiv:2505.23819, definition 4.3, "product").
+        So `tile * reps` repeats `tile` (arXiv:2505.23819, product).
         """
         own, other = dict(self.outs), dict(outer.outs)
         outs = {d: own.get(d, 1) * other.get(d, 1) for d in dict.fromkeys((*own, *other))}

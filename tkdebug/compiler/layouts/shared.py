@@ -1,6 +1,6 @@
 """Layouts of tensors in shared memory: offsets (in elements) -> coordinates.
 
-Swizzling is XOR, so a swizzled buffer is a linear layout too (arXiv:2505.23819, section 4). The
+Swizzling is XOR, so a swizzled buffer is a linear layout too (arXiv:2505.23819). The
 inverse of these layouts gives the offset of an element.
 """
 

@@ -2,7 +2,7 @@
 
 In a round every lane offers one of its registers and reads what one other lane offers. Where the
 conversion is a bijection on (register, lane), as many rounds as there are registers suffice
-(arXiv:2505.23819, section 5.4, "Warp shuffles").
+(arXiv:2505.23819, on warp shuffles).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The buffer is chosen so that both sides access it in vectors and without bank conflicts. Of its
 offset bits the lowest run inside a vector, the next ones over the 32 banks of 4 bytes, the rest
 over rows of 128 bytes ("segments"). Lanes conflict when their offsets differ in segment bits
-alone; so the segment subspace is chosen to meet neither side's lanes (arXiv:2505.23819, section
-5.4, "Optimal swizzling").
+alone; so the segment subspace is chosen to meet neither side's lanes (arXiv:2505.23819,
+optimal swizzling).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def slice_layout(parent: LinearLayout, dim: int) -> LinearLayout:
 
     Lanes, warps and blocks along `dim` hold copies; registers along it are dropped.
 
-    Source: Triton's TritonGPU dialect, "SliceEncodingAttr"; arXiv:2505.23819, section 4.
+    Source: Triton's TritonGPU dialect, "SliceEncodingAttr"; arXiv:2505.23819.
 
     Raises:
         LayoutError: the tensor has no dimension `dim`.
