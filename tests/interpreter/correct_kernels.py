@@ -321,3 +321,34 @@ def work_queue(queue_ptr, out_ptr, n):
     while item < n:
         tl.store(out_ptr + item, item * item)
         item = tl.atomic_add(queue_ptr, 1)
+
+
+@tkdebug.jit
+def shifted_in_place(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    before = tl.load(x_ptr + offs)
+    tl.store(y_ptr + offs, before * 0 - 1)
+    tl.store(out_ptr + offs, before)
+
+
+@tkdebug.jit
+def float_atomics(x_ptr, out_ptr, old_ptr, n, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    if KIND == "add":
+        old = tl.atomic_add(out_ptr + offs % 3, x, mask=mask)
+    elif KIND == "max":
+        old = tl.atomic_max(out_ptr + offs % 3, x, mask=mask)
+    elif KIND == "min":
+        old = tl.atomic_min(out_ptr + offs % 3, x, mask=mask)
+    else:
+        old = tl.atomic_xchg(out_ptr + offs % 3, x, mask=mask)
+    tl.store(old_ptr + offs, old, mask=mask)
+
+
+@tkdebug.jit
+def compare_and_swap(out_ptr, old_ptr, x_ptr):
+    pid = tl.program_id(0)
+    x = tl.load(x_ptr + pid)
+    tl.store(old_ptr + pid, tl.atomic_cas(out_ptr, x, x + 1))

@@ -1,6 +1,7 @@
 """Correct kernels give no fault and the reference's memory, whole and in batches."""
 
 import correct_kernels as kernels
+import numpy as np
 import pytest
 import torch
 from differential import compare, run
@@ -349,3 +350,29 @@ def test_waiting_for_a_later_program_is_an_error_not_a_hang():
 def test_work_queue():
     queue, out = torch.zeros(1, dtype=torch.int32), torch.zeros(30, dtype=torch.int32)
     clean(kernels.work_queue, (4,), queue, out, 30)
+
+
+def test_memory_shared_by_two_storages():
+    array = np.arange(40, dtype=np.float32)
+    x, y, out = torch.from_numpy(array), torch.from_numpy(array[8:]), torch.zeros(16)
+    assert not run(kernels.shifted_in_place, (1,), x, y, out, BLOCK=16)
+    assert out.tolist() == list(range(16))
+
+
+@BUDGETS
+@pytest.mark.parametrize("kind", ["add", "max", "min", "xchg"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.uint32,
+                                   torch.int64])  # fmt: skip
+def test_atomics_of_each_type(dtype, kind, budget):
+    x = torch.tensor([3, -7, 5, 0, 9, 9, -1, 2, 8, -9, 4, 1, 6]).to(dtype)
+    out, old = torch.tensor([1, 2, 3]).to(dtype), torch.zeros(13, dtype=dtype)
+    clean(kernels.float_atomics, (4,), x, out, old, 13, kind, BLOCK=4, budget=budget)
+
+
+@BUDGETS
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_compare_and_swap_in_program_order(dtype, budget):
+    out, old = torch.zeros(1, dtype=dtype), torch.zeros(6, dtype=dtype)
+    x = torch.tensor([0, 1, 1, 2, 7, 3], dtype=dtype)
+    clean(kernels.compare_and_swap, (6,), out, old, x, budget=budget)
+    assert out.item() == 4

@@ -53,6 +53,13 @@ class Buffer:
         self._storage = storage
         self._flat: dict[dtype, Tensor] = {}
 
+    def overlaps(self, other: Buffer) -> bool:
+        """Whether the two allocations share bytes."""
+        start, start2 = self.storage_key, other.storage_key
+        if start < start2:
+            return start + self._storage.nbytes() > start2
+        return start2 + other._storage.nbytes() > start
+
     def flat(self, dtype: dtype) -> Tensor:
         """The whole allocation as a 1-D tensor of `dtype` (of this buffer's item size)."""
         flat = self._flat.get(dtype)

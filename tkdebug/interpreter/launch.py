@@ -218,11 +218,17 @@ class _Arguments:
     def _written_storages(self, written: frozenset[int] | None) -> frozenset[int] | None:
         if written is None:
             return None
-        return frozenset(
+        keys = {
             buffer.storage_key
             for buffer, owner in zip(self.buffers, self._owners, strict=True)
             if owner in written
-        )
+        }
+        stored_to = [buffer for buffer in self.buffers if buffer.storage_key in keys]
+        for buffer in self.buffers:
+            # Storages made from foreign memory (numpy, dlpack) may overlap.
+            if buffer.storage_key not in keys and any(map(buffer.overlaps, stored_to)):
+                keys.add(buffer.storage_key)
+        return frozenset(keys)
 
 
 def _device_of(values: Sequence[Any]) -> torch.device:
