@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 BUDGET = 16 << 20
-# What the heap keeps back, and what a launch needs whatever its size.
-SLACK = 24 << 20
+# What a launch needs whatever its size.
+SLACK = 8 << 20
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
 @pytest.mark.parametrize("name", ["elementwise", "gather", "atomics", "tiles", "scan", "numbers"])
 def test_peak_stays_near_the_budget(name):
     script = Path(__file__).with_name("memory_kernels.py")
-    environment = {**os.environ, "TKDEBUG_MEMORY_BUDGET": str(BUDGET)}
+    # Freed tiles go back to the system at once: what the heap keeps for later is not the launch's.
+    allocator = {"MALLOC_MMAP_THRESHOLD_": "131072"}
+    environment = {**os.environ, **allocator, "TKDEBUG_MEMORY_BUDGET": str(BUDGET)}
     done = subprocess.run(
         [sys.executable, script, name], env=environment, capture_output=True, text=True, timeout=300
     )
