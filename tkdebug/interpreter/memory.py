@@ -326,10 +326,9 @@ class MemoryOps(EvaluatorState):
         kind = self.dtype_of(type_)
         if isinstance(mask, int):
             if mask and access.buffer.proves_legal(access.tile):
-                if isinstance(value, DeferredTile) and self.access.write_deferred(
-                    access.buffer, kind, access.tile, value
-                ):
-                    return
+                if isinstance(value, DeferredTile) and value.box is None:
+                    if self.access.write_deferred(access.buffer, kind, access.tile, value):
+                        return
                 self.access.write(access.buffer, kind, access.tile, self.dense(value, type_))
             elif mask:
                 self._store_checked(access, value)
@@ -346,6 +345,9 @@ class MemoryOps(EvaluatorState):
         if box is not None:
             tile = access.tile.cropped(box)
             if access.buffer.proves_legal(tile):
+                if isinstance(value, DeferredTile) and value.box == box:
+                    if self.access.write_deferred(access.buffer, kind, tile, value):
+                        return
                 self.access.write(access.buffer, kind, tile, self.crop(value, type_, box))
                 return
             self._store_checked(access, value)

@@ -200,7 +200,7 @@ class EvaluatorState:
         if isinstance(value, BoxTile):
             return self.unbox(value)
         if isinstance(value, DeferredTile):
-            return value.compute()
+            return value.compute() if value.box is None else self.unbox(value.boxed())
         raise AssertionError(f"no dense form of {type(value).__name__} as {type_}")
 
     def full(self, value: TileValue, type_: Type) -> Tensor:
@@ -227,6 +227,8 @@ class EvaluatorState:
 
     def crop(self, value: TileValue, type_: Type, box: Any) -> Tensor:
         """The part of `value` inside `box`, as a tensor."""
+        if isinstance(value, DeferredTile) and value.box is not None:
+            value = value.boxed()
         if isinstance(value, BoxTile):
             if value.box == box:
                 return value.data
@@ -272,7 +274,7 @@ class EvaluatorState:
         operands: tuple[TileValue, ...],
         types: list[Type],
         boxed: BoxTile,
-    ) -> BoxTile | None:
+    ) -> BoxTile | DeferredTile | None:
         """Apply inside the box and on the fill; None when an operand varies outside the box."""
         cropped = boxed.cropped_axes
         inside, outside = [], []
@@ -288,6 +290,8 @@ class EvaluatorState:
                 return None
             inside.append(tensor)
             outside.append(tensor)
+        if op in self.fusion.deferred:
+            return DeferredTile(fn, tuple(inside), boxed.box, tuple(outside), boxed.shape)
         # The fill first: the result may take the memory of an operand that is in both.
         fill = fn(*outside)
         return BoxTile(self._apply(op, fn, inside), boxed.box, fill, boxed.shape)

@@ -194,17 +194,38 @@ class AffineTile:
 
 
 class DeferredTile:
-    """An elementwise result that only a store will use: computed straight into the memory."""
+    """An elementwise result that only a store will use: computed straight into the memory.
 
-    __slots__ = ("fn", "operands")
+    Attributes:
+        operands: of `fn`, cropped to `box` when that is not None.
+        outside: the operands' fills outside the box.
+        shape: of the whole tile, with a box.
+    """
 
-    def __init__(self, fn: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> None:
+    __slots__ = ("box", "fn", "operands", "outside", "shape")
+
+    def __init__(
+        self,
+        fn: Callable[..., Tensor],
+        operands: tuple[Tensor, ...],
+        box: Box | None = None,
+        outside: tuple[Tensor, ...] = (),
+        shape: tuple[int, ...] = (),
+    ) -> None:
         self.fn = fn
         self.operands = operands
+        self.box = box
+        self.outside = outside
+        self.shape = shape
 
     def compute(self, out: Tensor | None = None) -> Tensor:
         """The result, in memory of its own or in `out` of exactly its shape and dtype."""
         return self.fn(*self.operands) if out is None else self.fn(*self.operands, out=out)
+
+    def boxed(self) -> BoxTile:
+        """The result as a box tile."""
+        assert self.box is not None
+        return BoxTile(self.compute(), self.box, self.fn(*self.outside), self.shape)
 
 
 Box = tuple[tuple[int, int], ...]
