@@ -48,6 +48,9 @@ BEHAVIOUR = (
     "runtime/test_cache.py",
 )
 
+# pytest's exit statuses: all passed, some failed, interrupted (--maxfail), none chosen.
+_ENDED_WELL = (0, 1, 2, 5)
+
 
 @dataclass
 class Outcome:
@@ -97,10 +100,15 @@ def run_pytest(
         }
         started = time.monotonic()
         with open(os.devnull if options.quiet else options.log, "ab") as log:
-            subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            ended = subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
         wall_s = time.monotonic() - started
         lines = record.read_text(encoding="utf-8").splitlines()
-    return Outcome([json.loads(line) for line in lines], wall_s)
+    rows = [json.loads(line) for line in lines]
+    if ended.returncode not in _ENDED_WELL:
+        last = rows[-1]["id"] if rows else "none"
+        reason = f"pytest ended with status {ended.returncode}; the last test done is {last}"
+        rows.append({"id": " ".join(files), "outcome": "failed", "reason": reason})
+    return Outcome(rows, wall_s)
 
 
 def describe(title: str, outcome: Outcome) -> None:
