@@ -171,8 +171,6 @@ def test_hooks_without_an_event_are_refused_by_name():
         return None
 
     for group, name in (
-        ("runtime", "jit_cache_hook"),
-        ("runtime", "jit_post_compile_hook"),
         ("runtime", "add_stages_inspection_hook"),
         ("compilation", "listener"),
         ("autotuning", "listener"),

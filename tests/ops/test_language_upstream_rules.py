@@ -62,3 +62,23 @@ def test_compile_error_keeps_its_cause():
     with pytest.raises(CompileError) as caught:
         wrong_axis.interpret[(1,)]()
     assert str(caught.value.__cause__) == "program_id axis must be 0, 1, or 2 but got 3"
+
+
+@tkdebug.jit
+def where_integers(Z):
+    tl.store(Z, tl.where(tl.load(Z), 1, 2))
+
+
+def test_where_warns_of_a_condition_that_is_no_bool():
+    with pytest.warns(UserWarning, match="non-boolean"):
+        where_integers.interpret[(1,)](torch.zeros(1, dtype=torch.int32))
+
+
+@tkdebug.jit(do_not_specialize=["N"])
+def constant_not_specialized(N: tl.constexpr):
+    pass
+
+
+def test_constexpr_in_do_not_specialize_is_refused():
+    with pytest.raises(CompileError, match="N marked as constexpr and listed in"):
+        constant_not_specialized.interpret[(1,)](4)

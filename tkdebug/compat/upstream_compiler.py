@@ -1,7 +1,8 @@
 """Upstream's compiler entry points, by name.
 
-torch and libraries import these; only what generates code for a GPU through them (torch.compile, an
-ahead-of-time compile) calls them, and that is refused with the name of what was asked.
+torch and libraries import these. `compile` of a jit function runs the front end and its passes;
+what generates code for a named target through them (torch.compile, an ahead-of-time compile) is
+refused with the name of what was asked.
 """
 
 from __future__ import annotations
@@ -14,8 +15,17 @@ from typing import Any, NoReturn
 
 import tkdebug
 from tkdebug.compat.finder import UPSTREAM_VERSION
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant, is_jit_function
+from tkdebug.compiler.tensor import unwrap
 from tkdebug.errors import UnsupportedError
+from tkdebug.runtime.compilation import compile_kernel
+from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.driver import Driver
+from tkdebug.runtime.errors import ArgumentTypeError
+from tkdebug.runtime.jit import JITFunction
+from tkdebug.runtime.options import parse_options
+from tkdebug.runtime.parameters import KernelParam, canonical_annotation, type_named
+from tkdebug.runtime.specialization import Specialization
 
 _INSTEAD = (
     "kernels that torch.compile generates and ahead-of-time compiles need upstream's compiler: "
@@ -27,13 +37,23 @@ def _refuse(name: str) -> NoReturn:
     raise UnsupportedError(f"{name} is not in this version of tkdebug; {_INSTEAD}")
 
 
-def compile(src: Any, target: Any = None, options: Any = None, **keywords: Any) -> NoReturn:
-    """Refuse an ahead-of-time compile.
+def compile(src: Any, target: Any = None, options: Any = None) -> CompiledKernel:
+    """Compile a jit function for a signature, without launching it.
+
+    Args:
+        src: an `ASTSource` of a jit function.
+        target: None for the current one.
+        options: launch options by name.
 
     Raises:
-        UnsupportedError: always.
+        UnsupportedError: code for a target is asked for, or the source is no jit function.
+        CompileError: the kernel does not compile.
     """
-    _refuse("triton.compile")
+    if target is not None or not isinstance(src, ASTSource) or not is_jit_function(src.fn):
+        _refuse("triton.compile")
+    fn: JITFunction = src.fn
+    settings = parse_options(fn.__name__, dict(options or {}), fn.arg_names, bool(fn.debug))
+    return compile_kernel(Specialization(fn, src.specs(), settings))
 
 
 def make_backend(target: Any) -> NoReturn:
@@ -65,6 +85,28 @@ class ASTSource:
         self.attrs = attrs or {}
         self.name = getattr(fn, "__name__", "")
         self.ext = "ttir"
+
+    def specs(self) -> tuple[ArgSpec, ...]:
+        """What each parameter is compiled for.
+
+        Raises:
+            ArgumentTypeError: the signature leaves a parameter out or names no type.
+        """
+        return tuple(self._spec(parameter) for parameter in self.fn.params)
+
+    def _spec(self, parameter: KernelParam) -> ArgSpec:
+        for key in (parameter.name, (parameter.num,)):
+            if key in self.constants:
+                return Constant(unwrap(self.constants[key]))
+        text = self.signature.get(parameter.name)
+        named = type_named(canonical_annotation(text)) if isinstance(text, str) else None
+        if named is None:
+            raise ArgumentTypeError(
+                f"triton.compile: kernel {self.name}: parameter `{parameter.name}` has the type "
+                f"{text!r} in the signature; expected one such as i32, fp16, *fp32, "
+                "or constexpr with its value in constexprs"
+            )
+        return named
 
 
 class IRSource:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tkdebug.compat.launch_hooks import HookChain, LaunchHookChain
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compile_hooks import COMPILE_HOOKS, CompileFunction
 
 # Of the process, as hooks are: they outlive a second import of `triton.knobs`.
 LAUNCH_ENTER = LaunchHookChain("enter")
@@ -86,8 +88,12 @@ class KnobGroup:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Undo what is set inside at the end of the `with` block."""
-        with KNOBS.scope(**KNOBS.read_all()):
-            yield
+        compile_hooks = replace(COMPILE_HOOKS)
+        try:
+            with KNOBS.scope(**KNOBS.read_all()):
+                yield
+        finally:
+            COMPILE_HOOKS.before, COMPILE_HOOKS.after = compile_hooks.before, compile_hooks.after
 
 
 class RuntimeKnobs(KnobGroup):
@@ -95,10 +101,28 @@ class RuntimeKnobs(KnobGroup):
 
     _group = "runtime"
     _inert: ClassVar[dict[str, Any]] = {"override_arch": None}
-    _hooks = frozenset({"jit_cache_hook", "jit_post_compile_hook", "add_stages_inspection_hook"})
+    _hooks = frozenset({"add_stages_inspection_hook"})
     kernel_load_start_hook = property(lambda self: _LOAD_START)
     kernel_load_end_hook = property(lambda self: _LOAD_END)
     kernel_unload_hook = property(lambda self: _UNLOAD)
+
+    @property
+    def jit_cache_hook(self) -> CompileFunction | None:
+        """Function called before a compile; something true from it skips the compile."""
+        return COMPILE_HOOKS.before
+
+    @jit_cache_hook.setter
+    def jit_cache_hook(self, value: CompileFunction | None) -> None:
+        COMPILE_HOOKS.before = value
+
+    @property
+    def jit_post_compile_hook(self) -> CompileFunction | None:
+        """Function called after a compile."""
+        return COMPILE_HOOKS.after
+
+    @jit_post_compile_hook.setter
+    def jit_post_compile_hook(self, value: CompileFunction | None) -> None:
+        COMPILE_HOOKS.after = value
 
     @property
     def interpret(self) -> bool:

@@ -18,7 +18,7 @@ from tkdebug.compiler.dtypes import (
 from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import constexpr, tensor, tensor_descriptor
 from tkdebug.language import core, extra, math, random, standard, target_info
-from tkdebug.language.markers import PropagateNan, const, constexpr_type
+from tkdebug.language.markers import PropagateNan, const, constexpr_type, must_use_result
 
 tensor_descriptor_base = tensor_descriptor
 # Tuples and slices of kernels are Python's own.
@@ -39,6 +39,7 @@ __all__ = [
     "dtype",
     "extra",
     "math",
+    "must_use_result",
     "pointer_type",
     "random",
     "slice",

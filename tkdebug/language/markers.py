@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 from tkdebug.compiler.tensor import unwrap
 
@@ -16,6 +17,19 @@ class PropagateNan(enum.IntEnum):
 
 class const:
     """Annotation of a pointer parameter whose memory may only be read."""
+
+
+def must_use_result(x: Any, s: bool | str = True) -> Any:
+    """Decorator of a jit function: a call whose result is dropped is a compile error.
+
+    Args:
+        x: the function, or words to add to the error.
+        s: words to add to the error, or True for none.
+    """
+    if isinstance(x, str):
+        return lambda function: must_use_result(function, x)
+    setattr(x, "_must_use_result", s)
+    return x
 
 
 class constexpr_type:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from tkdebug.errors import CompileError, UnsupportedError, UsageError
+from tkdebug.errors import CompileError, Frame, UnsupportedError, UsageError
 from tkdebug.events import HOOKS, Fault, KernelCompiled
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compiled import CompiledKernel
@@ -58,12 +58,25 @@ def _compile_source(src: Specialization) -> TileModule:
     from tkdebug.compiler.frontend import compile_to_tile_ir
 
     try:
+        _refuse_unspecialized_constants(src)
         # mypy takes a FunctionType attribute of a Protocol for a bound method.
         kernel = cast("JitCallable", src.fn)
         return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
     except CompileError as error:
         HOOKS.fault(_compile_fault(src.fn.__name__, error))
         raise
+
+
+def _refuse_unspecialized_constants(src: Specialization) -> None:
+    for parameter in src.fn.params:
+        if parameter.is_constexpr and parameter.do_not_specialize:
+            source = src.fn.kernel_source
+            raise CompileError(
+                f"{parameter.name} marked as constexpr and listed in do_not_specialize; "
+                "take it out of one of them",
+                frames=(Frame(source.file, source.first_line, src.fn.__name__),),
+                kernel=src.fn.__name__,
+            )
 
 
 def _language_options(src: Specialization) -> CompileOptions:

@@ -24,7 +24,10 @@ _PLAIN = (bool, int, float, str, tuple, constexpr, LanguageType)
 
 def content_key(fn: FunctionType, source: KernelSource) -> str:
     """A hash of the text of `fn`, of what it calls, and of the constants it refers to."""
-    hasher = hashlib.sha256(f"{source.file}:{source.first_line}\n{source.text}".encode())
+    line = source.definition.lineno
+    # From `def` on, as an edited source has no decorators.
+    text = "".join(source.text.splitlines(keepends=True)[line - source.first_line :])
+    hasher = hashlib.sha256(f"{source.file}:{line}\n{text}".encode())
     for name, value in _references(fn, source):
         if hasattr(value, "cache_key"):
             hasher.update(f"{name}={value.cache_key}{getattr(value, 'noinline', '')}".encode())

@@ -24,6 +24,7 @@ from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.binder import Bound, explain_binding, make_binder
 from tkdebug.runtime.compilation import compile_kernel
+from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.dependencies import content_key
 from tkdebug.runtime.errors import GlobalChangedError, OutsideKernelError
@@ -39,6 +40,20 @@ Key = tuple[Hashable, ...]
 PreRunHook = Callable[..., object]
 
 
+class DeviceCaches:
+    """One cache for every device: under interpret kernels do not depend on it."""
+
+    def __init__(self, kernels: dict[Key, CompiledKernel]) -> None:
+        self._kernels = kernels
+
+    def __getitem__(self, device: object) -> tuple[dict[Key, CompiledKernel]]:
+        return (self._kernels,)
+
+    def clear(self) -> None:
+        """Forget all compiled kernels."""
+        self._kernels.clear()
+
+
 class JITFunction(KernelInterface):
     """A kernel, or a function that kernels call.
 
@@ -47,6 +62,7 @@ class JITFunction(KernelInterface):
         params: its parameters.
         arg_names: their names.
         constexprs: positions of the compile-time ones.
+        source_edits: how often `_unsafe_update_src` replaced its source.
         pre_run_hooks: called with each launch's arguments before it.
     """
 
@@ -90,11 +106,14 @@ class JITFunction(KernelInterface):
         self._binder: Callable[..., Bound] | None = None
         self._kernels: dict[Key, CompiledKernel] = {}
         self._edited_source: KernelSource | None = None
+        self.source_edits = 0
         # `cache_key` once it was worked out; set to None to have it worked out again.
         self.hash: str | None = None
         self._lock = threading.RLock()
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
+    def run(
+        self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any
+    ) -> CompiledKernel | None:
         """Launch on `grid`; with `warmup` only compile.
 
         Args:
@@ -104,7 +123,7 @@ class JITFunction(KernelInterface):
             kwargs: arguments by name, and launch options.
 
         Returns:
-            The compiled kernel.
+            The compiled kernel; None when a `jit_cache_hook` takes the compile upon itself.
 
         Raises:
             LaunchError: arguments, options or grid are wrong.
@@ -123,14 +142,16 @@ class JITFunction(KernelInterface):
             key = (types, constant_key(options), KNOBS.debug)
             kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._compile(key, values, options, kwargs)
+            kernel = self._compile(key, values, options, kwargs, warmup)
+            if kernel is None:
+                return None
         for used in kernel.used_globals:
             if used.namespace.get(used.name) is not used.value and self._is_stale(used):
                 self._kernels.pop(key, None)
                 self.hash = None
-                kernel = self._compile(key, values, options, kwargs)
+                kernel = self._compile(key, values, options, kwargs, warmup)
                 break
-        if warmup:
+        if warmup or kernel is None:
             return kernel
         if callable(grid):
             grid = grid(dict(zip(self.arg_names, map(unwrap, values), strict=True)))
@@ -150,8 +171,13 @@ class JITFunction(KernelInterface):
             raise
 
     def _compile(
-        self, key: Key, values: tuple[Any, ...], options: dict[str, Any], kwargs: dict[str, Any]
-    ) -> CompiledKernel:
+        self,
+        key: Key,
+        values: tuple[Any, ...],
+        options: dict[str, Any],
+        kwargs: dict[str, Any],
+        is_warmup: bool,
+    ) -> CompiledKernel | None:
         with self._lock:
             kernel = self._kernels.get(key)
             if kernel is not None:
@@ -168,9 +194,18 @@ class JITFunction(KernelInterface):
                 argument_spec(parameter, value)
                 for parameter, value in zip(self.params, values, strict=True)
             )
-            kernel = compile_kernel(Specialization(self, specs, parsed))
+            src = Specialization(self, specs, parsed)
+            if COMPILE_HOOKS.skips(src, key, is_warmup):
+                return None
+            kernel = compile_kernel(src)
             self._kernels[key] = kernel
-            return kernel
+        COMPILE_HOOKS.compiled(src, key, is_warmup)
+        return kernel
+
+    @property
+    def device_caches(self) -> DeviceCaches:
+        """Compiled kernels as upstream keeps them: `device_caches[device][0]`, by launch key."""
+        return DeviceCaches(self._kernels)
 
     def _is_stale(self, used: UsedGlobal) -> bool:
         """Whether a global that no longer is the object it was calls for another compile."""
@@ -234,6 +269,7 @@ class JITFunction(KernelInterface):
         self._edited_source = KernelSource(
             self.__name__, original.file, first_line, new_src, definition, lines
         )
+        self.source_edits += 1
         self.hash = None
         self._kernels.clear()
 

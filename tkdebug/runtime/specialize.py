@@ -98,6 +98,9 @@ def constant_key(value: Any) -> Hashable:
         hash(value)
     except TypeError:
         return kind, repr(value)
+    if is_jit_function(value):
+        # Its source can be replaced.
+        return kind, value, value.source_edits
     return kind, value
 
 

@@ -6,6 +6,7 @@ from tkdebug.compat.finder import UPSTREAM_VERSION as __version__
 from tkdebug.compat.upstream_compiler import compile
 from tkdebug.errors import CompileError as CompilationError
 from tkdebug.errors import TkError as TritonError
+from tkdebug.language.markers import must_use_result
 from tkdebug.runtime.allocation import set_allocator
 from tkdebug.runtime.autotune import Config, autotune, heuristics
 from tkdebug.runtime.constexpr_function import cdiv, constexpr_function, next_power_of_2
@@ -38,6 +39,7 @@ __all__ = [
     "jit",
     "knobs",
     "language",
+    "must_use_result",
     "next_power_of_2",
     "reinterpret",
     "runtime",

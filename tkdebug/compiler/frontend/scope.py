@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from tkdebug.compiler.dtypes import LanguageType
@@ -60,7 +60,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class UsedGlobal:
-    """A module-level name that a kernel read, with the value it had and the dict it stands in."""
+    """A name from outside that a kernel read, with the value it had and where it stands."""
 
     name: str
     value: Any
@@ -76,6 +76,25 @@ class UsedGlobal:
         return not same_type or not bool(unwrap_deep(now) == unwrap_deep(self.value))
 
 
+class ClosureVariables(Mapping[str, Any]):
+    """The variables of enclosing functions with the values they have now."""
+
+    def __init__(self, cells: Mapping[str, CellType]) -> None:
+        self._cells = cells
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._cells[name].cell_contents
+        except ValueError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+
 UsedGlobals = dict[tuple[str, int], UsedGlobal]
 
 
@@ -85,6 +104,7 @@ class Surroundings:
     def __init__(self, fn: FunctionType, used_globals: UsedGlobals, known: Iterable[str]) -> None:
         self._globals = fn.__globals__
         self._cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+        self._closure = ClosureVariables(self._cells)
         self._used_globals = used_globals
         self._builtins = {name: getattr(builtins, name) for name in known}
 
@@ -121,6 +141,7 @@ class Surroundings:
             ) from None
         if not is_readable(value):
             raise SemanticError(_not_readable("variable of the enclosing function", name, value))
+        self.record(name, value, self._closure)
         return unwrap_deep(value)
 
     def names(self) -> list[str]:

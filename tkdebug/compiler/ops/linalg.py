@@ -61,6 +61,9 @@ def dot(
     """
     a, b = _dot_operands(input, other)
     precision = _precision(emit, input_precision, allow_tf32)
+    imprecise, k = unwrap(max_num_imprecise_acc), a.shape[-1]
+    if imprecise is not None and scalar_dtype(a).is_fp8() and imprecise > k:
+        raise SemanticError(f"max_num_imprecise_acc ({imprecise}) must be <= K ({k})")
     result_dtype = _dot_result_dtype(scalar_dtype(a), unwrap(out_dtype))
     shape = (*a.shape[:-1], b.shape[-1])
     total = unwrap(acc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -445,6 +446,12 @@ def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tenso
     """`x` where `condition` holds, else `y`; both are always computed."""
     test = operators.to_tensor(emit, condition)
     if test.dtype != dt.int1:
+        if isinstance(unwrap(condition), tensor):
+            warnings.warn(
+                f"tl.where with a non-boolean condition is deprecated, got {test.dtype}; "
+                "write `condition != 0`",
+                stacklevel=2,
+            )
         test = operators.cast(emit, test, dt.int1)
     left, right = unwrap(x), unwrap(y)
     if isinstance(left, tensor) and left.type.scalar.is_ptr():

@@ -1,0 +1,49 @@
+"""`triton.compile` of a jit function, and results that must be used."""
+
+import pytest
+
+import tkdebug.language as tl
+from tkdebug.compat.upstream_compiler import ASTSource, compile
+from tkdebug.errors import CompileError, UnsupportedError
+from tkdebug.language.markers import must_use_result
+from tkdebug.runtime.driver import GPUTarget
+from tkdebug.runtime.errors import ArgumentTypeError
+from tkdebug.runtime.jit import jit
+
+
+@jit
+def store(X, value, N: tl.constexpr):
+    tl.store(X + tl.arange(0, N), value)
+
+
+def test_compiles_for_a_signature():
+    kernel = compile(ASTSource(store, {"X": "*fp32", "value": "i32"}, {"N": 8}))
+    assert "tt.store" in kernel.asm["ttir"]
+    assert kernel.src.signature == {"X": "*fp32", "value": "i32", "N": "constexpr"}
+
+
+def test_type_that_is_none_is_named():
+    with pytest.raises(ArgumentTypeError, match="parameter `value` has the type 'i7'"):
+        compile(ASTSource(store, {"X": "*fp32", "value": "i7"}, {"N": 8}))
+
+
+def test_code_for_a_target_is_refused():
+    source = ASTSource(store, {"X": "*fp32", "value": "i32"}, {"N": 8})
+    with pytest.raises(UnsupportedError):
+        compile(source, target=GPUTarget("cuda", 90, 32))
+
+
+@must_use_result("Words.")
+@jit
+def cube(x):
+    return x * x * x
+
+
+@jit
+def drops(x):
+    cube(x)
+
+
+def test_dropped_result_is_refused():
+    with pytest.raises(CompileError, match=r"The result of cube is not being used\. Words\."):
+        compile(ASTSource(drops, {"x": "i32"}))
