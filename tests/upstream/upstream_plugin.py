@@ -133,7 +133,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if os.environ.get("TKDEBUG_TEST_ALL") != "1":
         items[:] = [item for item in items if taken[item] is None]
         config.hook.pytest_deselected(items=[item for item, why in taken.items() if why])
-    if not hasattr(config, "workerinput"):
+    if getattr(config, "workerinput", {}).get("workerid", "gw0") == "gw0":
         for item, why in taken.items():
             if why:
                 _write({"id": item.nodeid, "outcome": "not applicable", "reason": why})

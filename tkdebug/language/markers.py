@@ -28,7 +28,7 @@ def must_use_result(x: Any, s: bool | str = True) -> Any:
     """
     if isinstance(x, str):
         return lambda function: must_use_result(function, x)
-    setattr(x, "_must_use_result", s)
+    x._must_use_result = s  # noqa: SLF001
     return x
 
 
