@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,7 @@ class Outcome:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     wall_s: float = 0.0
+    cpu_s: float = 0.0
 
     def of(self, outcome: str) -> list[dict[str, Any]]:
         """The rows with that outcome."""
@@ -98,22 +100,27 @@ def run_pytest(
             "TRITON_HOME": folder,
             "XDG_CACHE_HOME": folder,
         }
-        started = time.monotonic()
+        started, cpu_s = time.monotonic(), _children_cpu_s()
         with open(os.devnull if options.quiet else options.log, "ab") as log:
             ended = subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
-        wall_s = time.monotonic() - started
+        wall_s, cpu_s = time.monotonic() - started, _children_cpu_s() - cpu_s
         lines = record.read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     if ended.returncode not in _ENDED_WELL:
         last = rows[-1]["id"] if rows else "none"
         reason = f"pytest ended with status {ended.returncode}; the last test done is {last}"
         rows.append({"id": " ".join(files), "outcome": "failed", "reason": reason})
-    return Outcome(rows, wall_s)
+    return Outcome(rows, wall_s, cpu_s)
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def describe(title: str, outcome: Outcome) -> None:
     """Print the numbers of `outcome`, by file, and every failure."""
-    print(f"\n{title}: {outcome.wall_s:.0f} s wall")
+    print(f"\n{title}: {outcome.wall_s:.0f} s wall, {outcome.cpu_s:.0f} s of processors")
     by_file: dict[str, Counter[str]] = {}
     for row in outcome.rows:
         by_file.setdefault(row["id"].partition("::")[0], Counter())[row["outcome"]] += 1
@@ -125,6 +132,26 @@ def describe(title: str, outcome: Outcome) -> None:
     for row in outcome.of("failed"):
         why = not_applicable.known_failure(row["id"]) or row.get("reason", "")
         print(f"  failed {row['id']}: {why}")
+
+
+def compare(ours: Outcome, theirs: Outcome) -> None:
+    """Print the times against upstream's interpreter, and what it passes and tkdebug does not."""
+    mine, reference = (
+        {row["id"]: row["seconds"] for row in outcome.of("passed")} for outcome in (ours, theirs)
+    )
+    both = mine.keys() & reference.keys()
+    spent, reference_spent = (sum(seconds[name] for name in both) for seconds in (mine, reference))
+    print("\ntkdebug's time / that of upstream's interpreter:")
+    print(f"  wall, all cases of the language files: {ours.wall_s / theirs.wall_s:.2f}")
+    print(f"  processors, the same: {ours.cpu_s / theirs.cpu_s:.2f}")
+    print(
+        f"  the {len(both)} cases that both pass: {spent:.0f} s / {reference_spent:.0f} s "
+        f"= {spent / reference_spent:.2f}"
+    )
+    missing = sorted(reference.keys() - mine.keys())
+    print(f"upstream's interpreter passes and tkdebug does not: {len(missing)}")
+    for name in missing:
+        print(f"  {name}: {not_applicable.reason(name) or 'failed'}")
 
 
 def main() -> int:
@@ -154,9 +181,7 @@ def main() -> int:
     if options.upstream_python and marked:
         theirs = run_pytest(options, options.upstream_python, marked, marked=True, tkdebug=False)
         describe("upstream's interpreter", theirs)
-        print(f"\nwall time against upstream's interpreter: {ours.wall_s / theirs.wall_s:.2f}")
-        missing = {row["id"] for row in theirs.of("passed")} - {r["id"] for r in ours.of("passed")}
-        print(f"upstream's interpreter passes and tkdebug does not: {len(missing)}")
+        compare(ours, theirs)
     rows = ours.rows + behaviour.rows
     if options.report:
         options.report.write_text(json.dumps(rows, indent=1), encoding="utf-8")
