@@ -29,6 +29,8 @@ def live_bytes_per_program(module: Module) -> int:
 
 
 def _size_bytes(value: Value) -> int:
+    if isinstance(value.type, ir.TokenType):
+        return 0
     element = ir.element_of(value.type)
     # Index tensors are int64 whatever their type; i1 takes a byte.
     size = (

@@ -5,9 +5,11 @@ from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import Location, SourceLocation, fuse
 from tkdebug.compiler.ir.types import (
     DescriptorType,
+    MemDescType,
     PointerType,
     ScalarType,
     TensorType,
+    TokenType,
     Type,
 )
 
@@ -16,6 +18,7 @@ __all__ = [
     "Builder",
     "DescriptorType",
     "Location",
+    "MemDescType",
     "Module",
     "Operation",
     "PointerType",
@@ -23,6 +26,7 @@ __all__ = [
     "ScalarType",
     "SourceLocation",
     "TensorType",
+    "TokenType",
     "Type",
     "Value",
     "fuse",

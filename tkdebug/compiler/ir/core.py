@@ -12,8 +12,11 @@ from typing import Union
 
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import PointerType, ScalarType, Type
+from tkdebug.compiler.layouts.linear import LinearLayout
 
-Attribute = Union[None, bool, int, float, str, ScalarType, PointerType, "tuple[Attribute, ...]"]
+Attribute = Union[
+    None, bool, int, float, str, ScalarType, PointerType, LinearLayout, "tuple[Attribute, ...]"
+]
 
 
 class Value:

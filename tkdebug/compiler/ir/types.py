@@ -7,8 +7,11 @@ Element type names and tensor syntax follow MLIR and Triton's dialect
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+from tkdebug.compiler.layouts.linear import OFFSET, LinearLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +75,23 @@ class PointerType:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A tile of `element`s. `shape` may be () only inside region arguments of reductions."""
+    """A tile of `element`s. `shape` may be () only inside region arguments of reductions.
+
+    Attributes:
+        encoding: which thread holds which element in which register; None in Tile IR.
+    """
 
     shape: tuple[int, ...]
     element: ScalarType | PointerType
-    encoding: object | None = None
+    encoding: LinearLayout | None = None
 
     def __str__(self) -> str:
-        dims = "".join(f"{extent}x" for extent in self.shape)
-        suffix = "" if self.encoding is None else f", {self.encoding}"
-        return f"tensor<{dims}{self.element}{suffix}>"
+        return self.text(layout_text)
+
+    def text(self, layout: LayoutText) -> str:
+        """The type with its layout as `layout` writes it."""
+        suffix = "" if self.encoding is None else f", {layout(self.encoding)}"
+        return f"tensor<{_dims(self.shape)}{self.element}{suffix}>"
 
     @property
     def size_elems(self) -> int:
@@ -99,24 +109,97 @@ class DescriptorType:
         return f"!tt.tensordesc<{self.block}>"
 
 
-Type = ScalarType | PointerType | TensorType | DescriptorType
+@dataclass(frozen=True, slots=True)
+class MemDescType:
+    """A buffer in shared memory, or several of one kind one after the other.
+
+    Attributes:
+        shape: of what it holds; one dimension more than `layout` has means that many buffers.
+        layout: offset in elements -> coordinates of one buffer. A part of a buffer keeps the
+            layout of the whole, which is then larger than `shape`.
+        mutable: whether it may be stored to.
+    """
+
+    shape: tuple[int, ...]
+    element: ScalarType | PointerType
+    layout: LinearLayout
+    mutable: bool = False
+
+    def __str__(self) -> str:
+        return self.text(layout_text)
+
+    def text(self, layout: LayoutText) -> str:
+        """The type with its layout as `layout` writes it."""
+        suffix = ", mutable" if self.mutable else ""
+        dims = _dims(self.shape)
+        return f"!ttg.memdesc<{dims}{self.element}, {layout(self.layout)}{suffix}>"
+
+    @property
+    def is_multiple(self) -> bool:
+        """Whether the first dimension counts buffers."""
+        return len(self.shape) > len(self.layout.outs)
+
+    @property
+    def buffers(self) -> int:
+        """Number of buffers."""
+        return self.shape[0] if self.is_multiple else 1
+
+    @property
+    def buffer_shape(self) -> tuple[int, ...]:
+        """Shape of what one buffer holds."""
+        return self.shape[1:] if self.is_multiple else self.shape
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element; i1 takes one."""
+        return max(1, self.element.bits // 8)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of one whole buffer."""
+        return self.layout.in_size(OFFSET) * self.element_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all buffers."""
+        return self.buffers * self.buffer_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TokenType:
+    """What async copies give and waits take: it orders them and holds nothing."""
+
+    def __str__(self) -> str:
+        return "!ttg.async.token"
+
+
+Type = ScalarType | PointerType | TensorType | DescriptorType | MemDescType | TokenType
+TOKEN = TokenType()
+# How a layout is written inside a type: in full, or by the alias it has in a text.
+LayoutText = Callable[[LinearLayout], str]
 
 I1, I8, I16, I32, I64 = (SCALARS[n] for n in ("i1", "i8", "i16", "i32", "i64"))
 F16, BF16, F32, F64 = (SCALARS[n] for n in ("f16", "bf16", "f32", "f64"))
 
 
 def element_of(type_: Type) -> ScalarType | PointerType:
-    """The element of a tensor type, or the scalar or pointer type itself."""
-    if isinstance(type_, TensorType):
+    """The element of a tensor, descriptor or buffer, or the scalar or pointer type itself."""
+    if isinstance(type_, TensorType | MemDescType):
         return type_.element
     if isinstance(type_, DescriptorType):
         return type_.block.element
+    assert not isinstance(type_, TokenType), "a token has no element"
     return type_
 
 
 def shape_of(type_: Type) -> tuple[int, ...]:
-    """The tile shape; () for scalars and pointers."""
-    return type_.shape if isinstance(type_, TensorType) else ()
+    """The shape of a tile or buffer; () for scalars and pointers."""
+    return type_.shape if isinstance(type_, TensorType | MemDescType) else ()
+
+
+def encoding_of(type_: Type) -> LinearLayout | None:
+    """The layout of a tile; None for what has none."""
+    return type_.encoding if isinstance(type_, TensorType) else None
 
 
 @lru_cache(maxsize=4096)
@@ -127,7 +210,57 @@ def with_element(type_: Type, element: ScalarType | PointerType) -> Type:
     return element
 
 
+def with_encoding(type_: Type, encoding: LinearLayout | None) -> Type:
+    """A tile type under another layout; other types have none and stay."""
+    if isinstance(type_, TensorType):
+        return TensorType(type_.shape, type_.element, encoding)
+    return type_
+
+
+def without_encoding(type_: Type) -> Type:
+    """The type as Tile IR has it."""
+    if isinstance(type_, TensorType) and type_.encoding is not None:
+        return TensorType(type_.shape, type_.element)
+    return type_
+
+
 @lru_cache(maxsize=4096)
-def tile(shape: tuple[int, ...], element: ScalarType | PointerType) -> Type:
+def tile(
+    shape: tuple[int, ...],
+    element: ScalarType | PointerType,
+    encoding: LinearLayout | None = None,
+) -> Type:
     """A tensor type, or the bare element when `shape` is ()."""
-    return TensorType(shape, element) if shape else element
+    return TensorType(shape, element, encoding) if shape else element
+
+
+def layout_text(layout: LinearLayout) -> str:
+    """A layout in full: `#ttg.linear<{register = [[0, 1], …], lane = […], …}>`.
+
+    `outs` stands only where sizes and names do not follow from the bases.
+    """
+    items = [f"{name} = {_vectors(layout.bases(name))}" for name in layout.in_dims]
+    if implied_outs({name: layout.bases(name) for name in layout.in_dims}) != layout.outs:
+        outs = ", ".join(f"{name} = {size}" for name, size in layout.outs)
+        items.append(f"outs = {{{outs}}}")
+    kind = "shared_linear" if OFFSET in layout.in_dims else "linear"
+    return f"#ttg.{kind}<{{{', '.join(items)}}}>"
+
+
+def implied_outs(
+    bases: Mapping[str, Sequence[Sequence[int]]],
+) -> tuple[tuple[str, int], ...]:
+    """The output dimensions that a layout with these bases has if it reaches all of them."""
+    vectors = [vector for vectors in bases.values() for vector in vectors]
+    if not vectors:
+        return ()
+    sizes = [1 << max(coordinates).bit_length() for coordinates in zip(*vectors, strict=True)]
+    return tuple((f"dim{axis}", size) for axis, size in enumerate(sizes))
+
+
+def _vectors(vectors: Sequence[Sequence[int]]) -> str:
+    return "[" + ", ".join(f"[{', '.join(map(str, vector))}]" for vector in vectors) + "]"
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return "".join(f"{extent}x" for extent in shape)

@@ -78,6 +78,14 @@ class LinearLayout:
                         f"basis vector {vector} of {name} needs to lie in [0, {1 << total_bits})"
                     )
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Types hold layouts and are hashed and compared all the time.
+        return hash((self.ins, self.outs))
+
     @staticmethod
     def of(bases: Mapping[str, Sequence[Sequence[int]]], outs: Mapping[str, int]) -> LinearLayout:
         """The layout whose input bit i of `name` contributes the coordinates `bases[name][i]`.

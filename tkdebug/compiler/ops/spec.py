@@ -21,8 +21,12 @@ class Effects(Flag):
     """What an op does besides computing its results."""
 
     PURE = 0
+    # Global memory; what is written is behind the first operand.
     READ = auto()
     WRITE = auto()
+    # Buffers in shared memory.
+    READ_SHARED = auto()
+    WRITE_SHARED = auto()
     # Ends its block (scf.yield, tt.return).
     TERMINATOR = auto()
     # Observable otherwise: prints, asserts, barriers.

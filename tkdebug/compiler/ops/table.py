@@ -15,6 +15,7 @@ from tkdebug.compiler.ops import (
     debug,
     descriptors,
     elementwise,
+    gpu,
     indexing,
     libdevice,
     linalg,
@@ -49,6 +50,7 @@ FAMILIES = (
     libdevice,
     cuda,
     conversion,
+    gpu,
 )
 
 OPS: dict[str, OpSpec] = {spec.name: spec for family in FAMILIES for spec in family.OPS}

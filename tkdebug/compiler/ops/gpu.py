@@ -1,0 +1,295 @@
+"""GPU IR's own ops: layout conversions, shared-memory buffers, async copies, tensor-core dots.
+
+Names and meaning are those of Triton's `ttg` and `ttng` dialects. Result types that say where data
+goes (a layout, a buffer) are given by whoever builds the op; the verifiers check that shapes and
+elements fit. Only passes emit these ops, so there are no functions of the language here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tkdebug.compiler.ir import MemDescType, Operation, TensorType, TokenType, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.layouts import transpose
+from tkdebug.compiler.ops.linalg import INPUT_PRECISIONS
+from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, no_results
+from tkdebug.errors import IRError
+
+
+def _buffer(type_: Type, op: str) -> MemDescType:
+    if not isinstance(type_, MemDescType):
+        raise IRError(f"{op}: got {type_}, expected a shared-memory buffer")
+    return type_
+
+
+def _expect_same_tile(op: Operation, a: Type, b: Type) -> None:
+    if (ir.shape_of(a), ir.element_of(a)) != (ir.shape_of(b), ir.element_of(b)):
+        raise IRError(f"{op.name}: {a} and {b} differ in shape or element")
+
+
+def _expect_mutable(op: Operation, type_: Type) -> None:
+    if not _buffer(type_, op.name).mutable:
+        raise IRError(f"{op.name}: got {type_}, expected a mutable buffer to write to")
+
+
+def _expect_tokens(op: Operation) -> None:
+    for value in op.operands:
+        if not isinstance(value.type, TokenType):
+            raise IRError(f"{op.name}: got {value.type}, expected tokens of async copies")
+
+
+def _verify_convert(op: Operation) -> None:
+    source, target = op.operands[0].type, op.result.type
+    if not isinstance(source, TensorType) or not isinstance(target, TensorType):
+        raise IRError(f"{op.name}: got {source} -> {target}, expected tiles")
+    _expect_same_tile(op, source, target)
+
+
+def _verify_alloc(op: Operation) -> None:
+    buffer = _buffer(op.result.type, op.name)
+    if len(op.operands) > 1:
+        raise IRError(f"{op.name}: got {len(op.operands)} operands, expected at most 1")
+    if buffer.layout.shape != buffer.buffer_shape:
+        raise IRError(f"{op.name}: {buffer} has a layout of shape {buffer.layout.shape}")
+    if op.operands:
+        _expect_same_tile(op, op.operands[0].type, buffer)
+    elif not buffer.mutable:
+        raise IRError(f"{op.name}: {buffer} has no contents and is not mutable")
+    alignment = op.attributes.get("alignment", 16)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise IRError(f"{op.name}: alignment is {alignment!r}, expected a power of two in bytes")
+
+
+def _verify_dealloc(op: Operation) -> None:
+    _buffer(op.operands[0].type, op.name)
+
+
+def _verify_load(op: Operation) -> None:
+    _expect_same_tile(op, _buffer(op.operands[0].type, op.name), op.result.type)
+
+
+def _verify_store(op: Operation) -> None:
+    _expect_same_tile(op, op.operands[0].type, _buffer(op.operands[1].type, op.name))
+    _expect_mutable(op, op.operands[1].type)
+
+
+def _infer_index(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    source = _buffer(operands[0], "ttg.memdesc_index")
+    if not source.is_multiple or operands[1] != ir.I32:
+        raise IRError(f"ttg.memdesc_index: got {source}[{operands[1]}], expected buffers[i32]")
+    return (MemDescType(source.shape[1:], source.element, source.layout, source.mutable),)
+
+
+def _infer_memdesc_trans(
+    operands: Sequence[Type], attributes: Mapping[str, Attribute]
+) -> Sequence[Type]:
+    source = _buffer(operands[0], "ttg.memdesc_trans")
+    order = attributes["order"]
+    assert isinstance(order, tuple)
+    axes = [axis for axis in order if isinstance(axis, int)]
+    if sorted(axes) != list(range(len(source.buffer_shape))) or source.is_multiple:
+        raise IRError(f"ttg.memdesc_trans: order {order} does not permute one buffer of {source}")
+    shape = tuple(source.shape[axis] for axis in axes)
+    return (MemDescType(shape, source.element, transpose(source.layout, axes), source.mutable),)
+
+
+def subslice_offsets(op: Operation) -> tuple[int, ...]:
+    """Where a `ttg.memdesc_subslice` begins in its operand, in elements along each dimension."""
+    offsets = op.attributes.get("offsets")
+    if not isinstance(offsets, tuple):
+        raise IRError(f"{op.name}: offsets is {offsets!r}, expected a list of ints")
+    return tuple(offset for offset in offsets if isinstance(offset, int))
+
+
+def _verify_subslice(op: Operation) -> None:
+    source, part = (_buffer(v.type, op.name) for v in (op.operands[0], op.result))
+    offsets = subslice_offsets(op)
+    if (
+        source.is_multiple
+        or len(part.shape) != len(source.shape)
+        or len(offsets) != len(part.shape)
+    ):
+        raise IRError(f"{op.name}: {part} at {offsets} is no part of one buffer of {source}")
+    kept = MemDescType(part.shape, source.element, source.layout, source.mutable)
+    if part != kept:
+        raise IRError(f"{op.name}: got {part}, expected {kept}: a part keeps the whole's layout")
+    for offset, size, whole in zip(offsets, part.shape, source.shape, strict=True):
+        # Only then is the offset in memory of a sum the XOR of the offsets.
+        if offset < 0 or offset % size or offset + size > whole:
+            raise IRError(
+                f"{op.name}: part {part.shape} at {offsets} of {source.shape}; expected a place "
+                "inside the buffer that is a multiple of the part's size"
+            )
+
+
+def _verify_async_copy(op: Operation) -> None:
+    if not 2 <= len(op.operands) <= 4:
+        raise IRError(f"{op.name}: got {len(op.operands)} operands, expected 2 to 4")
+    pointer, buffer = op.operands[0].type, op.operands[1].type
+    element = ir.element_of(pointer)
+    if not isinstance(element, ir.PointerType) or not isinstance(pointer, TensorType):
+        raise IRError(f"{op.name}: got {pointer}, expected a tile of pointers")
+    _expect_same_tile(op, ir.with_element(pointer, element.pointee), _buffer(buffer, op.name))
+    _expect_mutable(op, buffer)
+    for value, wanted in zip(op.operands[2:], (ir.I1, element.pointee), strict=False):
+        _expect_same_tile(op, value.type, ir.with_element(pointer, wanted))
+
+
+def _expect_count(op: Operation, name: str) -> None:
+    count = op.attributes.get(name)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise IRError(f"{op.name}: {name} is {count!r}, expected an int from 0 up")
+
+
+def _verify_async_wait(op: Operation) -> None:
+    _expect_tokens(op)
+    _expect_count(op, "num")
+
+
+def _infer_token(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
+    return (ir.TOKEN,)
+
+
+def _verify_warp_group_dot(op: Operation) -> None:
+    a, b, acc = (ir.shape_of(value.type) for value in op.operands)
+    if len(a) != 2 or len(b) != 2 or a[1] != b[0] or acc != (a[0], b[1]):
+        raise IRError(f"{op.name}: shapes {a}, {b} and {acc} do not fit")
+    _buffer(op.operands[1].type, op.name)
+    precision = op.attributes.get("input_precision", "tf32")
+    if precision not in INPUT_PRECISIONS:
+        raise IRError(f"{op.name}: input_precision is {precision!r}, not of {INPUT_PRECISIONS}")
+
+
+def _verify_warp_group_dot_wait(op: Operation) -> None:
+    if not op.operands:
+        raise IRError(f"{op.name}: got no operands, expected what it waits for")
+    _expect_count(op, "pendings")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "ttg.convert_layout",
+        "The same tile in another layout.",
+        None,
+        lambda ev, op, x: (x,),
+        _verify_convert,
+        operands=1,
+    ),
+    OpSpec(
+        "ttg.local_alloc",
+        "A buffer (or several) in shared memory; with an operand it holds that tile.",
+        None,
+        lambda ev, op, *operands: (ev.local_alloc(op, *operands),),
+        _verify_alloc,
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "ttg.local_dealloc",
+        "Ends a buffer's life before its last use would.",
+        no_results,
+        lambda ev, op, buffer: ev.local_dealloc(op, buffer),
+        _verify_dealloc,
+        effects=Effects.OTHER,
+        operands=1,
+    ),
+    OpSpec(
+        "ttg.local_load",
+        "What a buffer holds, as a tile.",
+        None,
+        lambda ev, op, buffer: (ev.local_load(op, buffer),),
+        _verify_load,
+        effects=Effects.READ_SHARED,
+        operands=1,
+    ),
+    OpSpec(
+        "ttg.local_store",
+        "Puts a tile into a buffer.",
+        no_results,
+        lambda ev, op, value, buffer: ev.local_store(op, value, buffer),
+        _verify_store,
+        effects=Effects.WRITE_SHARED,
+        operands=2,
+    ),
+    OpSpec(
+        "ttg.memdesc_index",
+        "One buffer of several.",
+        _infer_index,
+        lambda ev, op, buffer, index: (ev.memdesc_index(op, buffer, index),),
+        operands=2,
+    ),
+    OpSpec(
+        "ttg.memdesc_trans",
+        "A buffer seen with its dimensions permuted.",
+        _infer_memdesc_trans,
+        lambda ev, op, buffer: (ev.memdesc_trans(op, buffer),),
+        operands=1,
+    ),
+    OpSpec(
+        "ttg.memdesc_subslice",
+        "A part of a buffer, from `offsets` on, as large as the result.",
+        None,
+        lambda ev, op, buffer: (ev.memdesc_subslice(op, buffer),),
+        _verify_subslice,
+        operands=1,
+    ),
+    OpSpec(
+        "ttg.async_copy_global_to_local",
+        "Starts a copy from memory (where the mask holds; `other` or zero elsewhere) to a buffer.",
+        _infer_token,
+        lambda ev, op, *operands: (ev.async_copy(op, *operands),),
+        _verify_async_copy,
+        effects=Effects.READ | Effects.WRITE_SHARED,
+    ),
+    OpSpec(
+        "ttg.async_commit_group",
+        "Makes one group of all copies started since the last one.",
+        _infer_token,
+        lambda ev, op, *tokens: (ev.async_commit_group(op),),
+        _expect_tokens,
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "ttg.async_wait",
+        "Waits until at most the last `num` groups are still on their way.",
+        _infer_token,
+        lambda ev, op, *tokens: (ev.async_wait(op),),
+        _verify_async_wait,
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "ttng.warp_group_dot",
+        "a @ b + acc on the tensor cores of a warp group; with `async` it ends at its wait.",
+        lambda operands, attributes: (operands[2],),
+        lambda ev, op, a, b, acc: (ev.warp_group_dot(op, a, b, acc),),
+        _verify_warp_group_dot,
+        effects=Effects.READ_SHARED,
+        operands=3,
+    ),
+    OpSpec(
+        "ttng.warp_group_dot_wait",
+        "Waits until at most the last `pendings` dots still run; hands its operands on.",
+        lambda operands, attributes: tuple(operands),
+        lambda ev, op, *operands: ev.warp_group_dot_wait(op, operands),
+        _verify_warp_group_dot_wait,
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "ttng.fence_async_shared",
+        "Makes stores to shared memory visible to tensor cores and bulk copies.",
+        no_results,
+        lambda ev, op: (),
+        effects=Effects.OTHER,
+        operands=0,
+    ),
+    OpSpec(
+        "gpu.barrier",
+        "All warps of the program wait for each other.",
+        no_results,
+        lambda ev, op: (),
+        effects=Effects.OTHER,
+        operands=0,
+    ),
+)
+LANGUAGE: dict[str, Builtin] = {}
