@@ -1,0 +1,341 @@
+"""`Lowering`: what the lowering of one kernel knows, and the vocabulary that all ops share.
+
+Responsible for where values are (registers per thread), for thread and tensor indices, and for
+shared memory, barriers and shuffles. What an op becomes is its family's business.
+
+Invariant: `values[v]` has one entry for each register of v's layout; entries whose threads hold
+copies are equal in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from tkdebug.compiler.analysis.axis_info import AxisInfo, analyse
+from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir.types import TensorType, element_of
+from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, f2
+from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.types import (
+    SHARED_POINTER,
+    Lower,
+    Registers,
+    llvm_scalar,
+    llvm_type,
+)
+
+WARP_SIZE = 32
+FULL_WARP = -1
+
+
+class Lowering:
+    """One kernel on its way to LLVM IR.
+
+    Args:
+        module: GPU IR after all passes.
+        target: what it is compiled for.
+        emit: where it is written.
+        table: the lowering of each op.
+    """
+
+    def __init__(
+        self, module: Module, target: Target, emit: Emitter, table: Mapping[str, Lower]
+    ) -> None:
+        self.module = module
+        self.target = target
+        self.emit = emit
+        self.table = table
+        self.values: dict[Value, Registers] = {}
+        self._thread_parts: dict[LinearLayout, dict[str, LLVMValue]] = {}
+        self._owners: dict[tuple[int, int], LLVMValue | None] = {}
+        self.num_warps = int(module.function.attributes["num_warps"])  # type: ignore[arg-type]
+
+    # Ops and values
+
+    def lower_block(self, block: Block) -> Operation:
+        """Lower all ops of `block` but its terminator, which is returned."""
+        for op in block.operations[:-1]:
+            self.lower(op)
+        return block.terminator
+
+    def lower(self, op: Operation) -> None:
+        """Lower one op and keep the registers of its results."""
+        rule = self.table.get(op.name)
+        if rule is None:
+            raise LoweringError.at(op, f"{op.name} is not supported in native mode")
+        self.emit.set_op(op.id)
+        results = rule(self, op, *(self.values[operand] for operand in op.operands))
+        self.emit.set_op(op.id)
+        for result, registers in zip(op.results, results, strict=True):
+            self.values[result] = registers
+
+    def inline(self, block: Block, arguments: Sequence[LLVMValue]) -> list[LLVMValue]:
+        """Lower a region of scalars in place, and give what its terminator hands out."""
+        for argument, value in zip(block.arguments, arguments, strict=True):
+            self.values[argument] = [value]
+        terminator = self.lower_block(block)
+        return [self.values[operand][0] for operand in terminator.operands]
+
+    @cached_property
+    def axis_info(self) -> Mapping[Value, AxisInfo]:
+        """Contiguity, divisibility and constancy of every value."""
+        return analyse(self.module.function)
+
+    @staticmethod
+    def layout(value: Value) -> LinearLayout:
+        """The layout of a tensor."""
+        assert isinstance(value.type, TensorType), f"{value} is no tensor"
+        layout = value.type.encoding
+        assert isinstance(layout, LinearLayout), f"{value} has no layout"
+        return layout
+
+    @staticmethod
+    def register_count(value: Value) -> int:
+        """How many registers a thread holds of a value; 1 for scalars."""
+        if not isinstance(value.type, TensorType):
+            return 1
+        return Lowering.layout(value).in_size(REGISTER)
+
+    @staticmethod
+    def element_type(value: Value) -> str:
+        """LLVM type of a scalar or of a tensor's elements."""
+        return llvm_type(value.type)
+
+    @staticmethod
+    def element_bits(value: Value) -> int:
+        """Width of a scalar or of a tensor's elements."""
+        return element_of(value.type).bits
+
+    # Threads and coordinates
+
+    @cached_property
+    def thread(self) -> LLVMValue:
+        """Number of the thread in its block, i32."""
+        with self.emit.in_entry():
+            return self.emit.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x")
+
+    @cached_property
+    def lane(self) -> LLVMValue:
+        """Number of the thread in its warp, i32."""
+        thread = self.thread
+        if self.num_warps == 1:
+            return thread
+        with self.emit.in_entry():
+            return self.emit.bit_and(thread, WARP_SIZE - 1)
+
+    @cached_property
+    def warp(self) -> LLVMValue:
+        """Number of the warp in its block, i32."""
+        if self.num_warps == 1:
+            return integer("i32", 0)
+        thread = self.thread
+        with self.emit.in_entry():
+            return self.emit.lshr(thread, WARP_SIZE.bit_length() - 1)
+
+    def thread_part(self, layout: LinearLayout) -> Mapping[str, LLVMValue]:
+        """What lane and warp contribute to each output of `layout`, i32."""
+        key = LinearLayout(tuple(i for i in layout.ins if i[0] in (LANE, WARP)), layout.outs)
+        known = self._thread_parts.get(key)
+        if known is None:
+            lane, warp = self.lane, self.warp
+            with self.emit.in_entry():
+                known = self._linear_map(key, {LANE: lane, WARP: warp})
+            self._thread_parts[key] = known
+        return known
+
+    def _linear_map(
+        self, layout: LinearLayout, inputs: Mapping[str, LLVMValue]
+    ) -> dict[str, LLVMValue]:
+        parts: dict[str, LLVMValue] = {}
+        for out in layout.out_dims:
+            total, seen = integer("i32", 0), 0
+            for name, value in inputs.items():
+                if name not in layout.in_dims:
+                    continue
+                bases = [layout.unpack_out(v)[out] for v in layout.packed_bases(name)]
+                for first, length in _runs(bases):
+                    mask = bases[first] * ((1 << length) - 1)
+                    term = self._shifted_bits(value, first, length, bases[first], len(bases))
+                    total = self.emit.binary("xor" if seen & mask else "or disjoint", total, term)
+                    seen |= mask
+            parts[out] = total
+        return parts
+
+    def _shifted_bits(
+        self, value: LLVMValue, first: int, length: int, weight: int, width: int
+    ) -> LLVMValue:
+        """Bits first … first + length - 1 of `value`, moved so that the lowest weighs `weight`."""
+        if weight & (weight - 1):
+            # One bit that contributes to several places.
+            bit = self.emit.bit_and(self.emit.lshr(value, first), 1)
+            return self.emit.mul(bit, weight)
+        kept = value
+        if first + length < width or first:
+            kept = self.emit.bit_and(value, ((1 << length) - 1) << first)
+        shift = weight.bit_length() - 1 - first
+        return self.emit.shl(kept, shift) if shift >= 0 else self.emit.lshr(kept, -shift)
+
+    def coordinates(self, layout: LinearLayout) -> list[tuple[LLVMValue, ...]]:
+        """For each register of `layout` the index in each output dimension, i32."""
+        base = self.thread_part(layout)
+        used = {
+            out: _union(
+                layout.unpack_out(v)[out] for d in (LANE, WARP) for v in layout.packed_bases(d)
+            )
+            for out in layout.out_dims
+        }
+        found = []
+        for packed in f2.spanned(layout.packed_bases(REGISTER)):
+            here = layout.unpack_out(packed)
+            found.append(
+                tuple(
+                    self.emit.binary(
+                        "xor" if here[out] & used[out] else "or disjoint",
+                        base[out],
+                        integer("i32", here[out]),
+                    )
+                    for out in layout.out_dims
+                )
+            )
+        return found
+
+    def owner(self, layout: LinearLayout) -> LLVMValue | None:
+        """i1: whether this thread is the one that acts for its elements; None when all do."""
+        free = layout.free_masks
+        return self._is_owner(free.get(LANE, 0), free.get(WARP, 0))
+
+    @cached_property
+    def is_first_thread(self) -> LLVMValue:
+        """i1: whether this is thread 0, which acts for scalars."""
+        thread = self.thread
+        with self.emit.in_entry():
+            return self.emit.icmp("eq", thread, 0)
+
+    def _is_owner(self, lane_mask: int, warp_mask: int) -> LLVMValue | None:
+        mask = lane_mask | warp_mask << 5
+        if not mask:
+            return None
+        known = self._owners.get((lane_mask, warp_mask))
+        if known is None:
+            thread = self.thread
+            with self.emit.in_entry():
+                known = self.emit.icmp("eq", self.emit.bit_and(thread, mask), 0)
+            self._owners[lane_mask, warp_mask] = known
+        return known
+
+    # Shared memory, barriers, shuffles
+
+    def shared(self, offset: int) -> LLVMValue:
+        """Pointer to byte `offset` of the block's shared memory."""
+        return self.emit.gep(LLVMValue(SHARED_POINTER, "@shared"), "i8", offset)
+
+    def scratch(self, op: Operation) -> LLVMValue:
+        """Pointer to the scratch memory that `op` was given."""
+        offset = op.attributes.get("scratch_offset")
+        assert isinstance(offset, int), f"{op.name} #{op.id} was given no scratch memory"
+        return self.shared(offset)
+
+    def barrier(self) -> None:
+        """All threads of the block wait for each other."""
+        if self.num_warps == 1:
+            self.emit.asm("bar.warp.sync -1;", "~{memory}", "void", (), convergent=True)
+        else:
+            self.emit.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", integer("i32", 0))
+
+    def shuffle(self, kind: str, value: LLVMValue, lane: LLVMValue | int) -> LLVMValue:
+        """Another lane's value.
+
+        Args:
+            kind: `bfly` (this lane xor `lane`), `idx` (from `lane`), or `up` (from `lane` below).
+            value: of any type.
+            lane: i32 or a constant.
+        """
+        other = integer("i32", lane) if isinstance(lane, int) else lane
+        clamp = integer("i32", 0 if kind == "up" else 31)
+        words = self.to_words(value)
+        moved = [
+            self.emit.intrinsic(
+                f"llvm.nvvm.shfl.sync.{kind}.i32", integer("i32", FULL_WARP), word, other, clamp
+            )
+            for word in words
+        ]
+        return self.from_words(moved, value.type)
+
+    def to_words(self, value: LLVMValue) -> list[LLVMValue]:
+        """The bits of a value as i32 words, zero-extended; two for 64-bit types."""
+        bits = self.to_bits(value)
+        width = int(bits.type[1:])
+        if width <= 32:
+            return [self.emit.cast("zext", bits, "i32")]
+        low = self.emit.cast("trunc", bits, "i32")
+        return [low, self.emit.cast("trunc", self.emit.lshr(bits, 32), "i32")]
+
+    def from_words(self, words: Sequence[LLVMValue], type_: str) -> LLVMValue:
+        """The value of `type_` whose bits are `words`."""
+        width = TYPE_BITS[type_]
+        if width <= 32:
+            return self.from_bits(self.emit.cast("trunc", words[0], f"i{width}"), type_)
+        low, high = (self.emit.cast("zext", word, "i64") for word in words)
+        return self.from_bits(self.emit.binary("or", low, self.emit.shl(high, 32)), type_)
+
+    def to_bits(self, value: LLVMValue) -> LLVMValue:
+        """A value as the integer of its bits."""
+        if value.type.startswith("ptr"):
+            return self.emit.cast("ptrtoint", value, "i64")
+        if value.type[0] == "i":
+            return value
+        return self.emit.cast("bitcast", value, f"i{TYPE_BITS[value.type]}")
+
+    def from_bits(self, bits: LLVMValue, type_: str) -> LLVMValue:
+        """The value of `type_` with these bits."""
+        if type_.startswith("ptr"):
+            return self.emit.cast("inttoptr", bits, type_)
+        return self.emit.cast("bitcast", bits, type_)
+
+    def zero(self, value: Value) -> LLVMValue:
+        """Zero of a value's element type."""
+        type_ = llvm_scalar(element_of(value.type))
+        if type_.startswith("ptr"):
+            return LLVMValue(type_, "null")
+        return integer(type_, 0) if type_[0] == "i" else LLVMValue(type_, ZEROS[type_])
+
+
+TYPE_BITS = {
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "half": 16,
+    "bfloat": 16,
+    "float": 32,
+    "double": 64,
+    "ptr addrspace(1)": 64,
+}
+ZEROS = {"half": "0xH0000", "bfloat": "0xR0000", "float": "0.0", "double": "0.0"}
+
+
+def _union(masks: Sequence[int] | object) -> int:
+    total = 0
+    for mask in masks:  # type: ignore[attr-defined]
+        total |= mask
+    return total
+
+
+def _runs(bases: Sequence[int]) -> list[tuple[int, int]]:
+    """Maximal runs (first bit, length) of bits whose weights double."""
+    runs: list[tuple[int, int]] = []
+    bit = 0
+    while bit < len(bases):
+        weight = bases[bit]
+        length = 1
+        if weight and not weight & (weight - 1):
+            while bit + length < len(bases) and bases[bit + length] == weight << length:
+                length += 1
+        if weight:
+            runs.append((bit, length))
+        bit += length
+    return runs

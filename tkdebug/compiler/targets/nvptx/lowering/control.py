@@ -1,0 +1,138 @@
+"""Lowering of functions and structured control flow to basic blocks and phis.
+
+All scalars are equal in every thread of a block, so that branches never diverge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+
+
+def _phis(ctx: Lowering, like: Sequence[Registers]) -> list[list[Phi]]:
+    return [[ctx.emit.phi(value.type) for value in registers] for registers in like]
+
+
+def _values(phis: Sequence[Sequence[Phi]]) -> list[Registers]:
+    return [[phi.value for phi in slot] for slot in phis]
+
+
+def _feed(phis: Sequence[Sequence[Phi]], values: Sequence[Registers], block: str) -> None:
+    for slot, registers in zip(phis, values, strict=True):
+        for phi, value in zip(slot, registers, strict=True):
+            phi.add_incoming(value, block)
+
+
+def _bind(ctx: Lowering, names: Sequence[Value], values: Sequence[Registers]) -> None:
+    for name, registers in zip(names, values, strict=True):
+        ctx.values[name] = registers
+
+
+def _operands(ctx: Lowering, op: Operation) -> list[Registers]:
+    return [ctx.values[operand] for operand in op.operands]
+
+
+def lower_for(
+    ctx: Lowering,
+    op: Operation,
+    lower: Registers,
+    upper: Registers,
+    step: Registers,
+    *inits: Registers,
+) -> Sequence[Registers]:
+    """A loop that tests at its top; LLVM rotates it."""
+    emit, body = ctx.emit, op.regions[0].block
+    head, inside, after = (emit.new_block(stem) for stem in ("for.head", "for.body", "for.end"))
+    before = emit.block
+    emit.branch(head)
+    emit.start(head)
+    counter = emit.phi(lower[0].type)
+    carried = _phis(ctx, inits)
+    counter.add_incoming(lower[0], before)
+    _feed(carried, inits, before)
+    emit.branch_if(emit.icmp("slt", counter.value, upper[0]), inside, after)
+    emit.start(inside)
+    _bind(ctx, body.arguments, [[counter.value], *_values(carried)])
+    terminator = ctx.lower_block(body)
+    emit.set_op(op.id)
+    following = emit.add(counter.value, step[0])
+    counter.add_incoming(following, emit.block)
+    _feed(carried, _operands(ctx, terminator), emit.block)
+    emit.branch(head)
+    emit.start(after)
+    return _values(carried)
+
+
+def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Registers]:
+    """`before` computes the condition, `after` is the body."""
+    emit = ctx.emit
+    condition_block, body = op.regions[0].block, op.regions[1].block
+    head, inside, after = (
+        emit.new_block(stem) for stem in ("while.head", "while.body", "while.end")
+    )
+    before = emit.block
+    emit.branch(head)
+    emit.start(head)
+    carried = _phis(ctx, inits)
+    _feed(carried, inits, before)
+    _bind(ctx, condition_block.arguments, _values(carried))
+    terminator = ctx.lower_block(condition_block)
+    condition, *handed = _operands(ctx, terminator)
+    emit.set_op(op.id)
+    emit.branch_if(condition[0], inside, after)
+    emit.start(inside)
+    _bind(ctx, body.arguments, handed)
+    terminator = ctx.lower_block(body)
+    emit.set_op(op.id)
+    _feed(carried, _operands(ctx, terminator), emit.block)
+    emit.branch(head)
+    emit.start(after)
+    return handed
+
+
+def lower_if(ctx: Lowering, op: Operation, condition: Registers) -> Sequence[Registers]:
+    """Two regions and a join."""
+    emit = ctx.emit
+    then, otherwise, after = (emit.new_block(stem) for stem in ("then", "else", "endif"))
+    emit.branch_if(condition[0], then, otherwise)
+    ends: list[tuple[list[Registers], str]] = []
+    for label, region in zip((then, otherwise), op.regions, strict=True):
+        emit.start(label)
+        terminator = ctx.lower_block(region.block)
+        ends.append((_operands(ctx, terminator), emit.block))
+        emit.set_op(op.id)
+        emit.branch(after)
+    emit.start(after)
+    phis = _phis(ctx, ends[0][0])
+    for values, block in ends:
+        _feed(phis, values, block)
+    return _values(phis)
+
+
+def lower_program_id(ctx: Lowering, op: Operation) -> Sequence[Registers]:
+    """%ctaid."""
+    return ([_grid_register(ctx, "ctaid", op)],)
+
+
+def lower_num_programs(ctx: Lowering, op: Operation) -> Sequence[Registers]:
+    """%nctaid."""
+    return ([_grid_register(ctx, "nctaid", op)],)
+
+
+def _grid_register(ctx: Lowering, register: str, op: Operation) -> LLVMValue:
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    return ctx.emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.{register}.{'xyz'[axis]}")
+
+
+LOWERINGS: dict[str, Lower] = {
+    "scf.for": lower_for,
+    "scf.while": lower_while,
+    "scf.if": lower_if,
+    "tt.get_program_id": lower_program_id,
+    "tt.get_num_programs": lower_num_programs,
+}

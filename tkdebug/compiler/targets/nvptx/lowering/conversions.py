@@ -1,0 +1,189 @@
+"""Lowering of ttg.convert_layout by the plan of `layouts.classify_conversion`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.layouts import (
+    LANE,
+    OFFSET,
+    REGISTER,
+    WARP,
+    LinearLayout,
+    NoConversion,
+    RegisterMoves,
+    SharedTrip,
+    ShufflePlan,
+    ShuffleRound,
+    classify_conversion,
+    f2,
+)
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.ir.types import element_of
+
+
+def lower_convert_layout(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """Registers, shuffles or shared memory."""
+    source, target = ctx.layout(op.operands[0]), ctx.layout(op.result)
+    element_bytes = memory_bits(element_of(op.result.type)) // 8
+    match classify_conversion(source, target, element_bytes):
+        case NoConversion():
+            return (x,)
+        case RegisterMoves(sources):
+            return ([x[register] for register in sources],)
+        case ShufflePlan() as plan:
+            return (_shuffled(ctx, plan, x),)
+        case SharedTrip() as trip:
+            return (_through_shared(ctx, op, trip, source, target, x),)
+
+
+def _shuffled(ctx: Lowering, plan: ShufflePlan, x: Registers) -> Registers:
+    filled: dict[int, LLVMValue] = {}
+    for round_ in plan.rounds:
+        _shuffle_round(ctx, round_, x, filled)
+    return [filled[register] for register in plan.copies]
+
+
+def _shuffle_round(
+    ctx: Lowering, round_: ShuffleRound, x: Registers, filled: dict[int, LLVMValue]
+) -> None:
+    emit = ctx.emit
+    offered = _choose(ctx, round_.source_register, x)
+    if round_.lane_xor == 0:
+        received = offered
+    elif round_.lane_xor is not None:
+        received = ctx.shuffle("bfly", offered, round_.lane_xor)
+    else:
+        lanes = [integer("i32", lane) for lane in round_.source_lane]
+        received = ctx.shuffle("idx", offered, _lane_table(ctx, lanes))
+    for register in sorted({r for r in round_.target_register if r is not None}):
+        lanes_of = [target == register for target in round_.target_register]
+        if all(lanes_of):
+            filled[register] = received
+            continue
+        if register not in filled:
+            filled[register] = received
+            continue
+        here = _lane_in(ctx, lanes_of)
+        filled[register] = emit.select(here, received, filled[register])
+
+
+def _choose(ctx: Lowering, registers: Sequence[int | None], x: Registers) -> LLVMValue:
+    """What each lane offers: register `registers[lane]`."""
+    wanted = sorted({register for register in registers if register is not None})
+    chosen = x[wanted[0]]
+    for register in wanted[1:]:
+        here = _lane_in(ctx, [source == register for source in registers])
+        chosen = ctx.emit.select(here, x[register], chosen)
+    return chosen
+
+
+def _lane_in(ctx: Lowering, lanes: Sequence[bool]) -> LLVMValue:
+    """i1: whether this lane is one of the marked ones, by a bit of a constant."""
+    mask = sum(1 << lane for lane, marked in enumerate(lanes) if marked)
+    lane = ctx.lane
+    with ctx.emit.in_entry():
+        bits = ctx.emit.binary("lshr", integer("i32", mask), lane)
+        return ctx.emit.cast("trunc", bits, "i1")
+
+
+def _lane_table(ctx: Lowering, lanes: Sequence[LLVMValue]) -> LLVMValue:
+    """The entry of this lane, from its bits where the table is affine over F2."""
+    numbers = [lane.constant or 0 for lane in lanes]
+    bases = [numbers[1 << bit] ^ numbers[0] for bit in range(5)]
+    value = integer("i32", numbers[0])
+    this = ctx.lane
+    with ctx.emit.in_entry():
+        if all(
+            numbers[lane] == numbers[0] ^ _combined(bases, lane) for lane in range(len(numbers))
+        ):
+            for bit, base in enumerate(bases):
+                one = ctx.emit.bit_and(ctx.emit.lshr(this, bit), 1)
+                value = ctx.emit.xor(value, ctx.emit.mul(one, base))
+            return value
+        for lane in range(1, len(numbers)):
+            is_lane = ctx.emit.icmp("eq", this, lane)
+            value = ctx.emit.select(is_lane, lanes[lane], value)
+        return value
+
+
+def _combined(bases: Sequence[int], bits: int) -> int:
+    total = 0
+    for bit, base in enumerate(bases):
+        if bits >> bit & 1:
+            total ^= base
+    return total
+
+
+def _through_shared(
+    ctx: Lowering,
+    op: Operation,
+    trip: SharedTrip,
+    source: LinearLayout,
+    target: LinearLayout,
+    x: Registers,
+) -> Registers:
+    emit = ctx.emit
+    element = x[0].type
+    element_bytes = memory_bits(element_of(op.result.type)) // 8
+    base = ctx.scratch(op)
+    writes = shared_addresses(ctx, base, source, trip.buffer, trip.stores, element_bytes)
+    owner = ctx.owner(source)
+    for group, address in zip(trip.stores, writes, strict=True):
+        store_vector(ctx, address, [x[register] for register in group], owner)
+    ctx.barrier()
+    reads = shared_addresses(ctx, base, target, trip.buffer, trip.loads, element_bytes)
+    found: dict[int, LLVMValue] = {}
+    for group, address in zip(trip.loads, reads, strict=True):
+        values = load_vector(ctx, address, element, len(group))
+        found.update(zip(group, values, strict=True))
+    del emit
+    return [found[register] for register in trip.copies]
+
+
+def shared_addresses(
+    ctx: Lowering,
+    base: LLVMValue,
+    layout: LinearLayout,
+    buffer: LinearLayout,
+    groups: Sequence[Sequence[int]],
+    element_bytes: int,
+) -> list[LLVMValue]:
+    """Where in a buffer each group of registers begins.
+
+    Args:
+        ctx: the kernel.
+        base: pointer to the buffer.
+        layout: of the tensor in registers.
+        buffer: of the buffer, offset -> coordinates.
+        groups: registers that are consecutive in the buffer, in order.
+        element_bytes: size of an element.
+    """
+    to_offset = layout.invert_and_compose(buffer)
+    thread = ctx.thread_part(to_offset.sublayout((LANE, WARP), (OFFSET,)))[OFFSET]
+    thread_bits = 0
+    for dim in (LANE, WARP):
+        for vector in to_offset.packed_bases(dim):
+            thread_bits |= to_offset.unpack_out(vector)[OFFSET]
+    offsets = [
+        to_offset.unpack_out(v)[OFFSET] for v in f2.spanned(to_offset.packed_bases(REGISTER))
+    ]
+    shift = element_bytes.bit_length() - 1
+    addresses = []
+    pointers: dict[int, LLVMValue] = {}
+    for group in groups:
+        offset = offsets[group[0]]
+        # Bits that threads use too are XORed in; the others are an immediate of the access.
+        mixed, plain = offset & thread_bits, offset & ~thread_bits
+        if mixed not in pointers:
+            index = ctx.emit.shl(ctx.emit.xor(thread, integer("i32", mixed)), shift)
+            pointers[mixed] = ctx.emit.gep(base, "i8", index)
+        addresses.append(ctx.emit.gep(pointers[mixed], "i8", plain * element_bytes))
+    return addresses
+
+
+LOWERINGS: dict[str, Lower] = {"ttg.convert_layout": lower_convert_layout}

@@ -1,0 +1,87 @@
+"""Lowering of ops that make, reshape and rearrange tiles without moving data between threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.layouts import REGISTER, f2
+from tkdebug.compiler.targets.nvptx.emitter import integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+
+
+def lower_make_range(ctx: Lowering, op: Operation) -> Sequence[Registers]:
+    """The coordinate, from `start` on."""
+    start = op.attributes["start"]
+    assert isinstance(start, int)
+    coordinates = ctx.coordinates(ctx.layout(op.result))
+    return ([ctx.emit.add(index, integer("i32", start)) for (index,) in coordinates],)
+
+
+def lower_splat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """The same value in every register."""
+    return (x * ctx.register_count(op.result),)
+
+
+def lower_same_registers(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """Only the layout's reading changes (expand_dims, trans, reshape)."""
+    if len(x) != ctx.register_count(op.result):
+        raise LoweringError.at(op, f"{op.name}: the layout would move data; convert it before")
+    return (x,)
+
+
+def lower_unsplat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """The only element, which every thread holds."""
+    return (x[:1],)
+
+
+def lower_broadcast(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """Each register takes the source's register at its coordinates, cut to the source's extents."""
+    source, target = ctx.layout(op.operands[0]), ctx.layout(op.result)
+    span = f2.Span(source.packed_bases(REGISTER))
+    sizes = dict(source.outs)
+    picked = []
+    for packed in f2.spanned(target.packed_bases(REGISTER)):
+        here = {d: i if sizes[d] > 1 else 0 for d, i in target.unpack_out(packed).items()}
+        register = span.solve(source.pack_out(here))
+        if register is None:
+            raise LoweringError.at(op, f"tt.broadcast: no register holds {here}")
+        picked.append(x[register])
+    return (picked,)
+
+
+def lower_join(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Sequence[Registers]:
+    """Register bit 0 tells the two tiles apart."""
+    return ([value for pair in zip(a, b, strict=True) for value in pair],)
+
+
+def lower_split(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """Even and odd registers."""
+    return (x[::2], x[1::2])
+
+
+def lower_cat(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Sequence[Registers]:
+    """The highest register bit tells the two tiles apart."""
+    return ([*a, *b],)
+
+
+def lower_hint(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """The analyses have read the promise."""
+    return (x,)
+
+
+LOWERINGS: dict[str, Lower] = {
+    "tt.make_range": lower_make_range,
+    "tt.splat": lower_splat,
+    "tt.unsplat": lower_unsplat,
+    "tt.expand_dims": lower_same_registers,
+    "tt.trans": lower_same_registers,
+    "tt.reshape": lower_same_registers,
+    "tt.broadcast": lower_broadcast,
+    "tt.join": lower_join,
+    "tt.split": lower_split,
+    "tt.cat": lower_cat,
+    "tt.hint": lower_hint,
+}

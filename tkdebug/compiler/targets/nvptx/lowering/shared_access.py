@@ -1,0 +1,70 @@
+"""Vector accesses of shared memory, as LLVM loads and stores of up to 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+
+MAX_ACCESS_BYTES = 16
+
+
+def _stored_type(type_: str) -> str:
+    """The type in memory: i1 takes a byte, pointers are integers."""
+    if type_ == "i1":
+        return "i8"
+    return "i64" if type_.startswith("ptr") else type_
+
+
+def store_vector(
+    ctx: Lowering,
+    address: LLVMValue,
+    values: Sequence[LLVMValue],
+    predicate: LLVMValue | None = None,
+) -> None:
+    """Write consecutive elements to shared memory.
+
+    Args:
+        ctx: the kernel.
+        address: pointer to the first; aligned to the whole access.
+        values: elements of one type, up to 16 bytes together.
+        predicate: i1, whether this thread writes; None when every one does.
+    """
+    emit = ctx.emit
+    element = _stored_type(values[0].type)
+    stored = [_to_memory(ctx, value) for value in values]
+    size_bytes = max(8, TYPE_BITS[element]) // 8 * len(values)
+    whole = stored[0] if len(stored) == 1 else emit.vector(stored)
+    if predicate is None:
+        emit.store(whole, address, size_bytes)
+        return
+    write, after = emit.new_block("write"), emit.new_block("written")
+    emit.branch_if(predicate, write, after)
+    emit.start(write)
+    emit.store(whole, address, size_bytes)
+    emit.branch(after)
+    emit.start(after)
+
+
+def load_vector(ctx: Lowering, address: LLVMValue, type_: str, count: int) -> list[LLVMValue]:
+    """Read `count` consecutive elements of `type_`; aligned as `store_vector` asks."""
+    emit = ctx.emit
+    element = _stored_type(type_)
+    size_bytes = max(8, TYPE_BITS[element]) // 8 * count
+    if count == 1:
+        return [_from_memory(ctx, emit.load(element, address, size_bytes), type_)]
+    whole = emit.load(f"<{count} x {element}>", address, size_bytes)
+    return [_from_memory(ctx, value, type_) for value in emit.elements(whole, count, element)]
+
+
+def _to_memory(ctx: Lowering, value: LLVMValue) -> LLVMValue:
+    if value.type == "i1":
+        return ctx.emit.cast("zext", value, "i8")
+    return ctx.to_bits(value) if value.type.startswith("ptr") else value
+
+
+def _from_memory(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
+    if type_ == "i1":
+        return ctx.emit.icmp("ne", value, integer("i8", 0))
+    return ctx.from_bits(value, type_) if type_.startswith("ptr") else value
