@@ -15,6 +15,7 @@ from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 from tkdebug.runtime.parameters import canonical_annotation, kernel_parameters
 from tkdebug.runtime.specialize import (
     alignment_key,
+    arg_divisibility,
     argument_spec,
     constant_key,
     launch_key,
@@ -215,6 +216,44 @@ def test_alignment_key():
     assert alignment_key(parameters, (x, x[1:], 32, 16, 16, 16)) == (
         True, False, True, None, False, None,
     )  # fmt: skip
+
+
+def test_arg_divisibility_follows_flattened_types():
+    def kernel(x, n, pair, desc, f, plain, mode: constexpr):
+        pass
+
+    parameters = kernel_parameters(inspect.signature(kernel), (), ["plain"])
+    x = torch.zeros(8, 16)
+    values = (x, 32, (48, None, (x[0, 1:], x)), TensorDescriptor.from_tensor(x, [2, 4]), 2.0, x, 16)
+    specs = tuple(argument_spec(parameter, v) for parameter, v in zip(parameters, values))
+    assert arg_divisibility(specs, alignment_key(parameters, values)) == (
+        16, 16, 16, 1, 16, 16, 1, 1, 4, 1, 1, 1,
+    )  # fmt: skip
+
+
+def test_declared_types_decide_what_a_divisor_means():
+    def kernel(f: dtypes.float32, n: dtypes.int32, b: dtypes.int1):
+        pass
+
+    parameters = kernel_parameters(inspect.signature(kernel))
+    values = (16, 16, 16)
+    specs = tuple(argument_spec(parameter, v) for parameter, v in zip(parameters, values))
+    assert arg_divisibility(specs, alignment_key(parameters, values)) == (1, 16, 1)
+
+
+def test_binder_notes_alignment_only_when_asked():
+    def kernel(x, n, m, pair, size: constexpr):
+        pass
+
+    signature = inspect.signature(kernel)
+    parameters = kernel_parameters(signature, ["m"])
+    x = torch.zeros(64)
+    aligned, other = (x, 32, 32, (x, 1), 16), (x[1:], 33, 33, (x[1:], 1), 16)
+    plain = make_binder("kernel", signature, parameters)
+    assert plain(*aligned)[1] == plain(*other)[1]
+    noting = make_binder("kernel", signature, parameters, note_alignment=True)
+    assert noting(*aligned)[1] == (*plain(*aligned)[1], True, True, (True, False))
+    assert noting(*other)[1] == (*plain(*aligned)[1], False, False, (False, False))
 
 
 def test_runtime_values_follow_flattened_types():

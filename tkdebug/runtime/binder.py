@@ -19,6 +19,7 @@ from tkdebug.runtime.specialize import (
     INT32_MAX,
     INT32_MIN,
     accepts_declared,
+    aligned,
     constant_key,
     launch_key,
 )
@@ -33,9 +34,19 @@ class _NoTensor:
 
 
 def make_binder(
-    kernel: str, signature: inspect.Signature, parameters: Sequence[KernelParam]
+    kernel: str,
+    signature: inspect.Signature,
+    parameters: Sequence[KernelParam],
+    note_alignment: bool = False,
 ) -> Callable[..., Bound]:
     """A function that takes a launch's arguments.
+
+    Args:
+        kernel: the kernel's name, for messages.
+        signature: the kernel's.
+        parameters: the kernel's.
+        note_alignment: let the key tell arguments that are multiples of 16, as native kernels are
+            compiled for them; interpreted kernels do not differ by it.
 
     Returns:
         A function giving (values in order of the parameters, key of each, other keywords).
@@ -50,12 +61,19 @@ def make_binder(
         f"{_PREFIX}launch_key": launch_key,
         f"{_PREFIX}constant_key": constant_key,
         f"{_PREFIX}declared_key": _declared_key,
+        f"{_PREFIX}aligned": aligned,
     }
     for parameter in parameters:
         namespace[f"{_PREFIX}default_{parameter.num}"] = parameter.default
         namespace[f"{_PREFIX}type_{parameter.num}"] = parameter.declared_type
     names = "".join(f"{parameter.name}, " for parameter in parameters)
     keys = "".join(f"{_key_expression(parameter)}, " for parameter in parameters)
+    if note_alignment:
+        keys += "".join(
+            f"{_alignment_expression(parameter.name)}, "
+            for parameter in parameters
+            if parameter.notes_alignment
+        )
     text = (
         f"def {_PREFIX}bind({_declare(parameters)}**{_PREFIX}options):\n"
         f"    return ({names}), ({keys}), {_PREFIX}options\n"
@@ -89,6 +107,13 @@ def _key_expression(parameter: KernelParam) -> str:
         f"{name}.dtype if {name}.__class__ is {_PREFIX}Tensor else "
         f"'i32' if {name}.__class__ is int and {not_one}{INT32_MIN} <= {name} <= {INT32_MAX} else "
         f"{_PREFIX}launch_key({name}, {not parameter.do_not_specialize})"
+    )
+
+
+def _alignment_expression(name: str) -> str:
+    return (
+        f"not {name}.data_ptr() & 15 if {name}.__class__ is {_PREFIX}Tensor else "
+        f"not {name} & 15 if {name}.__class__ is int else {_PREFIX}aligned({name})"
     )
 
 

@@ -46,6 +46,8 @@ def compile_kernel(src: Specialization) -> CompiledKernel:
     started_ns = time.perf_counter_ns()
     front_end = _compile_source(src)
     module = _overridden(src) or front_end
+    if src.arg_divisibility is not None:
+        module.function.attributes["arg_divisibility"] = src.arg_divisibility
     recorder = SnapshotRecorder() if HOOKS.wants_compiled() else None
     _run_passes(src, module, recorder)
     kernel = CompiledKernel(src, module, tuple(front_end.used_globals.values()))

@@ -114,6 +114,12 @@ class KernelParam:
         return "const" in self.annotation or self.annotation.startswith("*k")
 
     @cached_property
+    def notes_alignment(self) -> bool:
+        """Whether native kernels are compiled for the alignment of its values."""
+        opts_out = self.do_not_specialize or self.do_not_specialize_on_alignment
+        return not self.is_constexpr and not opts_out
+
+    @cached_property
     def declared_type(self) -> LanguageType | None:
         """The type its annotation names, None when it names none."""
         return type_named(self.annotation)

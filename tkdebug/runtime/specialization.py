@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.runtime.options import LaunchOptions
-from tkdebug.runtime.specialize import constant_key, upstream_name
+from tkdebug.runtime.specialize import ALIGNMENT, arg_divisibility, constant_key, upstream_name
 
 if TYPE_CHECKING:
     from tkdebug.runtime.jit import JITFunction
@@ -23,11 +24,14 @@ class Specialization:
         fn: the jit function.
         specs: a language type, constant or tuple of such for each parameter, in order.
         options: the launch options.
+        alignment: for native kernels `specialize.alignment_key` of the arguments; None for
+            interpreted ones, which do not differ by it.
     """
 
     fn: JITFunction
     specs: tuple[ArgSpec, ...]
     options: LaunchOptions
+    alignment: tuple[Hashable, ...] | None = None
 
     @cached_property
     def arguments(self) -> dict[str, ArgSpec]:
@@ -45,15 +49,23 @@ class Specialization:
         return {n: spec.value for n, spec in self.arguments.items() if isinstance(spec, Constant)}
 
     @property
-    def attrs(self) -> dict[str, Any]:
-        """Upstream's argument attributes: none, as alignment is noted by native compiles only."""
-        return {}
+    def attrs(self) -> dict[tuple[int, ...], list[list[Any]]]:
+        """Upstream's argument attributes by path: which arguments are multiples of 16."""
+        paths = _aligned_paths((), self.alignment or ())
+        return {path: [["tt.divisibility", ALIGNMENT]] for path in paths}
+
+    @cached_property
+    def arg_divisibility(self) -> tuple[int, ...] | None:
+        """A known divisor of each run-time parameter, None where alignment is not noted."""
+        return None if self.alignment is None else arg_divisibility(self.specs, self.alignment)
 
     @cached_property
     def hash(self) -> str:
         """Content hash: source and dependencies, types, constants, options."""
         constants = {name: _stable(value) for name, value in self.constants.items()}
-        parts = (self.fn.cache_key, self.signature, constants, self.options)
+        parts: tuple[object, ...] = (self.fn.cache_key, self.signature, constants, self.options)
+        if self.alignment is not None:
+            parts = (*parts, self.alignment)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def describe(self) -> str:
@@ -70,3 +82,13 @@ class Specialization:
 def _stable(value: Any) -> object:
     # A jit function's repr does not tell its text.
     return getattr(value, "cache_key", None) or constant_key(value)
+
+
+def _aligned_paths(prefix: tuple[int, ...], alignment: Iterable[Hashable]) -> list[tuple[int, ...]]:
+    paths: list[tuple[int, ...]] = []
+    for index, aligned in enumerate(alignment):
+        if isinstance(aligned, tuple):
+            paths += _aligned_paths((*prefix, index), aligned)
+        elif aligned is True:
+            paths.append((*prefix, index))
+    return paths

@@ -209,12 +209,13 @@ def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> t
     return tuple(
         None
         if parameter.is_constexpr or parameter.do_not_specialize
-        else not parameter.do_not_specialize_on_alignment and _aligned(value)
+        else parameter.notes_alignment and aligned(value)
         for parameter, value in zip(parameters, values, strict=True)
     )
 
 
-def _aligned(value: Any) -> Hashable:
+def aligned(value: Any) -> Hashable:
+    """Whether an argument is a multiple of 16; a tuple of such for a tuple."""
     if isinstance(value, bool | float):
         return False
     if isinstance(value, int):
@@ -224,8 +225,43 @@ def _aligned(value: Any) -> Hashable:
     if is_tensor_like(value):
         return int(value.data_ptr()) % ALIGNMENT == 0
     if isinstance(value, tuple):
-        return tuple(_aligned(item) for item in value)
+        return tuple(aligned(item) for item in value)
     return False
+
+
+def arg_divisibility(specs: Sequence[ArgSpec], alignment: Sequence[Hashable]) -> tuple[int, ...]:
+    """A known divisor of each run-time parameter: bytes of a pointer, the value of an int.
+
+    Args:
+        specs: what each parameter is compiled for.
+        alignment: `alignment_key` of the same parameters.
+
+    Returns:
+        One number for each of the kernel's IR arguments, in their order; 1 where nothing is known.
+    """
+    divisors: list[int] = []
+    for spec, aligned in zip(specs, alignment, strict=True):
+        _append_divisors(divisors, spec, aligned)
+    return tuple(divisors)
+
+
+def _append_divisors(divisors: list[int], spec: ArgSpec, aligned: Hashable) -> None:
+    if isinstance(spec, Constant):
+        return
+    if isinstance(spec, tuple):
+        parts = aligned if isinstance(aligned, tuple) else (False,) * len(spec)
+        for inner, part in zip(spec, parts, strict=True):
+            _append_divisors(divisors, inner, part)
+        return
+    if isinstance(spec, dtypes.tensor_descriptor_type):
+        # `TensorDescriptor` itself refuses other bases and strides.
+        element = spec.block.element_ty
+        assert isinstance(element, dtype)
+        stride = ALIGNMENT // element.itemsize
+        divisors += [ALIGNMENT, *[1] * spec.rank, *[stride] * (spec.rank - 1), 1]
+        return
+    can_be = spec.is_ptr() or (isinstance(spec, dtype) and spec.is_int() and spec != dtypes.int1)
+    divisors.append(ALIGNMENT if can_be and aligned is True else 1)
 
 
 def runtime_values(specs: Sequence[ArgSpec], values: Sequence[Any]) -> list[Any]:
