@@ -225,7 +225,9 @@ def test_arg_divisibility_follows_flattened_types():
     parameters = kernel_parameters(inspect.signature(kernel), (), ["plain"])
     x = torch.zeros(8, 16)
     values = (x, 32, (48, None, (x[0, 1:], x)), TensorDescriptor.from_tensor(x, [2, 4]), 2.0, x, 16)
-    specs = tuple(argument_spec(parameter, v) for parameter, v in zip(parameters, values))
+    specs = tuple(
+        argument_spec(parameter, v) for parameter, v in zip(parameters, values, strict=True)
+    )
     assert arg_divisibility(specs, alignment_key(parameters, values)) == (
         16, 16, 16, 1, 16, 16, 1, 1, 4, 1, 1, 1,
     )  # fmt: skip
@@ -237,7 +239,9 @@ def test_declared_types_decide_what_a_divisor_means():
 
     parameters = kernel_parameters(inspect.signature(kernel))
     values = (16, 16, 16)
-    specs = tuple(argument_spec(parameter, v) for parameter, v in zip(parameters, values))
+    specs = tuple(
+        argument_spec(parameter, v) for parameter, v in zip(parameters, values, strict=True)
+    )
     assert arg_divisibility(specs, alignment_key(parameters, values)) == (1, 16, 1)
 
 
