@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
 
 
 def version() -> tuple[int, int]:
-    """nvJitLink's version, (13, 0).
+    """Version of nvJitLink, (13, 0).
 
     Raises:
         StageError: it is not installed.
     """
     nvjitlink = _nvjitlink()
-    major, minor = nvjitlink.version()  # type: ignore[attr-defined]
+    major, minor = nvjitlink.version()
     return major, minor
 
 
@@ -22,19 +23,48 @@ def assemble(ptx: bytes, name: str, options: Sequence[str]) -> tuple[bytes, str]
     """The cubin and nvJitLink's log.
 
     Raises:
-        StageError: nvJitLink refuses the PTX; its log is in `log`.
+        StageError: nvJitLink refuses the PTX or an option; its log is in `log`.
     """
     nvjitlink = _nvjitlink()
-    handle = nvjitlink.create(len(options), list(options))
     try:
-        try:
-            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, ptx, len(ptx), name)
-            nvjitlink.complete(handle)
-        except nvjitlink.nvJitLinkError as error:
-            log = _log(nvjitlink, handle)
-            raise StageError("assemble", f"{error}", log) from None
+        handle = nvjitlink.create(len(options), list(options))
+    except nvjitlink.nvJitLinkError as error:
+        raise StageError("assemble", f"{error} (options {' '.join(options)})") from None
+    try:
+        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, ptx, len(ptx), name)
+        nvjitlink.complete(handle)
         cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
         nvjitlink.get_linked_cubin(handle, cubin)
         return bytes(cubin), _log(nvjitlink, handle)
+    except nvjitlink.nvJitLinkError as error:
+        raise StageError("assemble", str(error), _log(nvjitlink, handle)) from None
     finally:
         nvjitlink.destroy(handle)
+
+
+def _log(nvjitlink: ModuleType, handle: int) -> str:
+    texts = []
+    for size, get in (
+        (nvjitlink.get_error_log_size, nvjitlink.get_error_log),
+        (nvjitlink.get_info_log_size, nvjitlink.get_info_log),
+    ):
+        buffer = bytearray(size(handle))
+        if buffer:
+            get(handle, buffer)
+        texts.append(buffer.rstrip(b"\0").decode(errors="replace").strip())
+    return "\n".join(text for text in texts if text)
+
+
+def _nvjitlink() -> ModuleType:
+    # Loading takes tens of milliseconds, and the library may be absent.
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()
+    except (ImportError, RuntimeError, OSError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise StageError(
+            "assemble", f"nvJitLink is not usable ({first}); pip install nvidia-nvjitlink"
+        ) from None
+    module: ModuleType = nvjitlink
+    return module

@@ -17,20 +17,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.targets.nvptx import wire
+from tkdebug.compiler.targets.nvptx.stage_error import StageError
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.llvm_stage import LlvmStage
 
 Frame = tuple[wire.Header, bytes]
-
-
-class StageError(Exception):
-    """A stage refuses its input; `log` is what its library wrote."""
-
-    def __init__(self, stage: str, message: str, log: str = "") -> None:
-        self.stage = stage
-        self.log = log
-        super().__init__(message)
 
 
 class Worker:
@@ -61,12 +53,12 @@ class Worker:
     def _run(self, header: wire.Header, body: bytes) -> Frame:
         match header.get("task"):
             case "ping":
-                self._stage_of_llvm(str(header.get("libdevice", "")))
+                self._stage_of_llvm()
                 from tkdebug.compiler.targets.nvptx import ptx_stage
 
                 return {"status": "ok", "nvjitlink": ptx_stage.version()}, b""
             case "ptx":
-                stage = self._stage_of_llvm(str(header["libdevice"]))
+                stage = self._stage_of_llvm()
                 ptx, times = stage.emit_ptx(
                     body.decode(), str(header["cpu"]), str(header["ptx_version"]), self.announce
                 )
@@ -83,11 +75,11 @@ class Worker:
             case task:
                 raise StageError("worker", f"got task {task!r}, expected ping, ptx or cubin")
 
-    def _stage_of_llvm(self, libdevice: str) -> LlvmStage:
+    def _stage_of_llvm(self) -> LlvmStage:
         from tkdebug.compiler.targets.nvptx.llvm_stage import LlvmStage
 
         if self._llvm is None:
-            self._llvm = LlvmStage(libdevice)
+            self._llvm = LlvmStage()
         return self._llvm
 
 

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: GPU IR to LLVM IR, PTX and cubin."""

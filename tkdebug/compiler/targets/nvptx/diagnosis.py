@@ -1,0 +1,152 @@
+"""What LLVM, ptxas and a dying worker say, as errors that name the op.
+
+The lowering writes each op's id as the line number of its instructions' `!dbg`, so a place in the
+LLVM text, or in the PTX, is an op. Invariant: an op id given here is one that stands in the text;
+where nothing points to one, none is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tkdebug.errors import CompileError, Frame
+
+Locations = Mapping[int, tuple[Frame, ...]]
+
+_MAX_DETAIL_CHARS = 600
+_DBG_USE = re.compile(r"!dbg !(\d+)")
+_LLVM_PLACE = re.compile(r"<string>:(\d+):\d+: error: (.*)")
+_PTXAS_PLACE = re.compile(r"line (\d+); (?:error|fatal)\s*: (.*)")
+_PTX_LOC = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s")
+_EXTERN = re.compile(r"^\.extern \.func\s*(?:\([^)]*\)\s*)?([^\s(]+)", re.MULTILINE)
+_NAMED_FUNCTION = re.compile(r"@?\"?(llvm\.[\w.]+|__nv_\w+)")
+# Functions that the driver or ptxas provides.
+_PROVIDED = frozenset({"vprintf", "__assertfail", "malloc", "free"})
+_NOISE = ("PLEASE submit a bug report", "Stack dump:", "Running pass", "Program arguments")
+
+
+class CodegenError(CompileError):
+    """LLVM or ptxas refuses a kernel, or died of it.
+
+    Attributes:
+        stage: parse, libdevice, optimise, emit, assemble or worker.
+        detail: what was said, shortened.
+        op_id: the Tile IR op it points to, None where nothing does.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        stage: str,
+        detail: str,
+        op_id: int | None = None,
+        locations: Locations | None = None,
+    ) -> None:
+        self.stage = stage
+        self.detail = detail
+        self.op_id = op_id
+        frames = (locations or {}).get(op_id, ()) if op_id is not None else ()
+        where = f" at op {op_id}" if op_id is not None and not frames else ""
+        super().__init__(
+            f"native code of {kernel}, stage {stage}{where}: {detail}",
+            frames,
+            source_line=_source_line(frames),
+            kernel=kernel,
+        )
+
+
+def _source_line(frames: tuple[Frame, ...]) -> str | None:
+    if not frames:
+        return None
+    import linecache
+
+    return linecache.getline(frames[-1].file, frames[-1].line).rstrip() or None
+
+
+def op_at_llvm_line(llvm_ir: str, line: int) -> int | None:
+    """The op of the instruction on `line` (1-based) of the text."""
+    lines = llvm_ir.splitlines()
+    return _op_of(lines[line - 1], llvm_ir) if 0 < line <= len(lines) else None
+
+
+def op_of_text(llvm_ir: str, needle: str) -> int | None:
+    """The op of the first instruction whose text holds `needle`."""
+    for line in llvm_ir.splitlines():
+        if needle in line and not line.lstrip().startswith(("declare ", "define ", "!")):
+            return _op_of(line, llvm_ir)
+    return None
+
+
+def _op_of(line: str, llvm_ir: str) -> int | None:
+    use = _DBG_USE.search(line)
+    if use is None:
+        return None
+    found = re.search(
+        rf"^!{use[1]} = (?:distinct )?!DILocation\(line: (\d+)", llvm_ir, re.MULTILINE
+    )
+    return int(found[1]) if found else None
+
+
+def llvm_complaint(message: str, log: str, llvm_ir: str) -> tuple[str, int | None]:
+    """Text and op of an error of LLVM's parser."""
+    place = _LLVM_PLACE.search(log or message)
+    if place is None:
+        return shorten(message), None
+    line = int(place[1])
+    text = llvm_ir.splitlines()[line - 1].strip() if line <= llvm_ir.count("\n") + 1 else ""
+    return shorten(f"{place[2]}: {text}"), op_at_llvm_line(llvm_ir, line)
+
+
+def death_complaint(how: str, stderr: str, llvm_ir: str) -> tuple[str, int | None]:
+    """Text and op of a worker's death, as far as its last words tell."""
+    lines = [line for line in stderr.splitlines() if line.strip() and not _is_noise(line)]
+    said = "; ".join(line.strip() for line in lines[:4])
+    detail = shorten(f"{said} ({how})" if said else f"the compiler process died: {how}")
+    for line in lines:
+        text = line.strip().split(", !dbg")[0]
+        op_id = op_of_text(llvm_ir, text) if len(text) > 8 else None
+        if op_id is None:
+            names = _NAMED_FUNCTION.findall(line)
+            op_id = next(filter(None, (op_of_text(llvm_ir, f"@{name}(") for name in names)), None)
+        if op_id is not None:
+            return detail, op_id
+    return detail, None
+
+
+def _is_noise(line: str) -> bool:
+    return line.lstrip().startswith(_NOISE) or re.match(r"\s*#?\d+\.?\s", line) is not None
+
+
+def ptxas_complaint(log: str, ptx: str) -> tuple[str, int | None]:
+    """Text of ptxas's first error, with the PTX line it means, and that line's number."""
+    place = _PTXAS_PLACE.search(log)
+    if place is None:
+        return shorten(log.strip() or "no log"), None
+    number = int(place[1])
+    lines = ptx.splitlines()
+    text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    return shorten(f"ptxas: {place[2]} (PTX line {number}: {text})"), number
+
+
+def op_at_ptx_line(ptx: str, line: int) -> int | None:
+    """The op of a line of PTX whose `.loc` lines still carry op ids."""
+    for text in reversed(ptx.splitlines()[:line]):
+        found = _PTX_LOC.match(text)
+        if found:
+            return int(found[1]) or None
+        if text.startswith("{"):
+            return None
+    return None
+
+
+def unknown_functions(ptx: str) -> list[str]:
+    """Functions that the PTX calls and nobody provides: misspelt intrinsics end so."""
+    return [name for name in _EXTERN.findall(ptx) if name not in _PROVIDED]
+
+
+def shorten(text: str) -> str:
+    """`text` within the bounds of an error message."""
+    if len(text) <= _MAX_DETAIL_CHARS:
+        return text
+    return text[: _MAX_DETAIL_CHARS - 2] + " …"
