@@ -12,15 +12,19 @@ import struct
 from bisect import bisect_right
 
 from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ir.layout_text import implied_outs
 from tkdebug.compiler.ir.location import FusedLocation, Location, SourceLocation
 from tkdebug.compiler.ir.types import (
     SCALARS,
+    TOKEN,
     DescriptorType,
+    MemDescType,
     PointerType,
     ScalarType,
     TensorType,
     Type,
 )
+from tkdebug.compiler.layouts.linear import LayoutError, LinearLayout
 from tkdebug.errors import IRError
 
 MAX_NESTING = 100
@@ -38,6 +42,9 @@ _DIMENSION = re.compile(r"(\d{1,10})x")
 _TOKEN = re.compile(r"->|[\w$.%@^!\"]+|.", re.DOTALL)
 # 2**64 has 20 digits; longer integers are no attribute of any op.
 _MAX_NUMBER_CHARS = 48
+# No GPU has as many threads, registers or bytes of shared memory.
+_MAX_LAYOUT_BITS = 64
+_LAYOUT_KINDS = ("ttg.linear", "ttg.shared_linear")
 
 
 class Cursor:
@@ -49,7 +56,7 @@ class Cursor:
         self.text = text
         self.position = 0
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
-        self._types: dict[str, Type] = {}
+        self._layouts: dict[str, LinearLayout] = {}
 
     def line_column(self, position: int) -> tuple[int, int]:
         """1-based line and column of a character."""
@@ -187,8 +194,15 @@ class Cursor:
 
     def _dialect_type(self, depth: int) -> Type:
         name = self.word()
+        if name == "ttg.async.token":
+            return TOKEN
+        if name == "ttg.memdesc":
+            return self._buffer_type(depth)
         if name not in ("tt.ptr", "tt.tensordesc"):
-            raise self.error(f"got type !{name}, expected !tt.ptr or !tt.tensordesc")
+            raise self.error(
+                f"got type !{name}, expected !tt.ptr, !tt.tensordesc, !ttg.memdesc or "
+                "!ttg.async.token"
+            )
         self.expect("<")
         start = self.position
         inner = self.type(depth + 1)
@@ -202,6 +216,25 @@ class Cursor:
 
     def _tensor_type(self, depth: int) -> Type:
         self.expect("<")
+        shape, element = self._shape_and_element("tensor", depth)
+        encoding = self.layout() if self.accept(",") else None
+        self.expect(">")
+        return TensorType(shape, element, encoding)
+
+    def _buffer_type(self, depth: int) -> Type:
+        self.expect("<")
+        shape, element = self._shape_and_element("buffer", depth)
+        self.expect(",")
+        layout = self.layout()
+        mutable = self.accept(",")
+        if mutable:
+            self.expect_word("mutable")
+        self.expect(">")
+        return MemDescType(shape, element, layout, mutable)
+
+    def _shape_and_element(
+        self, what: str, depth: int
+    ) -> tuple[tuple[int, ...], ScalarType | PointerType]:
         shape = []
         while match := self._take(_DIMENSION):
             shape.append(int(match[1]))
@@ -209,9 +242,85 @@ class Cursor:
         start = self.position
         element = self.type(depth + 1)
         if not isinstance(element, ScalarType | PointerType):
-            raise self.error(f"got tensor element {element}, expected a scalar or pointer", start)
+            raise self.error(f"got {what} element {element}, expected a scalar or pointer", start)
+        return tuple(shape), element
+
+    # Layouts
+
+    def layout_alias(self) -> None:
+        """Read `#name = layout` and remember it."""
+        start = self.position
+        self.expect("#")
+        name = self.name("a layout's name")
+        if name in self._layouts:
+            raise self.error(f"layout #{name} is given twice", start)
+        self.expect("=")
+        self._layouts[name] = self.layout()
+
+    def layout(self) -> LinearLayout:
+        """A layout, in full or by its alias."""
+        self.skip()
+        start = self.position
+        self.expect("#")
+        name = self.name("a layout's name")
+        if name in _LAYOUT_KINDS:
+            return self._full_layout(start)
+        if name not in self._layouts:
+            kinds = " or ".join(f"#{kind}<…>" for kind in _LAYOUT_KINDS)
+            raise self.error(f"layout #{name} is not defined above; expected {kinds}", start)
+        return self._layouts[name]
+
+    def _full_layout(self, start: int) -> LinearLayout:
+        self.expect("<")
+        self.expect("{")
+        bases: dict[str, list[list[int]]] = {}
+        outs: dict[str, int] | None = None
+        while not self.accept("}"):
+            if bases:
+                self.expect(",")
+            name = self.name("an input dimension of the layout")
+            self.expect("=")
+            if name == "outs":
+                outs = self._outs()
+                self.expect("}")
+                break
+            bases[name] = self._int_lists()
         self.expect(">")
-        return TensorType(tuple(shape), element)
+        if sum(map(len, bases.values())) > _MAX_LAYOUT_BITS:
+            raise self.error(f"a layout with more than {_MAX_LAYOUT_BITS} basis vectors", start)
+        try:
+            return LinearLayout.of(bases, dict(implied_outs(bases)) if outs is None else outs)
+        except LayoutError as error:
+            raise self.error(str(error), start) from None
+        except ValueError:
+            raise self.error("basis vectors of different lengths", start) from None
+
+    def _outs(self) -> dict[str, int]:
+        outs: dict[str, int] = {}
+        self.expect("{")
+        while not self.accept("}"):
+            if outs:
+                self.expect(",")
+            name = self.name("an output dimension of the layout")
+            self.expect("=")
+            outs[name] = self.integer("a size")
+        return outs
+
+    def _int_lists(self) -> list[list[int]]:
+        vectors: list[list[int]] = []
+        self.expect("[")
+        while not self.accept("]"):
+            if vectors:
+                self.expect(",")
+            vector: list[int] = []
+            self.expect("[")
+            while not self.accept("]"):
+                if vector:
+                    self.expect(",")
+                vector.append(self.integer("a coordinate"))
+                self._bound(len(vector))
+            vectors.append(vector)
+        return vectors
 
     # Attributes
 
@@ -238,6 +347,8 @@ class Cursor:
         self._bound(depth)
         if self.looking_at('"'):
             return self.string_value()
+        if self.looking_at("#"):
+            return self.layout()
         if self.accept("["):
             return self._tuple(depth)
         number = self.number()

@@ -54,6 +54,8 @@ class _Parser:
 
     def module(self) -> Module:
         cursor = self.cursor
+        while cursor.looking_at("#"):
+            cursor.layout_alias()
         while not cursor.at_end():
             self.operation(self.result.body)
         if not self.result.body.operations:

@@ -14,9 +14,11 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Value
+from tkdebug.compiler.ir.layout_text import LayoutAliases, LayoutText, layout_text
 from tkdebug.compiler.ir.location import Location, SourceLocation
 from tkdebug.compiler.ir.naming import NameTable, constant_hint
-from tkdebug.compiler.ir.types import ScalarType, TensorType, Type
+from tkdebug.compiler.ir.types import ScalarType, TensorType, Type, type_text
+from tkdebug.compiler.layouts.linear import LinearLayout
 
 _BARE_NAME = re.compile(r"[A-Za-z_][\w$]*(?:\.[\w$]+)*", re.ASCII)
 _CANONICAL_NAN = struct.pack(">d", math.nan)
@@ -38,7 +40,8 @@ def print_with_lines(
 ) -> tuple[str, dict[int, Operation]]:
     """The module as text, and which operation starts on each text line (1-based)."""
     printer = _print(module, locations, ids)
-    return printer.text(), printer.op_lines
+    above = len(printer.used_layouts)
+    return printer.text(), {line + above: op for line, op in printer.op_lines.items()}
 
 
 def print_operation(op: Operation, locations: bool = False) -> str:
@@ -50,6 +53,7 @@ def print_operation(op: Operation, locations: bool = False) -> str:
     printer.operation(top, "")
     shown = _Printer("", locations, locations)
     shown.names = printer.names
+    shown.aliases = printer.aliases
     shown.fixed_names = True
     shown.operation(op, "")
     return shown.text().rstrip("\n")
@@ -62,8 +66,8 @@ def _print(module: Module, locations: bool, ids: bool | None) -> _Printer:
     return printer
 
 
-def attribute_text(value: Attribute | Type) -> str:
-    """An attribute value as text."""
+def attribute_text(value: Attribute | Type, layout: LayoutText = layout_text) -> str:
+    """An attribute value as text, layouts as `layout` writes them."""
     match value:
         case None:
             return "none"
@@ -75,10 +79,12 @@ def attribute_text(value: Attribute | Type) -> str:
             return _float_text(value)
         case str():
             return json.dumps(value)
+        case LinearLayout():
+            return layout(value)
         case tuple():
-            return "[" + ", ".join(map(attribute_text, value)) + "]"
+            return "[" + ", ".join(attribute_text(item, layout) for item in value) + "]"
         case _:
-            return str(value)
+            return type_text(value, layout)
 
 
 def _float_text(value: float) -> str:
@@ -88,12 +94,13 @@ def _float_text(value: float) -> str:
     return repr(value)
 
 
-def attributes_text(attributes: Mapping[str, Attribute]) -> str:
+def attributes_text(attributes: Mapping[str, Attribute], layout: LayoutText = layout_text) -> str:
     """` {name = value, …}`, or nothing when there are none."""
     if not attributes:
         return ""
     items = (
-        f"{name if _BARE_NAME.fullmatch(name) else json.dumps(name)} = {attribute_text(value)}"
+        f"{name if _BARE_NAME.fullmatch(name) else json.dumps(name)} = "
+        f"{attribute_text(value, layout)}"
         for name, value in attributes.items()
     )
     return " {" + ", ".join(items) + "}"
@@ -116,19 +123,6 @@ def _place_text(place: SourceLocation | None) -> str:
     return " at ".join(chain)
 
 
-def signature_text(operands: Sequence[Value], results: Sequence[Value]) -> str:
-    """` : types`, in the shortest form the parser can expand again."""
-    ins = [str(value.type) for value in operands]
-    outs = [str(value.type) for value in results]
-    if not outs:
-        return " : " + ", ".join(ins) if ins else ""
-    if len(outs) == 1 and all(type_ == outs[0] for type_ in ins):
-        return f" : {outs[0]}"
-    left = ins[0] if len(ins) == 1 else "(" + ", ".join(ins) + ")"
-    right = outs[0] if len(outs) == 1 else "(" + ", ".join(outs) + ")"
-    return f" : {left} -> {right}"
-
-
 class _Printer:
     """State of one printing: the lines so far and the names given."""
 
@@ -141,9 +135,37 @@ class _Printer:
         self.names: dict[Value, str] = {}
         self.table = NameTable()
         self.fixed_names = False
+        self.aliases = LayoutAliases()
+        self.used_layouts: dict[LinearLayout, None] = {}
 
     def text(self) -> str:
-        return "\n".join(self.lines) + "\n"
+        definitions = [self.aliases.definition(layout) for layout in self.used_layouts]
+        return "\n".join([*definitions, *self.lines]) + "\n"
+
+    def layout(self, layout: LinearLayout) -> str:
+        self.used_layouts[layout] = None
+        return self.aliases(layout)
+
+    def type(self, type_: Type) -> str:
+        return type_text(type_, self.layout)
+
+    def types(self, types: Sequence[Type]) -> str:
+        return "(" + ", ".join(map(self.type, types)) + ")"
+
+    def attributes(self, attributes: Mapping[str, Attribute]) -> str:
+        return attributes_text(attributes, self.layout)
+
+    def signature(self, operands: Sequence[Value], results: Sequence[Value]) -> str:
+        """` : types`, in the shortest form the parser can expand again."""
+        ins = [self.type(value.type) for value in operands]
+        outs = [self.type(value.type) for value in results]
+        if not outs:
+            return " : " + ", ".join(ins) if ins else ""
+        if len(outs) == 1 and all(type_ == outs[0] for type_ in ins):
+            return f" : {outs[0]}"
+        left = ins[0] if len(ins) == 1 else "(" + ", ".join(ins) + ")"
+        right = outs[0] if len(outs) == 1 else "(" + ", ".join(outs) + ")"
+        return f" : {left} -> {right}"
 
     def define(self, values: Sequence[Value], hint: str | None = None) -> str:
         if not self.fixed_names:
@@ -160,7 +182,9 @@ class _Printer:
 
     def parameters(self, block: Block) -> str:
         self.define(block.arguments)
-        return ", ".join(f"%{self.name(value)}: {value.type}" for value in block.arguments)
+        return ", ".join(
+            f"%{self.name(value)}: {self.type(value.type)}" for value in block.arguments
+        )
 
     def operation(self, op: Operation, indent: str) -> None:
         """Print one operation and everything inside it."""
@@ -180,9 +204,9 @@ class _Printer:
     def _generic(self, op: Operation, indent: str, head: str) -> None:
         if op.operands:
             head += " " + self.uses(op.operands)
-        head += attributes_text(op.attributes)
+        head += self.attributes(op.attributes)
         if not op.regions:
-            self.lines.append(indent + head + signature_text(op.operands, op.results))
+            self.lines.append(indent + head + self.signature(op.operands, op.results))
             return
         opening = head + " ("
         for region in op.regions:
@@ -192,7 +216,7 @@ class _Printer:
                     self.lines.append(f"{indent}^bb0({self.parameters(block)}):")
                 self.body(block, indent)
             opening = "}, "
-        self.lines.append(indent + "})" + signature_text(op.operands, op.results))
+        self.lines.append(indent + "})" + self.signature(op.operands, op.results))
 
     def body(self, block: Block, indent: str) -> None:
         inner = indent + "  "
@@ -208,10 +232,6 @@ def _types(values: Sequence[Value]) -> list[Type]:
     return [value.type for value in values]
 
 
-def _list(types: Sequence[Type]) -> str:
-    return "(" + ", ".join(map(str, types)) + ")"
-
-
 def _print_func(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
     if results or op.operands or not _is_single_block(op, 1):
         return False
@@ -222,7 +242,7 @@ def _print_func(printer: _Printer, op: Operation, indent: str, results: str) -> 
     symbol = name if _BARE_NAME.fullmatch(name) else json.dumps(name)
     head = f"{indent}tt.func @{symbol}({printer.parameters(op.regions[0].block)})"
     if attributes:
-        head += " attributes" + attributes_text(attributes)
+        head += " attributes" + printer.attributes(attributes)
     printer.lines.append(head + " {")
     printer.body(op.regions[0].block, indent)
     printer.lines.append(indent + "}")
@@ -242,7 +262,7 @@ def _print_constant(printer: _Printer, op: Operation, indent: str, results: str)
     type_ = op.results[0].type
     text = attribute_text(value)
     shown = f"dense<{text}>" if isinstance(type_, TensorType) else text
-    printer.lines.append(f"{indent}{results}arith.constant {shown} : {type_}")
+    printer.lines.append(f"{indent}{results}arith.constant {shown} : {printer.type(type_)}")
     return True
 
 
@@ -265,10 +285,10 @@ def _print_for(printer: _Printer, op: Operation, indent: str, results: str) -> b
     head = f"{results}scf.for %{printer.name(variable)} = {low} to {high} step {step}"
     if inits:
         pairs = _pairs(printer, block.arguments[1:], inits)
-        head += f" iter_args({pairs}) -> {_list(carried)}"
-    printer.lines.append(f"{indent}{head} : {variable.type} {{")
+        head += f" iter_args({pairs}) -> {printer.types(carried)}"
+    printer.lines.append(f"{indent}{head} : {printer.type(variable.type)} {{")
     printer.body(block, indent)
-    printer.lines.append(indent + "}" + attributes_text(op.attributes))
+    printer.lines.append(indent + "}" + printer.attributes(op.attributes))
     return True
 
 
@@ -287,13 +307,13 @@ def _print_if(printer: _Printer, op: Operation, indent: str, results: str) -> bo
         return False
     head = f"{results}scf.if {printer.uses(op.operands)}"
     if op.results:
-        head += f" -> {_list(_types(op.results))}"
+        head += f" -> {printer.types(_types(op.results))}"
     printer.lines.append(f"{indent}{head} {{")
     printer.body(op.regions[0].block, indent)
     if count == 2:
         printer.lines.append(indent + "} else {")
         printer.body(op.regions[1].block, indent)
-    printer.lines.append(indent + "}" + attributes_text(op.attributes))
+    printer.lines.append(indent + "}" + printer.attributes(op.attributes))
     return True
 
 
@@ -306,13 +326,15 @@ def _print_while(printer: _Printer, op: Operation, indent: str, results: str) ->
         return False
     printer.define(before.arguments)
     pairs = _pairs(printer, before.arguments, op.operands)
-    printer.lines.append(f"{indent}{results}scf.while ({pairs}) : {_list(ins)} -> {_list(outs)} {{")
+    printer.lines.append(
+        f"{indent}{results}scf.while ({pairs}) : {printer.types(ins)} -> {printer.types(outs)} {{"
+    )
     printer.body(before, indent)
     printer.lines.append(indent + "} do {")
     if after.arguments:
         printer.lines.append(f"{indent}^bb0({printer.parameters(after)}):")
     printer.body(after, indent)
-    printer.lines.append(indent + "}" + attributes_text(op.attributes))
+    printer.lines.append(indent + "}" + printer.attributes(op.attributes))
     return True
 
 
@@ -324,7 +346,7 @@ def _print_condition(printer: _Printer, op: Operation, indent: str, results: str
     condition, *rest = op.operands
     head = f"{indent}scf.condition(%{printer.name(condition)})"
     if rest:
-        head += f" {printer.uses(rest)}{signature_text(rest, ())}"
+        head += f" {printer.uses(rest)}{printer.signature(rest, ())}"
     printer.lines.append(head)
     return True
 

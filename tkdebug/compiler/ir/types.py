@@ -7,10 +7,10 @@ Element type names and tensor syntax follow MLIR and Triton's dialect
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tkdebug.compiler.ir.layout_text import LayoutText, layout_text
 from tkdebug.compiler.layouts.linear import OFFSET, LinearLayout
 
 
@@ -106,7 +106,11 @@ class DescriptorType:
     block: TensorType
 
     def __str__(self) -> str:
-        return f"!tt.tensordesc<{self.block}>"
+        return self.text(layout_text)
+
+    def text(self, layout: LayoutText) -> str:
+        """The type with its layout as `layout` writes it."""
+        return f"!tt.tensordesc<{self.block.text(layout)}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +179,16 @@ class TokenType:
 
 Type = ScalarType | PointerType | TensorType | DescriptorType | MemDescType | TokenType
 TOKEN = TokenType()
-# How a layout is written inside a type: in full, or by the alias it has in a text.
-LayoutText = Callable[[LinearLayout], str]
 
 I1, I8, I16, I32, I64 = (SCALARS[n] for n in ("i1", "i8", "i16", "i32", "i64"))
 F16, BF16, F32, F64 = (SCALARS[n] for n in ("f16", "bf16", "f32", "f64"))
+
+
+def type_text(type_: Type, layout: LayoutText) -> str:
+    """A type with its layout as `layout` writes it."""
+    if isinstance(type_, TensorType | MemDescType | DescriptorType):
+        return type_.text(layout)
+    return str(type_)
 
 
 def element_of(type_: Type) -> ScalarType | PointerType:
@@ -232,34 +241,6 @@ def tile(
 ) -> Type:
     """A tensor type, or the bare element when `shape` is ()."""
     return TensorType(shape, element, encoding) if shape else element
-
-
-def layout_text(layout: LinearLayout) -> str:
-    """A layout in full: `#ttg.linear<{register = [[0, 1], …], lane = […], …}>`.
-
-    `outs` stands only where sizes and names do not follow from the bases.
-    """
-    items = [f"{name} = {_vectors(layout.bases(name))}" for name in layout.in_dims]
-    if implied_outs({name: layout.bases(name) for name in layout.in_dims}) != layout.outs:
-        outs = ", ".join(f"{name} = {size}" for name, size in layout.outs)
-        items.append(f"outs = {{{outs}}}")
-    kind = "shared_linear" if OFFSET in layout.in_dims else "linear"
-    return f"#ttg.{kind}<{{{', '.join(items)}}}>"
-
-
-def implied_outs(
-    bases: Mapping[str, Sequence[Sequence[int]]],
-) -> tuple[tuple[str, int], ...]:
-    """The output dimensions that a layout with these bases has if it reaches all of them."""
-    vectors = [vector for vectors in bases.values() for vector in vectors]
-    if not vectors:
-        return ()
-    sizes = [1 << max(coordinates).bit_length() for coordinates in zip(*vectors, strict=True)]
-    return tuple((f"dim{axis}", size) for axis, size in enumerate(sizes))
-
-
-def _vectors(vectors: Sequence[Sequence[int]]) -> str:
-    return "[" + ", ".join(f"[{', '.join(map(str, vector))}]" for vector in vectors) + "]"
 
 
 def _dims(shape: tuple[int, ...]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
+from tkdebug.compiler.ir.layout_rules import check_layouts
 from tkdebug.compiler.ir.location import FusedLocation, SourceLocation
 from tkdebug.compiler.ir.printer import print_operation
 from tkdebug.compiler.ir.structure import ISOLATED, REGION_TERMINATORS, is_terminator
@@ -48,6 +49,8 @@ class _Verifier:
                     op,
                     f"use list of {_shown(value)} names ops {users}, but ops {found} use it",
                 )
+        for op in module.body.operations:
+            check_layouts(op, _error)
 
     def operations(self, block: Block) -> None:
         last = len(block.operations) - 1
@@ -169,7 +172,7 @@ def _check_spec(op: Operation, spec: OpSpec) -> None:
         expected = (
             spec.infer([value.type for value in op.operands], op.attributes) if spec.infer else None
         )
-        if expected is not None and list(expected) != [value.type for value in op.results]:
+        if expected is not None and not _agree(expected, [value.type for value in op.results]):
             got = _types([value.type for value in op.results])
             raise IRError(f"got result types {got}, expected {_types(expected)}")
         if spec.verify is not None:
@@ -178,6 +181,14 @@ def _check_spec(op: Operation, spec: OpSpec) -> None:
         raise _error(op, str(error).removeprefix(f"{op.name}: ")) from None
     except malformed as error:
         raise _error(op, f"operands or attributes do not fit the op: {error!r}") from error
+
+
+def _agree(expected: Sequence[Type], got: Sequence[Type]) -> bool:
+    """Whether the types are the same; where their elements lie is checked by `layout_rules`."""
+    if list(expected) == list(got):
+        return True
+    bare = [[ir.without_encoding(type_) for type_ in types] for types in (expected, got)]
+    return bare[0] == bare[1]
 
 
 def _types(types: Sequence[Type]) -> str:

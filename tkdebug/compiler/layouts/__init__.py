@@ -32,7 +32,15 @@ from tkdebug.compiler.layouts.linear import (
 from tkdebug.compiler.layouts.shared import nvmma_shared, shared
 from tkdebug.compiler.layouts.shuffles import ShufflePlan, ShuffleRound
 from tkdebug.compiler.layouts.swizzle import SharedTrip, bank_conflicts
-from tkdebug.compiler.layouts.views import expand_dims, reshape, slice_layout, transpose
+from tkdebug.compiler.layouts.views import (
+    broadcast_source,
+    concatenate,
+    expand_dims,
+    join,
+    reshape,
+    slice_layout,
+    transpose,
+)
 
 __all__ = [
     "BLOCK",
@@ -51,10 +59,13 @@ __all__ = [
     "ShuffleRound",
     "bank_conflicts",
     "blocked",
+    "broadcast_source",
     "classify_conversion",
+    "concatenate",
     "dot_operand",
     "expand_dims",
     "fma_operand",
+    "join",
     "mma_v2",
     "nvmma_shared",
     "reshape",

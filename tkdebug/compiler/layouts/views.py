@@ -1,4 +1,4 @@
-"""What shape operations do to a layout without moving data: slice, expand, transpose, reshape.
+"""What shape operations do to a layout without moving data: slice, expand, transpose and so on.
 
 `slice_layout` and `expand_dims` are the pair that reductions and broadcasts go through.
 """
@@ -54,3 +54,40 @@ def reshape(layout: LinearLayout, shape: Sequence[int]) -> LinearLayout:
     reverse = dict(reversed(list(zip(names, shape, strict=True))))
     flat = layout.transpose_outs(tuple(reversed(layout.out_dims)))
     return flat.reshape_outs(reverse).transpose_outs(names)
+
+
+def broadcast_source(layout: LinearLayout, shape: Sequence[int]) -> LinearLayout:
+    """The layout of a tile of `shape` whose broadcast lies in `layout`.
+
+    Lanes, warps and blocks along the broadcast dimensions hold copies; registers are dropped.
+
+    Raises:
+        LayoutError: `shape` is neither 1 nor the layout's size somewhere.
+    """
+    if len(shape) != len(layout.outs) or any(
+        size not in (1, whole) for size, whole in zip(shape, layout.shape, strict=True)
+    ):
+        raise LayoutError(f"a tile of shape {tuple(shape)} does not broadcast to {layout.shape}")
+    outs = tuple((name, size) for name, size in zip(layout.out_dims, shape, strict=True))
+    cut = LinearLayout((), outs)
+
+    def read(vector: int) -> int:
+        coordinates = layout.unpack_out(vector)
+        return cut.pack_out({name: coordinates[name] for name, size in outs if size > 1})
+
+    ins = tuple((name, tuple(map(read, vectors))) for name, vectors in layout.ins)
+    return LinearLayout(ins, outs).without_zero_bases(REGISTER)
+
+
+def join(layout: LinearLayout) -> LinearLayout:
+    """The layout of `tl.join(x, y)` for x and y in `layout`: they take turns in the registers."""
+    names = dim_names(len(layout.outs) + 1)
+    pair = LinearLayout(((REGISTER, (1,)),), ((names[-1], 2),))
+    return (pair * layout).transpose_outs(names)
+
+
+def concatenate(layout: LinearLayout) -> LinearLayout:
+    """The layout of `tl.cat(x, y)` for x and y in `layout`: y's registers follow x's."""
+    names = layout.out_dims
+    halves = LinearLayout(((REGISTER, (1,)),), ((names[0], 2),))
+    return (layout * halves).transpose_outs(names)

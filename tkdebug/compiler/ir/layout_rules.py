@@ -1,0 +1,270 @@
+"""Checks that the layouts of GPU IR obey the conventions that lowering relies on.
+
+Either no tile of a function has a layout (Tile IR) or every one has; each is canonical and made
+for the function's warps; and what an op's operands and results have to do with each other is in
+`_RULES`. Ops that are in no list work element by element: all their tiles share one layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.types import TensorType
+from tkdebug.compiler.layouts import (
+    BLOCK,
+    LANE,
+    REGISTER,
+    WARP,
+    LayoutError,
+    LinearLayout,
+    broadcast_source,
+    concatenate,
+    dot_operand,
+    expand_dims,
+    fma_operand,
+    join,
+    reshape,
+    slice_layout,
+    transpose,
+)
+from tkdebug.errors import IRError
+
+_LANE_BITS = 5
+_IN_DIMS = (REGISTER, LANE, WARP, BLOCK)
+# Bytes of K that one thread holds side by side, over all instructions.
+_K_WIDTHS = (1, 2, 4, 8, 16)
+# Their tiles may lie anyhow: lowering brings them where it needs them.
+_FREE = frozenset(
+    (
+        "arith.constant tt.splat tt.unsplat tt.make_range tt.print ttg.convert_layout "
+        "ttg.local_alloc ttg.local_load ttg.local_store ttng.warp_group_dot_wait "
+        "tt.descriptor_load tt.descriptor_store tt.descriptor_gather tt.descriptor_scatter "
+        "tt.descriptor_reduce tt.gather tt.histogram tt.flip tt.sort tt.topk tt.bitonic_merge "
+        "tt.dot_scaled"
+    ).split()
+)
+_CONTROL = frozenset(("tt.func", "tt.return", "scf.yield", "scf.condition"))
+_LOOPS_AND_BRANCHES = frozenset(("scf.for", "scf.if", "scf.while"))
+
+
+def check_layouts(function: Operation, check: Callable[[Operation, str], IRError]) -> None:
+    """Check the layouts of a `tt.func` that knows its number of warps.
+
+    Args:
+        function: the `tt.func`.
+        check: makes the error for an op and a message.
+
+    Raises:
+        IRError: a convention is broken.
+    """
+    num_warps = function.attributes.get("num_warps")
+    if num_warps is None:
+        return
+    if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1):
+        raise check(function, f"num_warps is {num_warps!r}, expected a power of two")
+    ops = list(function.walk())
+    tiles = [(value, op) for op in ops for value in _defined(op) if _is_tile(value)]
+    with_layout = [value for value, _ in tiles if ir.encoding_of(value.type) is not None]
+    if not with_layout:
+        return
+    checked: set[TensorType] = set()
+    for value, op in tiles:
+        type_ = value.type
+        assert isinstance(type_, TensorType)
+        if type_.encoding is None:
+            raise check(op, f"{type_} has no layout, but others of this function have")
+        if type_ not in checked:
+            problem = _problem(type_.encoding, type_.shape, num_warps)
+            if problem is not None:
+                raise check(op, f"layout of {type_}: {problem}")
+            checked.add(type_)
+    for op in ops:
+        problem = _broken_rule(op)
+        if problem is not None:
+            raise check(op, problem)
+
+
+def _defined(op: Operation) -> list[Value]:
+    arguments = [
+        argument for region in op.regions for block in region.blocks for argument in block.arguments
+    ]
+    return [*op.results, *arguments]
+
+
+def _is_tile(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and bool(value.type.shape)
+
+
+def _problem(layout: LinearLayout, shape: tuple[int, ...], num_warps: int) -> str | None:
+    """What is wrong with one layout."""
+    outs = tuple((f"dim{axis}", size) for axis, size in enumerate(shape))
+    if layout.in_dims != _IN_DIMS:
+        return f"inputs {', '.join(layout.in_dims)}, expected {', '.join(_IN_DIMS)}"
+    if layout.outs != outs:
+        return f"made for {dict(layout.outs)}, expected {dict(outs)}"
+    if 0 in layout.packed_bases(REGISTER):
+        return "a register bit without effect; expected registers without copies"
+    if layout.in_bits(LANE) != _LANE_BITS or layout.in_size(WARP) != num_warps:
+        got = f"{layout.in_size(LANE)} lanes and {layout.in_size(WARP)} warps"
+        return f"{got}, expected {1 << _LANE_BITS} and {num_warps}"
+    if not layout.is_surjective:
+        return "does not hold every element"
+    return None
+
+
+def _broken_rule(op: Operation) -> str | None:
+    """Which convention `op` breaks, in words; None when it breaks none."""
+    if op.name in _FREE or op.name in _CONTROL:
+        return None
+    if op.name in _LOOPS_AND_BRANCHES:
+        return _slots(op)
+    rule = _RULES.get(op.name, _same)
+    try:
+        return rule(op)
+    except LayoutError as error:
+        return str(error)
+
+
+def _layouts(values: Sequence[Value]) -> list[LinearLayout]:
+    encodings = (ir.encoding_of(value.type) for value in values if _is_tile(value))
+    return [encoding for encoding in encodings if encoding is not None]
+
+
+def _same(op: Operation) -> str | None:
+    if len(set(_layouts([*op.operands, *op.results]))) > 1:
+        return "its tiles have different layouts, expected one for all operands and results"
+    return None
+
+
+def _slots(op: Operation) -> str | None:
+    """Carried values keep their type; blocks that hand them on are checked by the verifier."""
+    if op.name == "scf.while":
+        before, after = (region.block for region in op.regions)
+        pairs = [(op.operands, before.arguments), (op.results, after.arguments)]
+    elif op.name == "scf.for":
+        arguments = op.regions[0].block.arguments[1:]
+        pairs = [(op.operands[3:], arguments), (op.results, arguments)]
+    else:
+        return None
+    for outer, inner in pairs:
+        for a, b in zip(outer, inner, strict=True):
+            if a.type != b.type:
+                return f"a carried value is {a.type} outside and {b.type} inside"
+    return None
+
+
+def _expect(layout: LinearLayout, wanted: LinearLayout, what: str) -> str | None:
+    if layout == wanted:
+        return None
+    return f"{what} is laid out as {layout_text(layout)}, expected {layout_text(wanted)}"
+
+
+def _only(value: Value) -> LinearLayout:
+    encoding = ir.encoding_of(value.type)
+    assert encoding is not None
+    return encoding
+
+
+def _axis(op: Operation) -> int:
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    return axis
+
+
+def _order(op: Operation) -> list[int]:
+    order = op.attributes["order"]
+    assert isinstance(order, tuple)
+    return [axis for axis in order if isinstance(axis, int)]
+
+
+def _expand(op: Operation) -> str | None:
+    return _expect(_only(op.result), expand_dims(_only(op.operands[0]), _axis(op)), "the result")
+
+
+def _trans(op: Operation) -> str | None:
+    return _expect(_only(op.result), transpose(_only(op.operands[0]), _order(op)), "the result")
+
+
+def _reshape(op: Operation) -> str | None:
+    wanted = reshape(_only(op.operands[0]), ir.shape_of(op.result.type))
+    return _expect(_only(op.result), wanted, "the result")
+
+
+def _broadcast(op: Operation) -> str | None:
+    source = op.operands[0]
+    wanted = broadcast_source(_only(op.result), ir.shape_of(source.type))
+    return _expect(_only(source), wanted, "the operand")
+
+
+def _reduce(op: Operation) -> str | None:
+    sources = _layouts(op.operands)
+    if len(set(sources)) > 1:
+        return "its operands have different layouts, expected one for all"
+    wanted = slice_layout(sources[0], _axis(op))
+    return next(filter(None, (_expect(x, wanted, "a result") for x in _layouts(op.results))), None)
+
+
+def _join(op: Operation) -> str | None:
+    sources = _layouts(op.operands)
+    if len(set(sources)) > 1:
+        return "its operands have different layouts, expected one for both"
+    return _expect(_only(op.result), join(sources[0]), "the result") if sources else None
+
+
+def _split(op: Operation) -> str | None:
+    results = _layouts(op.results)
+    if len(set(results)) > 1:
+        return "its results have different layouts, expected one for both"
+    return _expect(_only(op.operands[0]), join(results[0]), "the operand") if results else None
+
+
+def _cat(op: Operation) -> str | None:
+    sources = _layouts(op.operands)
+    if len(set(sources)) > 1:
+        return "its operands have different layouts, expected one for both"
+    return _expect(_only(op.result), concatenate(sources[0]), "the result")
+
+
+def _dot(op: Operation) -> str | None:
+    accumulator = _only(op.operands[2])
+    if accumulator != _only(op.result):
+        return "the result and the accumulator have different layouts"
+    for index in (0, 1):
+        value = op.operands[index]
+        if _is_tile(value) and not _is_operand(value, accumulator, index):
+            return (
+                f"operand {index} is laid out as {layout_text(_only(value))}, "
+                f"expected an operand layout of the accumulator's {layout_text(accumulator)}"
+            )
+    return None
+
+
+def _is_operand(value: Value, accumulator: LinearLayout, index: int) -> bool:
+    shape = ir.shape_of(value.type)
+    layout = _only(value)
+    if layout == fma_operand(accumulator, index, shape):
+        return True
+    for k_width in _K_WIDTHS:
+        try:
+            if layout == dot_operand(accumulator, index, k_width, shape):
+                return True
+        except LayoutError:
+            continue
+    return False
+
+
+_RULES: dict[str, Callable[[Operation], str | None]] = {
+    "tt.expand_dims": _expand,
+    "tt.trans": _trans,
+    "tt.reshape": _reshape,
+    "tt.broadcast": _broadcast,
+    "tt.reduce": _reduce,
+    "tt.join": _join,
+    "tt.split": _split,
+    "tt.cat": _cat,
+    "tt.dot": _dot,
+    "ttng.warp_group_dot": _dot,
+}
