@@ -1,0 +1,1 @@
+"""What passes and lowering ask of the IR without changing it."""

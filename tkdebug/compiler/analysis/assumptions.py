@@ -1,0 +1,82 @@
+"""What `tt.assume` promises about integers: divisors and signs.
+
+Only promises about scalars are read. One holds wherever the value it is about is defined, if that
+is in the block of the assume, and for the whole function if the assume always runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.structure import constant_value, owner_block
+from tkdebug.compiler.ir.types import shape_of
+
+_REMAINDERS = ("arith.remsi", "arith.remui")
+_MIRRORED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle", "eq": "eq"}
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What the author promises about a scalar integer.
+
+    Attributes:
+        divisor: a power of two that divides it.
+        non_negative: it is not negative.
+    """
+
+    divisor: int = 1
+    non_negative: bool = False
+
+    def __and__(self, other: Promise) -> Promise:
+        return Promise(max(self.divisor, other.divisor), self.non_negative or other.non_negative)
+
+
+def promises(function: Operation) -> Mapping[Value, Promise]:
+    """The promises of a `tt.func` by the value they are about."""
+    found: dict[Value, Promise] = {}
+    body = function.regions[0].block
+    for op in function.walk():
+        if op.name != "tt.assume":
+            continue
+        for value, promise in _facts(op.operands[0]):
+            if op.block is body or op.block is owner_block(value):
+                found[value] = found.get(value, Promise()) & promise
+    return found
+
+
+def _facts(condition: Value) -> Iterator[tuple[Value, Promise]]:
+    op = condition.defining_op
+    if op is None or shape_of(condition.type):
+        return
+    if op.name == "arith.andi":
+        for part in op.operands:
+            yield from _facts(part)
+    if op.name != "arith.cmpi":
+        return
+    left, right = op.operands
+    predicate = str(op.attributes["predicate"])
+    yield from _comparison(left, predicate, constant_value(right))
+    if predicate in _MIRRORED:
+        yield from _comparison(right, _MIRRORED[predicate], constant_value(left))
+
+
+def _comparison(
+    value: Value, predicate: str, bound: int | float | bool | None
+) -> Iterator[tuple[Value, Promise]]:
+    """`value` against the constant `bound`."""
+    if bound is None or isinstance(bound, float):
+        return
+    if (predicate == "sge" and bound >= 0) or (predicate == "sgt" and bound >= -1):
+        yield value, Promise(non_negative=True)
+    op = value.defining_op
+    if predicate != "eq" or bound != 0 or op is None:
+        return
+    number = constant_value(op.operands[1]) if len(op.operands) == 2 else None
+    if not isinstance(number, int) or number <= 0:
+        return
+    if op.name in _REMAINDERS:
+        yield op.operands[0], Promise(divisor=number & -number)
+    elif op.name == "arith.andi" and number & (number + 1) == 0:
+        yield op.operands[0], Promise(divisor=number + 1)

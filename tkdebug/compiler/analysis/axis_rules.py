@@ -1,0 +1,395 @@
+"""What each op does to the contiguity, divisibility and constancy of its operands.
+
+A rule takes the op and the facts about its operands and gives those about its results. The
+definitions are `axis_facts.AxisInfo`'s; each rule must hold for wrapping arithmetic as far as
+`AxisInfo.run` reaches. An op without a rule gives results of which nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tkdebug.compiler.analysis.axis_facts import (
+    MAX_DIVISIBILITY,
+    AxisInfo,
+    extents,
+    is_tile,
+    largest_divisor,
+    uniform,
+    unit_of,
+    unknown,
+)
+from tkdebug.compiler.analysis.axis_shapes import SHAPE_RULES, splat_info
+from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.types import I1, PointerType, ScalarType, Type, element_of
+from tkdebug.compiler.ops.table import OPS
+
+Infos = Sequence[AxisInfo]
+Rule = Callable[[Operation, Infos], AxisInfo]
+_DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
+# Families whose ops compute each element from the operands' elements at the same place.
+_ELEMENTWISE = ("arith.", "math.")
+
+
+def infer(op: Operation, operands: Infos) -> AxisInfo | None:
+    """The facts about each result of `op`; None when nothing is known."""
+    folded = _fold(op, operands)
+    if folded is not None:
+        return folded
+    rule = RULES.get(op.name)
+    if rule is not None:
+        return rule(op, operands)
+    if op.name.startswith(_ELEMENTWISE) and operands:
+        return _elementwise(op, operands)
+    return None
+
+
+def _fold(op: Operation, operands: Infos) -> AxisInfo | None:
+    """The result of constant operands."""
+    spec = OPS.get(op.name)
+    if spec is None or spec.fold is None or not operands or len(op.results) != 1:
+        return None
+    element = element_of(op.result.type)
+    numbers = [info.constant for info in operands]
+    if not isinstance(element, ScalarType) or not element.is_integer or None in numbers:
+        return None
+    if op.name in _DIVISIONS and numbers[1] == 0:
+        return None
+    folded = spec.fold(op, numbers)
+    return uniform(op.result.type, int(folded)) if isinstance(folded, int) else None
+
+
+def _spread(op: Operation, operands: Infos) -> list[AxisInfo]:
+    """The operands, with scalars among tiles as tiles of one value."""
+    shape = extents(op.result.type)
+    if not is_tile(op.result.type):
+        return list(operands)
+    return [
+        info if is_tile(value.type) else splat_info(info, shape)
+        for value, info in zip(op.operands, operands, strict=True)
+    ]
+
+
+def _equal(infos: Infos) -> tuple[int, ...]:
+    """Where all operands are constant, so is what each element is computed of."""
+    return tuple(min(sizes) for sizes in zip(*(i.constancy for i in infos), strict=True))
+
+
+def _make(
+    runs: Sequence[int],
+    divisors: Sequence[int],
+    equal: Sequence[int],
+    non_negative: bool = False,
+) -> AxisInfo:
+    capped = tuple(min(divisor, MAX_DIVISIBILITY) for divisor in divisors)
+    return AxisInfo(tuple(runs), capped, tuple(equal), None, non_negative)
+
+
+def _loose(divisor: int, equal: Sequence[int], non_negative: bool = False) -> AxisInfo:
+    """Elements in no order, each a multiple of `divisor`."""
+    ones = (1,) * len(equal)
+    return _make(ones, (divisor,) * len(ones), equal, non_negative)
+
+
+def _elementwise(op: Operation, operands: Infos) -> AxisInfo:
+    return _loose(1, _equal(_spread(op, operands)))
+
+
+# Sums and products.
+
+
+def _sum(a: AxisInfo, b: AxisInfo, b_runs: bool, unit: int, scale: int) -> AxisInfo:
+    """The sum of `a` and of `scale` times `b`; `b_runs` says whether runs of b make runs."""
+    axes = range(len(a.contiguity))
+    runs = [
+        max(
+            min(a.contiguity[axis], b.constancy[axis]),
+            min(a.constancy[axis], b.contiguity[axis]) if b_runs else 1,
+        )
+        for axis in axes
+    ]
+    divisors = [
+        min(a.first_divisor(axis, runs[axis], unit), b.first_divisor(axis, runs[axis]) * scale)
+        for axis in axes
+    ]
+    return _make(runs, divisors, _equal((a, b)))
+
+
+def _add(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    non_negative = a.non_negative and b.non_negative
+    return replace(_sum(a, b, True, 1, 1), non_negative=non_negative)
+
+
+def _subtract(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    return _sum(a, b, False, 1, 1)
+
+
+def _add_pointer(op: Operation, operands: Infos) -> AxisInfo:
+    pointer, offset = _spread(op, operands)
+    unit = unit_of(op.result.type)
+    return _sum(pointer, offset, True, unit, unit)
+
+
+def _multiply(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    for one, other in ((a, b), (b, a)):
+        if one.constant == 1 and element_of(op.result.type) != I1:
+            return replace(other, constant=None)
+    return _scaled(a, b.every_divisor(), _equal((a, b)), a.non_negative and b.non_negative)
+
+
+def _scaled(a: AxisInfo, factor: int, equal: Sequence[int], non_negative: bool) -> AxisInfo:
+    return _loose(a.every_divisor() * factor, equal, non_negative)
+
+
+# Quotients and remainders. In a run that begins at a multiple of its length, groups as long as
+# what divides the divisor have one quotient, and remainders that run.
+
+
+def _cut(a: AxisInfo, b: AxisInfo, axis: int, is_exact: bool) -> int:
+    """Length of the groups along `axis` that no multiple of `b` cuts."""
+    if not is_exact:
+        return 1
+    return min(a.run(axis), b.every_divisor(), b.constancy[axis])
+
+
+def _divide(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    if b.constant == 1:
+        return replace(a, constant=None)
+    # Toward zero: groups of negative numbers are cut one element off.
+    is_exact = op.name == "arith.divui" or a.non_negative
+    return _quotient(a, b, is_exact, a.non_negative and (b.constant is None or b.constant > 0))
+
+
+def _quotient(a: AxisInfo, b: AxisInfo, is_exact: bool, non_negative: bool) -> AxisInfo:
+    power = b.constant is not None and b.constant > 0 and b.every_divisor() == b.constant
+    divisors, equal = [], []
+    for axis, both in enumerate(_equal((a, b))):
+        group = _cut(a, b, axis, is_exact)
+        equal.append(max(both, group))
+        divisor = a.every_divisor()
+        if group == a.contiguity[axis]:
+            # Every run as a whole has one quotient, that of its first element.
+            divisor = max(divisor, a.divisibility[axis])
+        divisors.append(max(1, divisor // b.constant) if power and b.constant else 1)
+    return _make((1,) * len(equal), divisors, equal, non_negative)
+
+
+def _remainder(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    is_signed = op.name == "arith.remsi"
+    is_exact = not is_signed or a.non_negative
+    non_negative = a.non_negative or (not is_signed and b.non_negative)
+    return _rest(a, b, is_exact, non_negative)
+
+
+def _rest(a: AxisInfo, b: AxisInfo, is_exact: bool, non_negative: bool) -> AxisInfo:
+    runs = [_cut(a, b, axis, is_exact) for axis in range(len(a.contiguity))]
+    divisors = [min(a.first_divisor(axis, run), b.every_divisor()) for axis, run in enumerate(runs)]
+    return _make(runs, divisors, _equal((a, b)), non_negative)
+
+
+# Bits.
+
+
+def _and(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    if a.constant is not None:
+        a, b = b, a
+    equal, mask = _equal((a, b)), b.constant
+    non_negative = a.non_negative or b.non_negative
+    if element_of(op.result.type) == I1:
+        return _loose(1, equal)
+    if mask is not None and mask > 0 and mask & (mask + 1) == 0:
+        return _rest(a, uniform(op.result.type, mask + 1), True, non_negative)
+    if mask is not None and mask < 0 and -mask == largest_divisor(mask):
+        rounded = _quotient(a, uniform(op.result.type, -mask), True, non_negative)
+        return _scaled(rounded, -mask, rounded.constancy, non_negative)
+    return _loose(max(a.every_divisor(), b.every_divisor()), equal, non_negative)
+
+
+def _or(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    divisor = min(a.every_divisor(), b.every_divisor())
+    return _loose(divisor, _equal((a, b)), a.non_negative and b.non_negative)
+
+
+def _shift_left(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    factor = 1 << b.constant if b.constant is not None and 0 <= b.constant < 64 else 1
+    return _scaled(a, factor, _equal((a, b)), a.non_negative)
+
+
+def _shift_right(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    bits = element_of(op.result.type).bits
+    if b.constant is None or not 0 < b.constant < bits - 1:
+        is_signed = op.name == "arith.shrsi"
+        return _loose(1, _equal((a, b)), a.non_negative and is_signed)
+    step = uniform(op.result.type, 1 << b.constant)
+    # Toward minus infinity (or unsigned): exact for negative numbers too.
+    return _quotient(a, step, True, a.non_negative or op.name == "arith.shrui")
+
+
+# Choices.
+
+
+def _extremum(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    signs = (a.non_negative, b.non_negative)
+    either = op.name in ("arith.maxsi", "arith.minui")
+    return _one_of(a, b, a.contiguity, any(signs) if either else all(signs))
+
+
+def _select(op: Operation, operands: Infos) -> AxisInfo:
+    condition, a, b = _spread(op, operands)
+    if condition.constant is not None:
+        return a if condition.constant else b
+    if a.constant is not None and a.constant == b.constant:
+        return a
+    chosen = _one_of(
+        a, b, condition.constancy, a.non_negative and b.non_negative, unit_of(op.result.type)
+    )
+    return replace(chosen, constancy=_equal((condition, chosen)))
+
+
+def _one_of(
+    a: AxisInfo, b: AxisInfo, groups: Sequence[int], non_negative: bool, unit: int = 1
+) -> AxisInfo:
+    """One of two values, the same of them in every group."""
+    runs = [min(sizes) for sizes in zip(a.contiguity, b.contiguity, groups, strict=True)]
+    divisors = [
+        min(a.first_divisor(axis, run, unit), b.first_divisor(axis, run, unit))
+        for axis, run in enumerate(runs)
+    ]
+    return _make(runs, divisors, _equal((a, b)), non_negative)
+
+
+def _compare(op: Operation, operands: Infos) -> AxisInfo:
+    a, b = _spread(op, operands)
+    predicate = str(op.attributes["predicate"])
+    equal = list(_equal((a, b)))
+    for axis in range(len(equal)):
+        # x < n and x >= n change only where x is a multiple of what divides n.
+        if predicate in ("slt", "sge", "ult", "uge"):
+            equal[axis] = max(equal[axis], _cut(a, b, axis, True))
+        if predicate in ("sgt", "sle", "ugt", "ule"):
+            equal[axis] = max(equal[axis], _cut(b, a, axis, True))
+        equal[axis] = max(equal[axis], min(a.run(axis), b.run(axis)))
+    return _loose(1, equal)
+
+
+# Conversions, promises, memory.
+
+
+def _extend(op: Operation, operands: Infos) -> AxisInfo:
+    (a,) = operands
+    if element_of(op.operands[0].type) == I1:
+        return _loose(1, a.constancy, op.name == "arith.extui")
+    return replace(a, non_negative=a.non_negative or op.name == "arith.extui")
+
+
+def _truncate(op: Operation, operands: Infos) -> AxisInfo:
+    (a,) = operands
+    if element_of(op.result.type) == I1:
+        return _loose(1, a.constancy)
+    return replace(a, constant=None, non_negative=False)
+
+
+def _reinterpret(op: Operation, operands: Infos) -> AxisInfo:
+    """Pointers to integers, back, and to other elements; bit casts of numbers."""
+    (a,) = operands
+    source, target = op.operands[0].type, op.result.type
+    if not _is_index(source) or not _is_index(target):
+        return _loose(1, a.constancy)
+    before, after = unit_of(source), unit_of(target)
+    if before == after:
+        return replace(a, constant=None, non_negative=False)
+    return _loose(a.every_divisor(before), a.constancy)
+
+
+def _is_index(type_: Type) -> bool:
+    element = element_of(type_)
+    return isinstance(element, PointerType) or element.is_integer
+
+
+def _hint(op: Operation, operands: Infos) -> AxisInfo:
+    (a,) = operands
+    values = op.attributes["values"]
+    assert isinstance(values, tuple)
+    promised = [largest_divisor(v) if isinstance(v, int) and v else 1 for v in values]
+    shape = extents(op.result.type)
+    if len(promised) != len(shape):
+        return a
+    within = tuple(map(min, promised, shape))
+    match op.attributes["kind"]:
+        case "divisibility":
+            return replace(a, divisibility=tuple(map(max, a.divisibility, promised)))
+        case "contiguity":
+            return replace(a, contiguity=tuple(map(max, a.contiguity, within)))
+        case _:
+            return replace(a, constancy=tuple(map(max, a.constancy, within)))
+
+
+def _load(op: Operation, operands: Infos) -> AxisInfo:
+    """One address gives one value."""
+    if op.attributes.get("volatile"):
+        return unknown(op.result.type)
+    return _loose(1, _equal(_spread(op, operands)))
+
+
+def _constant(op: Operation, operands: Infos) -> AxisInfo:
+    value, type_ = op.attributes["value"], op.result.type
+    element = element_of(type_)
+    if isinstance(value, int) and isinstance(element, ScalarType) and element.is_integer:
+        return uniform(type_, int(value))
+    return replace(unknown(type_), constancy=extents(type_))
+
+
+def _program(op: Operation, operands: Infos) -> AxisInfo:
+    return unknown(op.result.type, non_negative=True)
+
+
+def _same(op: Operation, operands: Infos) -> AxisInfo:
+    return operands[0]
+
+
+RULES: dict[str, Rule] = {
+    **SHAPE_RULES,
+    "arith.constant": _constant,
+    "arith.addi": _add,
+    "arith.subi": _subtract,
+    "arith.muli": _multiply,
+    "arith.divsi": _divide,
+    "arith.divui": _divide,
+    "arith.remsi": _remainder,
+    "arith.remui": _remainder,
+    "arith.andi": _and,
+    "arith.ori": _or,
+    "arith.xori": _or,
+    "arith.shli": _shift_left,
+    "arith.shrsi": _shift_right,
+    "arith.shrui": _shift_right,
+    "arith.minsi": _extremum,
+    "arith.maxsi": _extremum,
+    "arith.minui": _extremum,
+    "arith.maxui": _extremum,
+    "arith.cmpi": _compare,
+    "arith.select": _select,
+    "arith.extsi": _extend,
+    "arith.extui": _extend,
+    "arith.trunci": _truncate,
+    "tt.bitcast": _reinterpret,
+    "tt.ptr_to_int": _reinterpret,
+    "tt.int_to_ptr": _reinterpret,
+    "tt.addptr": _add_pointer,
+    "tt.load": _load,
+    "tt.hint": _hint,
+    "tt.get_program_id": _program,
+    "tt.get_num_programs": _program,
+    "ttg.convert_layout": _same,
+}
