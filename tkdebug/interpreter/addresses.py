@@ -17,7 +17,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.memory import Access, MemoryOps
+from tkdebug.interpreter.memory import Access, MemoryOps, loaded_type
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.values import (
     AddressTile,
@@ -41,7 +41,7 @@ class AddressOps(MemoryOps):
         if isinstance(pointer, AddressTile):
             return self._load_addresses(op, pointer, mask, other)
         assert isinstance(pointer, PointerTile)
-        tile = self.affine_of(pointer.offset, ir.shape_of(op.result.type))
+        tile = self.affine_of(pointer.offset, ir.shape_of(loaded_type(op)))
         access = Access(op, "oob-load", pointer.buffer, tile, mask, None)
         return self._load_active(access, other)
 
@@ -141,12 +141,12 @@ class AddressOps(MemoryOps):
     def _load_addresses(
         self, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None
     ) -> TileValue:
-        shape = ir.shape_of(op.result.type)
-        kind = self.dtype_of(op.result.type)
+        shape = ir.shape_of(loaded_type(op))
+        kind = self.dtype_of(loaded_type(op))
         parts = self._by_program(op, "oob-load", pointer, mask, shape)
         if parts is not None:
             return self._load_parts(op, parts, other)
-        out = self.full(self._dense_fill(op, other), op.result.type)
+        out = self.full(self._dense_fill(op, other), loaded_type(op))
         for buffer, offsets, inside in self._resolved(op, pointer, mask, "oob-load", shape):
             flat = buffer.flat(kind)
             safe = torch.where(inside, offsets + buffer.storage_offset, 0)
@@ -155,9 +155,9 @@ class AddressOps(MemoryOps):
 
     def _dense_fill(self, op: Operation, other: TileValue | None) -> Tensor:
         if other is not None:
-            return self.dense(other, op.result.type)
-        rank = len(ir.shape_of(op.result.type))
-        kind = self.dtype_of(op.result.type)
+            return self.dense(other, loaded_type(op))
+        rank = len(ir.shape_of(loaded_type(op)))
+        kind = self.dtype_of(loaded_type(op))
         return torch.zeros((1,) * (rank + 1), dtype=kind, device=self.device)
 
     def _store_addresses(
@@ -215,7 +215,7 @@ class AddressOps(MemoryOps):
 
     def _load_parts(self, op: Operation, parts: list[Access], other: TileValue | None) -> TileValue:
         """Load each part and put its programs' tiles in their places."""
-        type_ = op.result.type
+        type_ = loaded_type(op)
         out = torch.zeros(
             (self.programs, *ir.shape_of(type_)), dtype=self.dtype_of(type_), device=self.device
         )

@@ -14,12 +14,13 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Evaluate
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.errors import LaunchError
-from tkdebug.interpreter.elementwise import ElementwiseOps
 from tkdebug.interpreter.footprint import spins_in_vain
+from tkdebug.interpreter.in_flight import AsyncOps
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
     BoxTile,
+    BufferView,
     DescriptorTile,
     PointerTile,
     TileValue,
@@ -61,13 +62,28 @@ def _steps_of(block: Block) -> list[Step]:
     for value, place in last.items():
         if value in defined:
             dying[place].append(value)
-    return [
-        (OPS[op.name].evaluate, op, tuple(dying[place]))
-        for place, op in enumerate(block.operations)
-    ]
+    return [(_evaluation(op), op, tuple(dying[place])) for place, op in enumerate(block.operations)]
 
 
-class Evaluator(ElementwiseOps):
+def _evaluation(op: Operation) -> Evaluate:
+    """How to run `op`; one with a region of shared memory overwrites that too."""
+    evaluate = OPS[op.name].evaluate
+    offset = op.attributes.get("scratch_offset")
+    if not isinstance(offset, int):
+        return evaluate
+    # Only GPU IR after AllocateShared needs to know how ops are lowered.
+    from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+
+    size_bytes = scratch_bytes(op)
+
+    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+        evaluator.clobber_scratch(op, offset, size_bytes)
+        return evaluate(evaluator, op, *operands)
+
+    return run
+
+
+class Evaluator(AsyncOps):
     """Runs one batch of programs."""
 
     def __init__(self, plan: Plan, *arguments: Any, **keywords: Any) -> None:
@@ -99,6 +115,9 @@ class Evaluator(ElementwiseOps):
 
     def run_kernel(self, function: Operation, arguments: Sequence[TileValue]) -> None:
         """Run a `tt.func` on its arguments."""
+        shared_bytes = function.attributes.get("shared_bytes", 0)
+        assert isinstance(shared_bytes, int)
+        self.shared_bytes = shared_bytes
         self.run_region(function.regions[0], arguments)
 
     # -- branches ---------------------------------------------------------------------------
@@ -143,6 +162,9 @@ class Evaluator(ElementwiseOps):
             return self._blend_descriptors(test, a, b)
         if isinstance(a, PointerTile | AddressTile):
             return self._blend_pointers(test, a, b, type_)
+        if isinstance(a, BufferView):
+            assert isinstance(b, BufferView)
+            return self.blend_views(test, a, b)
         shape = ir.shape_of(type_)
         element = ir.element_of(type_)
         if isinstance(a, int | AffineTile) and isinstance(b, int | AffineTile):
@@ -158,7 +180,8 @@ class Evaluator(ElementwiseOps):
                 a.shape,
             )
         column = test.reshape(-1, *(1,) * len(shape))
-        return torch.where(column, self.dense(a, type_), self.dense(b, type_))
+        first, second = self.dense(a, type_), self.dense(b, type_)
+        return self.blend_pending(test, first, second, torch.where(column, first, second))
 
     def _blend_pointers(
         self, test: Tensor, a: PointerTile | AddressTile, b: TileValue, type_: ir.Type

@@ -29,6 +29,13 @@ from tkdebug.interpreter.values import (
     TileValue,
 )
 
+_MASK_OPERANDS = {
+    "tt.load": 1,
+    "tt.store": 2,
+    "tt.atomic_rmw": 2,
+    "ttg.async_copy_global_to_local": 2,
+}
+
 
 class Access:
     """One load, store or atomic of some programs: where, under which mask, for which op."""
@@ -55,10 +62,21 @@ class Access:
     @property
     def mask_value(self) -> Value | None:
         """The IR value of the mask, for the hint."""
-        place = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}.get(self.op.name)
+        place = _MASK_OPERANDS.get(self.op.name)
         if place is None or len(self.op.operands) <= place:
             return None
         return self.op.operands[place]
+
+
+def loaded_type(op: Operation) -> ir.Type:
+    """Type of what an op reads from memory, wherever it puts it."""
+    type_ = op.results[0].type
+    if isinstance(type_, ir.TokenType):
+        pointer = op.operands[0].type
+        element = ir.element_of(pointer)
+        assert isinstance(element, ir.PointerType)
+        return ir.with_element(pointer, element.pointee)
+    return type_
 
 
 class MemoryOps(EvaluatorState):
@@ -117,7 +135,7 @@ class MemoryOps(EvaluatorState):
         return mask
 
     def _fill(self, op: Operation, other: TileValue | None) -> TileValue:
-        type_ = op.result.type
+        type_ = loaded_type(op)
         if other is not None:
             return other
         element = ir.element_of(type_)
@@ -140,14 +158,14 @@ class MemoryOps(EvaluatorState):
     def _narrow_value(self, value: TileValue | None, op: Operation, chosen: Any) -> Any:
         if value is None or isinstance(value, int):
             return value
-        tensor = self.dense(value, op.results[0].type)
+        tensor = self.dense(value, loaded_type(op))
         return tensor if tensor.shape[0] == 1 else tensor[chosen]
 
     def _widened(self, op: Operation, value: TileValue, chosen: Tensor) -> TileValue:
         """Results of some programs put in their places among all."""
         if isinstance(value, PointerTile | AddressTile):
             return value
-        tensor = self.dense(value, op.result.type)
+        tensor = self.dense(value, loaded_type(op))
         if tensor.shape[0] == 1:
             return tensor
         out = torch.zeros(
@@ -175,16 +193,16 @@ class MemoryOps(EvaluatorState):
     def _other(self, op: Operation, other: TileValue | None, values: Tensor) -> Any:
         if other is None:
             return torch.zeros((), dtype=values.dtype, device=values.device)
-        return self.dense(other, op.result.type)
+        return self.dense(other, loaded_type(op))
 
     def _loaded(self, op: Operation, values: Tensor) -> TileValue:
-        element = ir.element_of(op.result.type)
+        element = ir.element_of(loaded_type(op))
         if isinstance(element, ir.PointerType):
             return AddressTile(values, (), element.pointee.bits // 8 or 1)
         return values
 
     def _read(self, access: Access, tile: AffineTile) -> Tensor:
-        kind = self.dtype_of(access.op.results[0].type)
+        kind = self.dtype_of(loaded_type(access.op))
         values = self.access.read(access.buffer, kind, tile)
         if self.written is None or access.buffer.storage_key in self.written:
             # A later store may change what a view shows.
@@ -210,11 +228,11 @@ class MemoryOps(EvaluatorState):
         tail_slice = slice(whole, count)
         tail_other = None
         if other is not None:
-            dense = self.dense(other, access.op.results[0].type)
+            dense = self.dense(other, loaded_type(access.op))
             tail_other = dense if dense.shape[0] == 1 else dense[tail_slice]
         tail = self.dense(
             self._load_checked(self._narrowed(access, tail_slice), tail_other),
-            access.op.results[0].type,
+            loaded_type(access.op),
         )
         values = self._read(head, head.tile)
         out = torch.empty((count, *access.shape), dtype=values.dtype, device=values.device)
@@ -234,15 +252,15 @@ class MemoryOps(EvaluatorState):
         self, op: Operation, other: TileValue | None, mask: BoxMask, box: Any
     ) -> Tensor | None:
         """The fill outside the box, or None when `other` varies there."""
-        kind = self.dtype_of(op.result.type)
-        if isinstance(ir.element_of(op.result.type), ir.PointerType):
+        kind = self.dtype_of(loaded_type(op))
+        if isinstance(ir.element_of(loaded_type(op)), ir.PointerType):
             return None
         rank = len(mask.shape)
         if other is None:
             return torch.zeros((1,) * (rank + 1), dtype=kind, device=self.device)
         if isinstance(other, BoxTile):
             return None
-        fill = self.dense(other, op.result.type)
+        fill = self.dense(other, loaded_type(op))
         for axis, ((low, high), extent) in enumerate(zip(box, mask.shape, strict=True)):
             if (low, high) != (0, extent) and fill.shape[axis + 1] > 1:
                 return None
@@ -253,7 +271,7 @@ class MemoryOps(EvaluatorState):
         if isinstance(access.mask, int) and not access.mask:
             return self._fill(access.op, other)
         offsets, allowed = self._checked(access)
-        flat = access.buffer.flat(self.dtype_of(access.op.results[0].type))
+        flat = access.buffer.flat(self.dtype_of(loaded_type(access.op)))
         if flat.numel() == 0:
             return self._fill(access.op, other)
         if allowed is None:

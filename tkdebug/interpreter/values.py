@@ -10,7 +10,8 @@ A tile of shape S in P programs is one of
 - `BoxTile`: a tile known densely inside a box and equal to a fill outside;
 - `DeferredTile`: a float tile on its way into a store;
 - `PointerTile`: a buffer and an integer tile of element offsets into it;
-- `AddressTile`: pointers without one known buffer, as byte addresses.
+- `AddressTile`: pointers without one known buffer, as byte addresses;
+- `BufferView`: a buffer in shared memory, or a part of one.
 
 Invariant: an AffineTile's values fit its IR type; a BoxMask is neither everywhere true nor
 everywhere false by its constant bounds (those are the ints 1 and 0).
@@ -312,6 +313,38 @@ class DescriptorTile:
         self.padding = padding
 
 
+class BufferView:
+    """A window on buffers in shared memory; with `other`, a view chosen per program.
+
+    Attributes:
+        storage: (P, buffers, *shape of a buffer), shared by all views of it; P may be 1 where the
+            contents never change.
+        index: which buffer: an int, or one for each program (P,); None for all of them.
+        window: (start, size) along each dimension of a buffer.
+        order: the dimensions of the window in the order in which the view has them.
+        chosen: (P,) bool, the programs whose view this is; None for all.
+        other: the view of the other programs.
+    """
+
+    __slots__ = ("chosen", "index", "order", "other", "storage", "window")
+
+    def __init__(
+        self,
+        storage: Tensor,
+        index: int | Tensor | None,
+        window: Box,
+        order: tuple[int, ...],
+        chosen: Tensor | None = None,
+        other: BufferView | None = None,
+    ) -> None:
+        self.storage = storage
+        self.index = index
+        self.window = window
+        self.order = order
+        self.chosen = chosen
+        self.other = other
+
+
 IntTile = Union[int, "Tensor", AffineTile]
 TileValue = Union[
     int,
@@ -323,6 +356,7 @@ TileValue = Union[
     PointerTile,
     AddressTile,
     DescriptorTile,
+    BufferView,
 ]
 
 

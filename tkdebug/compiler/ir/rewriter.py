@@ -185,6 +185,10 @@ class Rewriter:
         """Record that `op` was changed in place (operands, attributes, regions)."""
         self._record(rule, (op.id,), (op.id,))
 
+    def record_new(self, op: Operation, rule: str) -> None:
+        """Record an op that was built beside what is there (a conversion, a copy)."""
+        self._record(rule, (), (op.id,))
+
     def take_built(self) -> list[Operation]:
         """The ops built since this was last asked."""
         built, self._built = self._built, []

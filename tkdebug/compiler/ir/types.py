@@ -192,13 +192,15 @@ def type_text(type_: Type, layout: LayoutText) -> str:
 
 
 def element_of(type_: Type) -> ScalarType | PointerType:
-    """The element of a tensor, descriptor or buffer, or the scalar or pointer type itself."""
+    """The element of a tensor, descriptor or buffer, or the scalar or pointer type itself.
+
+    A token, which holds nothing, passes for an i32.
+    """
     if isinstance(type_, TensorType | MemDescType):
         return type_.element
     if isinstance(type_, DescriptorType):
         return type_.block.element
-    assert not isinstance(type_, TokenType), "a token has no element"
-    return type_
+    return I32 if isinstance(type_, TokenType) else type_
 
 
 def shape_of(type_: Type) -> tuple[int, ...]:

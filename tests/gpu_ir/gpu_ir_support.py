@@ -1,0 +1,56 @@
+"""What the GPU IR tests share: text in, results or text out, with every check on."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import Any
+
+import torch
+
+from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.printer import print_module
+from tkdebug.compiler.ir.verifier import verify
+from tkdebug.compiler.passes import Pass, PassManager
+from tkdebug.events import Fault
+from tkdebug.interpreter.launch import run_module
+
+# One warp, 32 elements a row: a lane each. `#row` holds 8 of them side by side.
+ALIASES = """
+#shared = #ttg.shared_linear<{offset = [[1], [2], [4], [8], [16]]}>
+#line = #ttg.linear<{register = [], lane = [[1], [2], [4], [8], [16]], warp = [], block = []}>
+#tile = #ttg.shared_linear<{offset = [[0, 1], [0, 2], [0, 4], [0, 8], [1, 0], [2, 0], [4, 0], [8, 0]]}>
+#rows = #ttg.linear<{register = [[0, 1], [0, 2], [0, 4]], lane = [[0, 8], [1, 0], [2, 0], [4, 0], [8, 0]], warp = [], block = []}>
+"""
+
+
+def kernel(parameters: str, body: str, **attributes: object) -> Module:
+    """A verified module of one function with one warp."""
+    names = [part.split(":")[0].strip().lstrip("%") for part in parameters.split(",") if part]
+    given = ", ".join(f'"{name}"' for name in names)
+    extra = "".join(f", {name} = {value}" for name, value in attributes.items())
+    text = (
+        f"{ALIASES}\ntt.func @k({parameters}) attributes {{arg_names = [{given}], num_warps = 1"
+        f"{extra}}} {{\n{dedent(body)}\ntt.return\n}}"
+    )
+    module = parse_module(text)
+    verify(module)
+    return module
+
+
+def run(module: Module, *values: Any, grid: tuple[int, int, int] = (1, 1, 1)) -> list[Fault]:
+    """Interpret a module over a grid."""
+    return run_module(module, values, grid)
+
+
+def after(module: Module, *passes: Pass) -> str:
+    """The module's text after passes that are verified one by one."""
+    PassManager(passes, verify_each=True, print_after=()).run(module)
+    text = print_module(module)
+    assert print_module(parse_module(text)) == text
+    return text
+
+
+def lanes(dtype: torch.dtype = torch.float32, count: int = 32) -> torch.Tensor:
+    """0, 1, 2, …"""
+    return torch.arange(count).to(dtype)

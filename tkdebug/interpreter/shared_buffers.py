@@ -1,0 +1,295 @@
+"""Shared memory of the batch: buffers, views of them, and what poison they hold.
+
+A buffer is storage of its own until AllocateShared gave it an offset; from then on it is a window
+on one arena a program, so that buffers that overlap wrongly overwrite each other here too, and so
+do the scratch regions of ops. What was never written, or is being written by a copy that nobody
+waited for, is poison: NaN for floats, `POISON` for integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import MemDescType, Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.gpu import subslice_offsets
+from tkdebug.errors import LaunchError
+from tkdebug.interpreter.elementwise import ElementwiseOps
+from tkdebug.interpreter.values import AddressTile, BufferView, PointerTile, TileValue
+
+# 0xDEADBEEF in each 32 bits; narrower integers hold its low bits.
+POISON = 0xDEADBEEFDEADBEEF
+_ALL_ONES_BYTE = 0xFF
+
+
+class SharedBufferOps(ElementwiseOps):
+    """The ops on shared-memory buffers that take effect at once."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.shared_bytes = 0
+        self._arena: Tensor | None = None
+
+    # -- poison -----------------------------------------------------------------------------
+
+    def poison(self, type_: ir.Type) -> Tensor:
+        """Poison of a type's elements, with extent 1 along every axis of the tile."""
+        kind = self.dtype_of(type_)
+        shape = (1,) * (len(ir.shape_of(type_)) + 1)
+        if kind == torch.bool:
+            return torch.ones(shape, dtype=kind, device=self.device)
+        if kind == torch.uint8:
+            # f8E4M3B11FNUZ has one NaN: the sign bit alone.
+            return torch.full(shape, 0x80, dtype=kind, device=self.device)
+        if kind.is_floating_point:
+            return torch.full(shape, float("nan"), device=self.device).to(kind)
+        bits = POISON & ((1 << torch.iinfo(kind).bits) - 1)
+        signed = bits - (1 << torch.iinfo(kind).bits)
+        return torch.full(shape, signed, dtype=kind, device=self.device)
+
+    # -- buffers ----------------------------------------------------------------------------
+
+    def local_alloc(self, op: Operation, value: TileValue | None = None) -> BufferView:
+        """ttg.local_alloc."""
+        type_ = op.result.type
+        assert isinstance(type_, MemDescType)
+        shape = (type_.buffers, *type_.buffer_shape)
+        offset = op.attributes.get("offset")
+        if isinstance(offset, int):
+            storage = self._arena_window(op, offset, type_).view(self.programs, *shape)
+        elif value is not None and not type_.mutable:
+            contents = self.contents(value, op.operands[0].type)
+            return _whole(contents.reshape(-1, *shape), type_)
+        else:
+            kind = self.dtype_of(type_)
+            storage = torch.empty((self.programs, *shape), dtype=kind, device=self.device)
+        view = _whole(storage, type_)
+        if value is None:
+            self.write_view(view, self.poison(type_), self.active)
+        else:
+            self.write_view(view, self.contents(value, op.operands[0].type), self.active)
+        return view
+
+    def contents(self, value: TileValue, type_: ir.Type) -> Tensor:
+        """What a buffer holds for `value`: pointers as addresses; all tile axes in full."""
+        if isinstance(value, PointerTile | AddressTile):
+            value = self.addresses(value)
+            type_ = ir.with_element(type_, ir.I64)
+        return self.full(value, type_)
+
+    def local_dealloc(self, op: Operation, view: TileValue) -> Sequence[TileValue]:
+        """ttg.local_dealloc: a later use finds poison."""
+        assert isinstance(view, BufferView)
+        self.write_view(view, self.poison(op.operands[0].type), self.active)
+        return ()
+
+    def local_load(self, op: Operation, view: TileValue) -> TileValue:
+        """ttg.local_load."""
+        assert isinstance(view, BufferView)
+        values = self.read_view(view)
+        source = op.operands[0].type
+        assert isinstance(source, MemDescType)
+        if isinstance(source.element, ir.PointerType):
+            return AddressTile(values, (), source.element.pointee.bits // 8 or 1)
+        return values
+
+    def local_store(self, op: Operation, value: TileValue, view: TileValue) -> Sequence[TileValue]:
+        """ttg.local_store."""
+        assert isinstance(view, BufferView)
+        self.write_view(view, self.contents(value, op.operands[0].type), self.active)
+        return ()
+
+    # -- views ------------------------------------------------------------------------------
+
+    def memdesc_index(self, op: Operation, view: TileValue, index: TileValue) -> BufferView:
+        """ttg.memdesc_index."""
+        assert isinstance(view, BufferView)
+        if not isinstance(index, int):
+            chosen = self.dense(index, ir.I32).reshape(-1).to(torch.int64)
+            index = int(chosen[0]) if chosen.shape[0] == 1 else chosen
+        count = view.storage.shape[1]
+        index = self._legal_index(op, index, count)
+        return _mapped(view, lambda v: BufferView(v.storage, index, v.window, v.order, v.chosen))
+
+    def _legal_index(self, op: Operation, index: int | Tensor, count: int) -> int | Tensor:
+        if isinstance(index, int):
+            relevant = [index]
+        else:
+            whole = index.expand(self.programs)
+            relevant = [int(v) for v in (whole if self.active is None else whole[self.active])]
+        bad = [place for place in relevant if not 0 <= place < count]
+        if bad:
+            where = op.location.primary
+            raise LaunchError(
+                f"{where.file}:{where.line}: {op.name} #{op.id}: got buffer {bad[0]} of {count}; "
+                "a pass counts the stages of a pipelined loop wrongly"
+            )
+        return index if isinstance(index, int) else index.clamp(0, count - 1)
+
+    def memdesc_trans(self, op: Operation, view: TileValue) -> BufferView:
+        """ttg.memdesc_trans."""
+        assert isinstance(view, BufferView)
+        axes = op.attributes["order"]
+        assert isinstance(axes, tuple)
+        return _mapped(
+            view,
+            lambda v: BufferView(
+                v.storage,
+                v.index,
+                v.window,
+                tuple(v.order[axis] for axis in axes if isinstance(axis, int)),
+                v.chosen,
+            ),
+        )
+
+    def memdesc_subslice(self, op: Operation, view: TileValue) -> BufferView:
+        """ttg.memdesc_subslice."""
+        assert isinstance(view, BufferView)
+        offsets, shape = subslice_offsets(op), ir.shape_of(op.result.type)
+
+        def part(v: BufferView) -> BufferView:
+            window = list(v.window)
+            for axis, offset, size in zip(v.order, offsets, shape, strict=True):
+                window[axis] = (window[axis][0] + offset, size)
+            return BufferView(v.storage, v.index, tuple(window), v.order, v.chosen)
+
+        return _mapped(view, part)
+
+    def blend_views(self, test: Tensor, a: BufferView, b: BufferView) -> BufferView:
+        """Per program the view `a` where `test` (P,), else `b`."""
+        alone = a.other is None and b.other is None
+        if alone and a.storage is b.storage and (a.window, a.order) == (b.window, b.order):
+            if a.index is not None and b.index is not None:
+                x, y = (self._indices(view.index) for view in (a, b))
+                return BufferView(a.storage, torch.where(test, x, y), a.window, a.order)
+        return _chained(_restricted(a, test), _restricted(b, ~test))
+
+    def _indices(self, index: int | Tensor | None) -> Tensor:
+        assert index is not None
+        return torch.as_tensor(index, device=self.device).expand(self.programs)
+
+    # -- contents ---------------------------------------------------------------------------
+
+    def read_view(self, view: BufferView) -> Tensor:
+        """What a view shows now, (P, *shape), in memory of its own."""
+        values = self._block(view).clone()
+        rest = view.other
+        while rest is not None:
+            chosen = rest.chosen
+            assert chosen is not None
+            column = chosen.reshape(-1, *(1,) * (values.dim() - 1))
+            values = torch.where(column, self._block(rest), values)
+            rest = rest.other
+        return values
+
+    def write_view(self, view: BufferView, values: Tensor, active: Tensor | None) -> None:
+        """Put `values` (P or 1, *shape) into the buffers of the programs `active`."""
+        rest: BufferView | None = view
+        while rest is not None:
+            mask = rest.chosen
+            if active is not None:
+                mask = active if mask is None else mask & active
+            self._write(rest, values, mask)
+            rest = rest.other
+
+    def _write(self, view: BufferView, values: Tensor, mask: Tensor | None) -> None:
+        if mask is None and not isinstance(view.index, Tensor):
+            self._block(view).copy_(values)
+            return
+        chosen = torch.arange(self.programs, device=self.device)
+        if mask is not None:
+            chosen = chosen[mask]
+        if values.shape[0] > 1:
+            values = values[chosen]
+        if not isinstance(view.index, Tensor):
+            self._block(view)[chosen] = values
+            return
+        index = view.index[chosen]
+        buffers = view.storage[chosen, index]
+        _window(buffers, view.window, view.order).copy_(values)
+        view.storage[chosen, index] = buffers
+
+    def _block(self, view: BufferView) -> Tensor:
+        """The view's elements: a torch view, but a copy where the buffer differs by program."""
+        storage, index = view.storage, view.index
+        if isinstance(index, Tensor):
+            programs = torch.arange(self.programs, device=self.device)
+            storage = storage.expand(self.programs, *storage.shape[1:])
+            return _window(storage[programs, index], view.window, view.order)
+        if index is None:
+            order = (0, *(axis + 1 for axis in view.order))
+            return _window(storage, ((0, storage.shape[1]), *view.window), order)
+        return _window(storage[:, index], view.window, view.order)
+
+    # -- memory as AllocateShared laid it out ---------------------------------------------------
+
+    def _arena_window(self, op: Operation, offset: int, type_: MemDescType) -> Tensor:
+        """The bytes [offset, offset + size) of every program, as the buffer's dtype."""
+        return self._bytes(op, offset, type_.size_bytes).view(self.dtype_of(type_))
+
+    def _bytes(self, op: Operation, offset: int, size_bytes: int) -> Tensor:
+        if self._arena is None:
+            self._arena = torch.full(
+                (self.programs, -(-self.shared_bytes // 16) * 16),
+                _ALL_ONES_BYTE,
+                dtype=torch.uint8,
+                device=self.device,
+            )
+        if offset < 0 or offset + size_bytes > self.shared_bytes:
+            where = op.location.primary
+            raise LaunchError(
+                f"{where.file}:{where.line}: {op.name} #{op.id}: bytes {offset} to "
+                f"{offset + size_bytes} are outside the {self.shared_bytes} of shared memory"
+            )
+        return self._arena[:, offset : offset + size_bytes]
+
+    def clobber_scratch(self, op: Operation, offset: int, size_bytes: int) -> None:
+        """An op's scratch region loses whatever it held."""
+        region = self._bytes(op, offset, size_bytes)
+        if self.active is None:
+            region.fill_(_ALL_ONES_BYTE)
+        else:
+            region[self.active] = _ALL_ONES_BYTE
+
+
+def _whole(storage: Tensor, type_: MemDescType) -> BufferView:
+    window = tuple((0, extent) for extent in type_.buffer_shape)
+    index = None if type_.is_multiple else 0
+    return BufferView(storage, index, window, tuple(range(len(window))))
+
+
+def _window(tensor: Tensor, window: Sequence[tuple[int, int]], order: Sequence[int]) -> Tensor:
+    """The part of (P, *dims) inside `window`, dimensions permuted."""
+    for axis, (start, size) in enumerate(window):
+        if tensor.shape[axis + 1] != size:
+            tensor = tensor.narrow(axis + 1, start, size)
+    return tensor.permute(0, *(axis + 1 for axis in order))
+
+
+def _mapped(view: BufferView, change: Callable[[BufferView], BufferView]) -> BufferView:
+    """`change` applied to a view and to those of other programs."""
+    out = change(view)
+    if view.other is not None:
+        out.other = _mapped(view.other, change)
+    return out
+
+
+def _restricted(view: BufferView, programs: Tensor) -> BufferView:
+    """The view for `programs` only."""
+    chosen = programs if view.chosen is None else view.chosen & programs
+    out = BufferView(view.storage, view.index, view.window, view.order, chosen)
+    if view.other is not None:
+        out.other = _restricted(view.other, programs)
+    return out
+
+
+def _chained(first: BufferView, then: BufferView) -> BufferView:
+    last = first
+    while last.other is not None:
+        last = last.other
+    last.other = then
+    return first
