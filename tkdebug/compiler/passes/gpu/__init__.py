@@ -1,0 +1,1 @@
+"""Passes of GPU IR: from tiles to tiles with layouts, buffers and barriers."""

@@ -1,0 +1,174 @@
+"""`AssignLayouts`: from tiles without layouts to GPU IR, with as few conversions as can be.
+
+Anchors bring layouts: accesses and dots by what earlier passes chose for them, reductions by what
+they are given. Everything computed from them follows (its *home*). What is made of constants and
+ranges alone has no home: it is made again in each layout that is wanted, which costs less than
+moving it. A conversion stands right after what it converts, so outside of loops where it can.
+
+Invariant: afterwards every tile has a layout and every op's layouts obey `layout_rules`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.analysis import layout_rules as rules
+from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
+from tkdebug.compiler.layouts import LinearLayout
+from tkdebug.compiler.passes.gpu.dot_operands import place_dot
+from tkdebug.compiler.passes.gpu.homes import Homes
+
+
+@dataclass(frozen=True, slots=True)
+class AssignLayouts:
+    """Gives every tile its layout."""
+
+    name: ClassVar[str] = "assign-layouts"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Find homes, then rewrite in program order."""
+        homes = Homes.of(module)
+        Placement(module, rewriter, homes).block(module.function.regions[0].block)
+        rewriter.commit()
+
+
+class Placement:
+    """The rewrite: hands each op its operands in the layouts that it needs.
+
+    Args:
+        module: what is rewritten.
+        rewriter: how.
+        homes: the layout of each value that has one.
+
+    Attributes:
+        buffers: the shared-memory buffers made so far, by what they hold.
+    """
+
+    def __init__(self, module: Module, rewriter: Rewriter, homes: Homes) -> None:
+        self.rewriter = rewriter
+        self.homes = homes
+        self.buffers: dict[tuple[Value, LinearLayout, tuple[int, ...] | None], Value] = {}
+        self._made: dict[tuple[Value, LinearLayout], Value] = {}
+        self._placed: set[Operation] = set()
+        self._following: dict[Operation, Operation] = {}
+        for op in module.walk():
+            for region in op.regions:
+                for block in region.blocks:
+                    pairs = zip(block.operations, block.operations[1:], strict=False)
+                    self._following.update(pairs)
+
+    def block(self, block: Block) -> None:
+        """Rewrite all ops of `block`, and what is inside them."""
+        for argument in block.arguments:
+            self._settle(argument)
+        for op in list(block.operations):
+            if not self.homes.is_flexible_op(op):
+                self._op(op)
+        for op in block.operations:
+            # What nobody asked for is dead; it gets a layout so that the module is whole.
+            if self.homes.is_flexible_op(op) and op not in self._placed:
+                for result in op.results:
+                    layout = rules.default_layout(shape_of(result.type), self.homes.num_warps)
+                    self.wanted(result, layout)
+
+    def wanted(self, value: Value, layout: LinearLayout) -> Value:
+        """`value` in `layout`; scalars as they are."""
+        if not isinstance(value.type, TensorType):
+            return value
+        key = (value, layout)
+        known = self._made.get(key)
+        if known is None:
+            flexible = value.defining_op is not None and self.homes.is_flexible_op(
+                value.defining_op
+            )
+            known = self._remake(value, layout) if flexible else self._convert(value, layout)
+            self._made[key] = known
+        return known
+
+    def after(self, value: Value) -> Operation:
+        """The op before which something computed from `value` may stand at the earliest."""
+        owner = value.owner
+        if isinstance(owner, Operation):
+            return self._following[owner]
+        return owner.operations[0]
+
+    def _convert(self, value: Value, layout: LinearLayout) -> Value:
+        home = self.homes.of_value(value)
+        if home == layout:
+            return value
+        anchor = self.after(value)
+        owner = value.defining_op
+        made = self.rewriter.build_before(
+            anchor,
+            "ttg.convert_layout",
+            [value],
+            [with_encoding(value.type, layout)],
+            location=owner.location if owner is not None else anchor.location,
+        )
+        self.rewriter.record_new(made, "convert-layout")
+        return made.result
+
+    def _remake(self, value: Value, layout: LinearLayout) -> Value:
+        op = value.defining_op
+        assert op is not None
+        source: LinearLayout | None = layout
+        if op.name not in rules.SOURCES:
+            source = rules.operand_layout(op, layout)
+        if source is None:
+            return self._convert_remade(value, layout)
+        operands = [self.wanted(operand, source) for operand in op.operands]
+        type_ = with_encoding(value.type, layout)
+        if op not in self._placed:
+            self._placed.add(op)
+            op.operands = tuple(operands)
+            value.type = type_
+            self.rewriter.record_change(op, "assign-layout")
+            return value
+        clone = self.rewriter.build_before(
+            op, op.name, operands, [type_], op.attributes, location=op.location
+        )
+        clone.result.name = value.name
+        self.rewriter.record_new(clone, "remake-in-layout")
+        return clone.result
+
+    def _convert_remade(self, value: Value, layout: LinearLayout) -> Value:
+        """For views that cannot give `layout` whatever their operands have."""
+        op = value.defining_op
+        assert op is not None
+        own = rules.default_layout(shape_of(op.operands[0].type), self.homes.num_warps)
+        given = rules.result_layout(op, own)
+        assert given is not None, f"{op.name} has no layout rule"
+        made = self.wanted(value, given)
+        converted = self.rewriter.build_before(
+            self._following[op],
+            "ttg.convert_layout",
+            [made],
+            [with_encoding(value.type, layout)],
+            location=op.location,
+        )
+        self.rewriter.record_new(converted, "convert-layout")
+        return converted.result
+
+    def _settle(self, value: Value) -> None:
+        if isinstance(value.type, TensorType):
+            value.type = with_encoding(value.type, self.homes.of_value(value))
+
+    def _op(self, op: Operation) -> None:
+        if op.name == "tt.dot":
+            place_dot(self, op)
+            return
+        before = op.operands
+        op.operands = tuple(
+            self.wanted(operand, layout) if layout is not None else operand
+            for operand, layout in zip(before, self.homes.operand_layouts(op), strict=True)
+        )
+        for result in op.results:
+            self._settle(result)
+        for region in op.regions:
+            if op.name.startswith("scf.") or op.name == "tt.func":
+                self.block(region.block)
+        if op.results or op.operands != before:
+            self.rewriter.record_change(op, "assign-layout")

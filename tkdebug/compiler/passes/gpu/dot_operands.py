@@ -1,0 +1,194 @@
+"""How a dot gets its operands: registers in the unit's layout, or buffers that wgmma reads.
+
+Part of `AssignLayouts`. An operand that must move between threads goes through a swizzled buffer
+of its own (`ttg.local_alloc`), which software pipelining can later fill straight from memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.types import MemDescType, element_of, shape_of, with_encoding
+from tkdebug.compiler.analysis.layout_rules import default_layout
+from tkdebug.compiler.layouts import (
+    REGISTER,
+    LinearLayout,
+    NoConversion,
+    RegisterMoves,
+    SharedTrip,
+    classify_conversion,
+    dot_operand,
+    fma_operand,
+    nvmma_shared,
+    shared,
+    transpose,
+)
+from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.passes.gpu.assign_layouts import Placement
+
+# Buffers that wgmma reads start where their swizzle pattern does (PTX ISA, "Swizzling Modes").
+WGMMA_ALIGNMENT = 1024
+_SEGMENT_BYTES = 128
+_CHUNK_BYTES = 16
+
+
+def place_dot(placement: Placement, op: Operation) -> None:
+    """Give the dot `op` its operands where its unit wants them."""
+    acc = op.attributes["layout"]
+    assert isinstance(acc, LinearLayout)
+    a, b, total = op.operands
+    match op.attributes["unit"]:
+        case "wgmma":
+            first = _register_operand(placement, a, acc) or _wgmma_buffer(placement, a, 0)
+            operands = [first, _wgmma_buffer(placement, b, 1)]
+            op.name = "ttng.warp_group_dot"
+            fence = placement.rewriter.build_before(
+                op, "ttng.fence_async_shared", [], [], location=op.location
+            )
+            placement.rewriter.record_new(fence, "order-proxies")
+        case "mma":
+            width = op.attributes["k_width"]
+            assert isinstance(width, int)
+            operands = [
+                _mma_operand(
+                    placement, value, _canonical(dot_operand(acc, i, width, shape_of(value.type)))
+                )
+                for i, value in enumerate((a, b))
+            ]
+        case _:
+            operands = [
+                placement.wanted(value, _canonical(fma_operand(acc, i, shape_of(value.type))))
+                for i, value in enumerate((a, b))
+            ]
+    op.operands = (*operands, placement.wanted(total, acc))
+    op.result.type = with_encoding(op.result.type, acc)
+    del op.attributes["layout"]
+    placement.rewriter.record_change(op, "place-operands")
+
+
+def _canonical(layout: LinearLayout) -> LinearLayout:
+    return layout.without_zero_bases(REGISTER)
+
+
+def _register_operand(placement: Placement, a: Value, acc: LinearLayout) -> Value | None:
+    """A in registers, where the threads that need it hold it already (a dot fed by a dot)."""
+    width = max(1, 32 // element_of(a.type).bits)
+    wanted = _canonical(dot_operand(acc, 0, width, shape_of(a.type)))
+    home = placement.homes.find(a)
+    if home is None or element_of(a.type).bits != 16:
+        return None
+    return placement.wanted(a, wanted) if _stays_in_thread(home, wanted) else None
+
+
+def _stays_in_thread(source: LinearLayout, target: LinearLayout) -> bool:
+    return isinstance(classify_conversion(source, target), NoConversion | RegisterMoves)
+
+
+def _mma_operand(placement: Placement, value: Value, wanted: LinearLayout) -> Value:
+    home = placement.homes.find(value)
+    element_bytes = max(1, element_of(value.type).bits // 8)
+    if home is None or not isinstance(
+        classify_conversion(home, wanted, element_bytes), SharedTrip
+    ):
+        return placement.wanted(value, wanted)
+    source, order = _peeled(value)
+    shape = shape_of(source.type)
+    home = placement.homes.find(source)
+    assert home is not None
+    inner = fastest_dim(home)
+    dims = [d for d in reversed(range(len(shape))) if d != inner]
+    fastest_first = tuple(dims if inner is None else (inner, *dims))
+    row_bytes = shape[fastest_first[0]] * element_bytes
+    per_phase = max(1, _SEGMENT_BYTES // row_bytes)
+    phases = max(1, min(8 // per_phase, row_bytes // _CHUNK_BYTES))
+    vector = min(max(1, _CHUNK_BYTES // element_bytes), shape[fastest_first[0]])
+    layout = shared(shape, vector, min(per_phase, 8), phases, fastest_first)
+    buffer = _buffer(placement, source, layout, _CHUNK_BYTES, order)
+    load = placement.rewriter.build_before(
+        placement.after(value),
+        "ttg.local_load",
+        [buffer],
+        [with_encoding(value.type, wanted)],
+        location=_location(placement, value),
+    )
+    placement.rewriter.record_new(load, "load-operand")
+    return load.result
+
+
+def _wgmma_buffer(placement: Placement, value: Value, index: int) -> Value:
+    """The operand in shared memory as wgmma's matrix descriptors read it."""
+    source, order = _peeled(value)
+    shape = shape_of(source.type)
+    bits = element_of(source.type).bits
+    home = placement.homes.find(source)
+    inner = None if home is None else fastest_dim(home)
+    k_dim = (1 if index == 0 else 0) if order is None else (0 if index == 0 else 1)
+    if bits != 16 or inner is None:
+        # Narrow and wide types are read along K only.
+        inner = k_dim
+    row_bytes = shape[inner] * bits // 8
+    swizzle = next(width for width in (128, 64, 32, 0) if row_bytes >= max(width, _CHUNK_BYTES))
+    layout = nvmma_shared(shape, swizzle, bits, transposed=inner == 0)
+    return _buffer(placement, source, layout, WGMMA_ALIGNMENT, order)
+
+
+def _peeled(value: Value) -> tuple[Value, tuple[int, ...] | None]:
+    """What a transposed operand was transposed from, and the order; a view costs nothing."""
+    op = value.defining_op
+    if op is not None and op.name == "tt.trans" and len(shape_of(value.type)) == 2:
+        return op.operands[0], (1, 0)
+    return value, None
+
+
+def _buffer(
+    placement: Placement,
+    value: Value,
+    layout: LinearLayout,
+    alignment: int,
+    order: tuple[int, ...] | None,
+) -> Value:
+    """A buffer with the contents of `value`, transposed by `order`."""
+    key = (value, layout, order)
+    known = placement.buffers.get(key)
+    if known is not None:
+        return known
+    home = placement.homes.find(value)
+    if home is None:
+        home = default_layout(shape_of(value.type), placement.homes.num_warps)
+    contents = placement.wanted(value, home)
+    element = element_of(value.type)
+    rewriter, anchor = placement.rewriter, placement.after(value)
+    location = _location(placement, value)
+    alloc = rewriter.build_before(
+        anchor,
+        "ttg.local_alloc",
+        [contents],
+        [MemDescType(shape_of(value.type), element, layout, False)],  # type: ignore[arg-type]
+        {"alignment": alignment},
+        location=location,
+    )
+    rewriter.record_new(alloc, "buffer-operand")
+    made = alloc.result
+    if order is not None:
+        type_ = MemDescType(
+            tuple(shape_of(value.type)[d] for d in order),
+            element,  # type: ignore[arg-type]
+            transpose(layout, order),
+            False,
+        )
+        view = rewriter.build_before(
+            anchor, "ttg.memdesc_trans", [made], [type_], {"order": order}, location=location
+        )
+        rewriter.record_new(view, "transpose-buffer")
+        made = view.result
+    placement.buffers[key] = made
+    return made
+
+
+def _location(placement: Placement, value: Value) -> Location:
+    owner = value.defining_op
+    return owner.location if owner is not None else placement.after(value).location

@@ -1,0 +1,382 @@
+"""Which layout each tile has where it is computed: the analysis behind `AssignLayouts`.
+
+Layouts flow forward from anchors to a fixed point; a value carried by a loop or handed out of a
+branch takes the layout of what the inside computes, else of what comes in, else of whoever uses
+it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tkdebug.compiler.analysis import layout_rules as rules
+from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir.types import TensorType, shape_of
+from tkdebug.compiler.layouts import LinearLayout
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.errors import IRError
+
+_MAX_SWEEPS = 1000
+# They compute across elements, so making them twice costs.
+_NOT_REMADE = frozenset(("tt.scan", "tt.sort", "tt.bitonic_merge", "tt.flip"))
+_REMADE_VIEWS = frozenset(
+    ("tt.expand_dims", "tt.trans", "tt.reshape", "tt.broadcast", "tt.join", "tt.cat")
+)
+
+
+class Homes:
+    """The layout of every tile that is not remade on demand.
+
+    Attributes:
+        num_warps: warps of a block.
+    """
+
+    def __init__(self, module: Module) -> None:
+        warps = module.function.attributes.get("num_warps")
+        if not isinstance(warps, int):
+            raise IRError(f"{module.name}: the function has no num_warps")
+        self.num_warps = warps
+        self._homes: dict[Value, LinearLayout] = {}
+        self._flexible: set[Operation] = set()
+        # The layout that a reduction's result was sliced from.
+        self._parents: dict[Value, LinearLayout] = {}
+        # What a tensor core computed: other operands come to it, not it to them.
+        self._heavy: set[Value] = set()
+        self._module = module
+
+    @staticmethod
+    def of(module: Module) -> Homes:
+        """Find the homes of all tiles of `module`."""
+        homes = Homes(module)
+        homes._solve()
+        return homes
+
+    def is_flexible_op(self, op: Operation) -> bool:
+        """Whether the op's result is remade in each layout that is wanted."""
+        return op in self._flexible
+
+    def of_value(self, value: Value) -> LinearLayout:
+        """The home of a tile."""
+        return self._homes[value]
+
+    def find(self, value: Value) -> LinearLayout | None:
+        """The home of a tile; None for one that is remade on demand."""
+        return self._homes.get(value)
+
+    # Solving
+
+    def _solve(self) -> None:
+        function = self._module.function
+        self._find_flexible(function.regions[0].block)
+        for _ in range(_MAX_SWEEPS):
+            if self._sweep(function.regions[0].block):
+                continue
+            if not self._decide_one(function.regions[0].block):
+                return
+        raise IRError(f"{self._module.name}: layouts do not settle")
+
+    def _find_flexible(self, block: Block) -> None:
+        for op in block.operations:
+            if op.name.startswith("scf.") or op.name == "tt.func":
+                for region in op.regions:
+                    self._find_flexible(region.block)
+            elif self._can_be_remade(op):
+                self._flexible.add(op)
+
+    def _can_be_remade(self, op: Operation) -> bool:
+        if len(op.results) != 1 or not isinstance(op.result.type, TensorType):
+            return False
+        if op.name in rules.SOURCES:
+            return True
+        follows = rules.is_elementwise(op) or op.name in _REMADE_VIEWS
+        if not follows or op.name in _NOT_REMADE or op.regions or not OPS[op.name].is_pure:
+            return False
+        return all(
+            value.defining_op in self._flexible
+            for value in op.operands
+            if isinstance(value.type, TensorType)
+        )
+
+    def _set(self, value: Value, layout: LinearLayout | None, heavy: bool = False) -> bool:
+        if layout is None or value in self._homes or not isinstance(value.type, TensorType):
+            return False
+        self._homes[value] = layout
+        if heavy:
+            self._heavy.add(value)
+        return True
+
+    def _sweep(self, block: Block) -> bool:
+        changed = False
+        for op in block.operations:
+            if op in self._flexible:
+                continue
+            if op.name.startswith("scf."):
+                for region in op.regions:
+                    changed |= self._sweep(region.block)
+                for slot in _slots(op):
+                    changed |= self._settle_slot(slot, slot.inside)
+            else:
+                changed |= self._op(op)
+        return changed
+
+    def _settle_slot(self, slot: _Slot, sources: Sequence[Value]) -> bool:
+        source = next((value for value in sources if value in self._homes), None)
+        if source is None:
+            return False
+        home, heavy = self._homes[source], source in self._heavy
+        changed = False
+        for value in slot.values:
+            changed |= self._set(value, home, heavy)
+            if source in self._parents:
+                self._parents.setdefault(value, self._parents[source])
+        return changed
+
+    def _op(self, op: Operation) -> bool:
+        if not any(isinstance(result.type, TensorType) for result in op.results):
+            return False
+        given = self._anchor(op)
+        heavy = op.name == "tt.dot"
+        parent: LinearLayout | None = None
+        if given is None:
+            source = self._main_operand(op)
+            if source is None:
+                return False
+            heavy = source in self._heavy
+            parent = self._parents.get(source)
+            given = self._following_home(op, source, parent)
+            if op.name == "tt.reduce":
+                parent = self._homes[source]
+        changed = False
+        for result in op.results:
+            changed |= self._set(result, given, heavy)
+            if parent is not None and result in self._homes:
+                self._parents.setdefault(result, parent)
+        return changed
+
+    def _anchor(self, op: Operation) -> LinearLayout | None:
+        """The layout of an op that does not take it from its operands."""
+        layout = op.attributes.get("layout")
+        if isinstance(layout, LinearLayout):
+            return layout
+        shape = shape_of(op.results[0].type)
+        if op.name in ("tt.histogram", "tt.topk"):
+            return rules.default_layout(shape, self.num_warps)
+        if op.name == "tt.gather":
+            return self._homes.get(op.operands[1]) or rules.default_layout(shape, self.num_warps)
+        tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
+        if not tiles or all(value.defining_op in self._flexible for value in tiles):
+            if op.name == "tt.reduce":
+                source = rules.default_layout(shape_of(tiles[0].type), self.num_warps)
+                return rules.result_layout(op, source)
+            return rules.default_layout(shape, self.num_warps)
+        if op.name == "tt.split":
+            return rules.split_layout(self._split_source(op))
+        return None
+
+    def _split_source(self, op: Operation) -> LinearLayout:
+        home = self._homes.get(op.operands[0])
+        wanted = None if home is None else rules.split_source(home)
+        if wanted is None:
+            half = rules.default_layout(shape_of(op.results[0].type), self.num_warps)
+            wanted = rules.join_layout(half)
+        return wanted
+
+    def _main_operand(self, op: Operation) -> Value | None:
+        """The operand whose home the op follows: what a tensor core made, else the first."""
+        known = [value for value in op.operands if value in self._homes]
+        return next((value for value in known if value in self._heavy), next(iter(known), None))
+
+    def _following_home(
+        self, op: Operation, source: Value, parent: LinearLayout | None
+    ) -> LinearLayout | None:
+        home = self._homes[source]
+        if op.name != "tt.broadcast":
+            return rules.result_layout(op, home)
+        shape = shape_of(op.result.type)
+        if parent is not None and parent.shape == shape:
+            return parent
+        return self._demand(op.result, set())
+
+    # Values that nothing has decided
+
+    def _decide_one(self, block: Block) -> bool:
+        """Settle the first undecided value by its users, or by default; False when none is left."""
+        for value, slot in self._undecided(block):
+            if slot is not None and self._settle_slot(slot, slot.outside):
+                return True
+            layout = self._demand(value, set())
+            if layout is None:
+                layout = rules.default_layout(shape_of(value.type), self.num_warps)
+            for each in slot.values if slot is not None else (value,):
+                self._set(each, layout)
+            return True
+        return False
+
+    def _undecided(self, block: Block) -> Iterator[tuple[Value, _Slot | None]]:
+        for op in block.operations:
+            if op in self._flexible:
+                continue
+            if op.name.startswith("scf."):
+                for slot in _slots(op):
+                    for value in slot.values:
+                        if isinstance(value.type, TensorType) and value not in self._homes:
+                            yield value, slot
+                for region in op.regions:
+                    yield from self._undecided(region.block)
+                continue
+            for result in op.results:
+                if isinstance(result.type, TensorType) and result not in self._homes:
+                    yield result, None
+
+    def _demand(self, value: Value, seen: set[Value]) -> LinearLayout | None:
+        """The layout in which somebody wants `value`, if anybody does."""
+        if value in seen:
+            return None
+        seen.add(value)
+        for user in value.uses:
+            layout = self._demand_of(user, value, seen)
+            if layout is not None and layout.shape == shape_of(value.type):
+                return layout
+        return None
+
+    def _demand_of(self, user: Operation, value: Value, seen: set[Value]) -> LinearLayout | None:
+        if user.name in rules.ACCESSES:
+            layout = user.attributes.get("layout")
+            return layout if isinstance(layout, LinearLayout) else None
+        if user.name == "tt.dot":
+            layout = user.attributes.get("layout")
+            is_acc = user.operands[2] is value
+            return layout if is_acc and isinstance(layout, LinearLayout) else None
+        if rules.is_elementwise(user):
+            for other in user.operands:
+                if other in self._homes and shape_of(other.type) == shape_of(value.type):
+                    return self._homes[other]
+            return self._result_demand(user, seen)
+        if user.name in _REMADE_VIEWS:
+            wanted = self._result_demand(user, seen)
+            return None if wanted is None else rules.operand_layout(user, wanted)
+        if user.name.startswith("scf."):
+            for carried in _carried(user, value):
+                wanted = self._homes.get(carried) or self._demand(carried, seen)
+                if wanted is not None:
+                    return wanted
+        return None
+
+    def _result_demand(self, op: Operation, seen: set[Value]) -> LinearLayout | None:
+        for result in op.results:
+            wanted = self._homes.get(result) or self._demand(result, seen)
+            if wanted is not None:
+                return wanted
+        return None
+
+    # What ops want
+
+    def operand_layouts(self, op: Operation) -> list[LinearLayout | None]:
+        """For each operand the layout in which `op` takes it; None for what has none."""
+        if op.name in ("scf.yield", "scf.condition", "scf.for", "scf.while"):
+            return [
+                self._homes.get(target) if target is not None else None
+                for target in _targets(op)
+            ]
+        wanted = self._wanted_by(op)
+        return [
+            (wanted if wanted is not None else self._own_or_default(value))
+            if isinstance(value.type, TensorType)
+            else None
+            for value in op.operands
+        ]
+
+    def _own_or_default(self, value: Value) -> LinearLayout:
+        home = self._homes.get(value)
+        if home is not None:
+            return home
+        return rules.default_layout(shape_of(value.type), self.num_warps)
+
+    def _wanted_by(self, op: Operation) -> LinearLayout | None:
+        layout = op.attributes.get("layout")
+        if isinstance(layout, LinearLayout):
+            return layout
+        if op.name == "tt.split":
+            return self._split_source(op)
+        if op.name == "tt.reduce":
+            source = self._main_operand(op)
+            if source is not None:
+                return self._homes[source]
+            return rules.default_layout(shape_of(op.operands[0].type), self.num_warps)
+        if op.name in ("tt.gather", "tt.histogram", "tt.topk") or not op.results:
+            return None
+        home = next((self._homes[r] for r in op.results if r in self._homes), None)
+        if home is None:
+            return None
+        wanted = rules.operand_layout(op, home)
+        if wanted is None:
+            source = self._main_operand(op)
+            wanted = None if source is None else self._homes[source]
+        return wanted
+
+
+class _Slot:
+    """A value that control flow carries: everything that is it, and where it comes from.
+
+    Attributes:
+        values: arguments and results; they get one layout.
+        inside: what the regions hand on.
+        outside: what comes in.
+    """
+
+    def __init__(
+        self, values: Sequence[Value], inside: Sequence[Value], outside: Sequence[Value]
+    ) -> None:
+        self.values = tuple(values)
+        self.inside = tuple(inside)
+        self.outside = tuple(outside)
+
+
+def _slots(op: Operation) -> Iterator[_Slot]:
+    match op.name:
+        case "scf.for":
+            block = op.regions[0].block
+            for i, result in enumerate(op.results):
+                yield _Slot(
+                    (block.arguments[1 + i], result),
+                    (block.terminator.operands[i],),
+                    (op.operands[3 + i],),
+                )
+        case "scf.if":
+            for i, result in enumerate(op.results):
+                ends = [region.block.terminator.operands[i] for region in op.regions]
+                yield _Slot((result,), ends, ())
+        case "scf.while":
+            before, after = (region.block for region in op.regions)
+            for i, argument in enumerate(before.arguments):
+                yield _Slot((argument,), (after.terminator.operands[i],), (op.operands[i],))
+            for i, result in enumerate(op.results):
+                handed = before.terminator.operands[1 + i]
+                yield _Slot((after.arguments[i], result), (handed,), ())
+
+
+def _targets(op: Operation) -> list[Value | None]:
+    """For each operand of a loop or terminator the argument or result that it becomes."""
+    match op.name:
+        case "scf.for":
+            return [None, None, None, *op.regions[0].block.arguments[1:]]
+        case "scf.while":
+            return list(op.regions[0].block.arguments)
+    parent = op.block.parent_op if op.block is not None else None
+    assert parent is not None
+    if op.name == "scf.condition":
+        return [None, *parent.regions[1].block.arguments]
+    if parent.name == "scf.while":
+        return list(parent.regions[0].block.arguments)
+    return list(parent.results)
+
+
+def _carried(op: Operation, value: Value) -> list[Value]:
+    if op.name == "scf.if":
+        return []
+    return [
+        target
+        for operand, target in zip(op.operands, _targets(op), strict=True)
+        if operand is value and target is not None
+    ]
+

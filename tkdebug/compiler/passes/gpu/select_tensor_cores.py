@@ -1,0 +1,212 @@
+"""`SelectTensorCores`: which unit computes each dot, and how its accumulators lie.
+
+Sets `unit` ("wgmma", "mma" or "fma"), `layout` (of the accumulators) and, for mma, `k_width` on
+every tt.dot. Warpgroup instructions where the target has them and the tile fills them, mma.sync
+for other types and tiles that tensor cores know, FMA units for the rest.
+
+Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async" and "Warp
+Level Matrix Multiply-Accumulate Instructions: mma".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.types import element_of, shape_of
+from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, mma_v2, wgmma
+from tkdebug.compiler.targets import Target
+
+_FP8 = ("f8E4M3FN", "f8E5M2")
+_WARP_LANES = 32
+_WGMMA_MAX_N = 256
+_WGMMA_K_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SelectTensorCores:
+    """Chooses the unit of each dot.
+
+    Attributes:
+        target: what it is compiled for.
+    """
+
+    target: Target
+    name: ClassVar[str] = "select-tensor-cores"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Annotate every dot."""
+        num_warps = module.function.attributes["num_warps"]
+        assert isinstance(num_warps, int)
+        for op in module.walk():
+            if op.name == "tt.dot":
+                self._annotate(op, num_warps)
+                rewriter.record_change(op, "select-unit")
+        rewriter.commit()
+
+    def _annotate(self, op: Operation, num_warps: int) -> None:
+        shape = shape_of(op.result.type)
+        if self._fits_wgmma(op, num_warps):
+            op.attributes["unit"] = "wgmma"
+            op.attributes["layout"] = _wgmma_layout(shape, num_warps)
+        elif self._fits_mma(op):
+            op.attributes["unit"] = "mma"
+            op.attributes["layout"] = _mma_layout(op, shape, num_warps)
+            op.attributes["k_width"] = max(1, 32 // element_of(op.operands[0].type).bits)
+        else:
+            op.attributes["unit"] = "fma"
+            op.attributes["layout"] = _fma_layout(shape, num_warps)
+
+    def _fits_wgmma(self, op: Operation, num_warps: int) -> bool:
+        a, b = (element_of(value.type).name for value in op.operands[:2])  # type: ignore[union-attr]
+        acc = str(element_of(op.result.type))
+        shape = shape_of(op.result.type)
+        if not self.target.wgmma or len(shape) != 2 or num_warps % 4:
+            return False
+        k_bytes = shape_of(op.operands[0].type)[1] * element_of(op.operands[0].type).bits // 8
+        if shape[0] < 64 or shape[1] < 16 or k_bytes < _WGMMA_K_BYTES:
+            return False
+        if _wgmma_n(shape, num_warps) < 8:
+            return False
+        if a == b and a in ("f16", "bf16"):
+            return acc == "f32"
+        if a in _FP8 and b in _FP8:
+            return acc == "f32" and _both_along_k(op)
+        if a == b == "f32" and op.attributes.get("input_precision") == "tf32":
+            return acc == "f32" and _both_along_k(op)
+        return a == b == "i8" and acc == "i32" and _both_along_k(op)
+
+    def _fits_mma(self, op: Operation) -> bool:
+        a, b = (str(element_of(value.type)) for value in op.operands[:2])
+        acc = str(element_of(op.result.type))
+        m, k = shape_of(op.operands[0].type)[-2:]
+        n = shape_of(op.result.type)[-1]
+        k_needed = 256 // element_of(op.operands[0].type).bits
+        if m < 16 or n < 8 or k < k_needed:
+            return False
+        if a == b == "f16":
+            return acc in ("f16", "f32")
+        if a == b == "bf16":
+            return acc == "f32"
+        if a == b == "f32":
+            precision = op.attributes.get("input_precision")
+            return acc == "f32" and precision in ("tf32", "tf32x3")
+        if a in _FP8 and b in _FP8:
+            return acc == "f32" and self.target.fp8_mma
+        return a == b == "i8" and acc == "i32"
+
+
+def _wgmma_warps(shape: tuple[int, ...], num_warps: int) -> tuple[int, int]:
+    along_m = min(num_warps, shape[0] // 16)
+    return along_m, num_warps // along_m
+
+
+def _wgmma_n(shape: tuple[int, ...], num_warps: int) -> int:
+    return min(_WGMMA_MAX_N, shape[1] // _wgmma_warps(shape, num_warps)[1])
+
+
+def _wgmma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
+    warps = _wgmma_warps(shape, num_warps)
+    made = wgmma((shape[0], shape[1]), warps, _wgmma_n(shape, num_warps))
+    return made.without_zero_bases(REGISTER)
+
+
+def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> LinearLayout:
+    rank = len(shape)
+    warps = [1] * rank
+    if rank == 3:
+        warps[0] = min(num_warps, shape[0])
+    elif _feeds_dot(op.result, set()):
+        # The next dot's rows stay in the warps that computed them.
+        warps[0] = min(num_warps, max(1, shape[0] // 16))
+    while _product(warps) < num_warps:
+        rows, cols = shape[-2] // 16 // warps[-2], shape[-1] // 8 // warps[-1]
+        if rows >= cols // 2 and rows > 1:
+            warps[-2] *= 2
+        else:
+            warps[-1] *= 2
+    return mma_v2(shape, tuple(warps)).without_zero_bases(REGISTER)
+
+
+def _feeds_dot(value: Value, seen: set[Value]) -> bool:
+    if value in seen:
+        return False
+    seen.add(value)
+    for user in value.uses:
+        if user.name == "tt.dot":
+            if value in user.operands[:2]:
+                return True
+            continue
+        if not user.regions and any(_feeds_dot(result, seen) for result in user.results):
+            return True
+    return False
+
+
+def _product(sizes: list[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def _fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
+    """Square boxes per thread, so that each operand read serves many products."""
+    rank = len(shape)
+    threads = _WARP_LANES * num_warps
+    elements = _product(list(shape))
+    box = [1] * rank
+    for d in (rank - 1, rank - 2):
+        for _ in range(2):
+            if box[d] * 2 <= shape[d] and elements // _product(box) > threads:
+                box[d] *= 2
+    lanes, left = [1] * rank, _WARP_LANES
+    for d in (rank - 1, rank - 2):
+        wanted = 8 if d == rank - 1 else left
+        lanes[d] = min(max(1, shape[d] // box[d]), wanted, left)
+        left //= lanes[d]
+    lanes[-1] *= left
+    warps, left = [1] * rank, num_warps
+    for d in range(rank):
+        warps[d] = min(max(1, shape[d] // (box[d] * lanes[d])), left)
+        left //= warps[d]
+    warps[-1] *= left
+    order = tuple(reversed(range(rank)))
+    made = blocked(tuple(box), tuple(lanes), tuple(warps), order, shape)
+    return made.without_zero_bases(REGISTER)
+
+
+def _both_along_k(op: Operation) -> bool:
+    """Whether both operands come from memory with K contiguous, as narrow types need it."""
+    return all(
+        _contiguous_dim(value) in (k_dim, None)
+        for value, k_dim in zip(op.operands[:2], (1, 0), strict=True)
+    )
+
+
+def _contiguous_dim(value: Value) -> int | None:
+    """The dimension along which `value`'s elements follow each other in memory, if known."""
+    op = value.defining_op
+    if op is None:
+        return None
+    layout = op.attributes.get("layout")
+    if isinstance(layout, LinearLayout):
+        return fastest_dim(layout) if op.name == "tt.load" else None
+    if op.name == "tt.trans":
+        inner = _contiguous_dim(op.operands[0])
+        order = op.attributes["order"]
+        assert isinstance(order, tuple)
+        return None if inner is None else order.index(inner)
+    tiles = [operand for operand in op.operands if shape_of(operand.type) == shape_of(value.type)]
+    return _contiguous_dim(tiles[0]) if tiles and not op.regions else None
+
+
+def fastest_dim(layout: LinearLayout) -> int | None:
+    """The dimension along which a thread's registers, or else its lanes, run first."""
+    for bases in (layout.bases(d) for d, _ in layout.ins):
+        for vector in bases:
+            for d, index in enumerate(vector):
+                if index:
+                    return d
+    return None

@@ -1,0 +1,110 @@
+"""Tile IR to cubin: the stages of native compilation, each a named artifact.
+
+Responsible for their order and for errors that name the op's line. Nothing here needs a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir import Module
+from tkdebug.compiler.passes.pipeline import PassRun, SnapshotCallback, run_pipeline
+from tkdebug.compiler.targets.nvptx.codegen import CodegenError, NativeCode, assemble, emit_ptx
+from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
+from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
+from tkdebug.compiler.targets.targets import Target
+from tkdebug.errors import CompileError
+
+# (stage, text) -> an edited text to go on with, or None.
+StageCallback = Callable[[str, str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeOptions:
+    """How a kernel is compiled.
+
+    Attributes:
+        num_warps: warps of a block.
+        num_stages: depth of software pipelines.
+        max_registers: most registers of a thread; None leaves it to ptxas.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    max_registers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModule:
+    """A kernel's stages after the Tile IR.
+
+    Attributes:
+        symbol: the kernel's name in the cubin.
+        module: the GPU IR.
+        llvm_ir: text.
+        code: PTX, cubin, registers, spills.
+        shared_bytes: dynamic shared memory of a block.
+        num_warps: warps of a block.
+        passes: what the GPU passes did.
+    """
+
+    symbol: str
+    module: Module
+    llvm_ir: str
+    code: NativeCode
+    shared_bytes: int
+    num_warps: int
+    passes: tuple[PassRun, ...]
+
+
+def compile_module(
+    module: Module,
+    options: NativeOptions,
+    target: Target,
+    *,
+    snapshot: SnapshotCallback | None = None,
+    on_stage: StageCallback | None = None,
+) -> CompiledModule:
+    """Compile Tile IR (after its own passes), which becomes the GPU IR.
+
+    Args:
+        module: changed in place.
+        options: warps, stages, registers.
+        target: the architecture.
+        snapshot: called after each pass that changed something.
+        on_stage: called with "gpu-ir" (after the passes), "llvm-ir" and "ptx"; for the last two it
+            may give an edited text to go on with.
+
+    Raises:
+        CompileError: an op is not supported, or code generation refuses the kernel.
+    """
+    function = module.function
+    function.attributes["num_warps"] = options.num_warps
+    function.attributes["target"] = target.name
+    passes = run_pipeline(module, gpu_pipeline(target, options.num_stages), snapshot=snapshot)
+    symbol = re.sub(r"\W", "_", module.name)
+    llvm_ir = lower_module(module, target, symbol)
+    llvm_ir = _edited(on_stage, "llvm-ir", llvm_ir)
+    try:
+        ptx = _edited(on_stage, "ptx", emit_ptx(llvm_ir, symbol, target))
+        code = assemble(ptx, symbol, target, options.max_registers)
+    except CodegenError as error:
+        raise _at_source(error, module) from error
+    shared = function.attributes.get("shared_bytes", 0)
+    assert isinstance(shared, int)
+    return CompiledModule(symbol, module, llvm_ir, code, shared, options.num_warps, passes)
+
+
+def _edited(on_stage: StageCallback | None, stage: str, text: str) -> str:
+    edited = None if on_stage is None else on_stage(stage, text)
+    return text if edited is None else edited
+
+
+def _at_source(error: CodegenError, module: Module) -> CompileError:
+    """The error at the Python line of the op that it is about, as far as that is known."""
+    for op in module.walk():
+        if op.id == error.op_id:
+            return CompileError(str(error), frames=op.location.frames, kernel=module.name)
+    return CompileError(str(error), kernel=module.name)

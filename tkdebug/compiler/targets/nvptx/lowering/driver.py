@@ -1,0 +1,54 @@
+"""Lowers a whole kernel: parameters, body, module text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tkdebug.compiler.ir import DescriptorType, Module, Value
+from tkdebug.compiler.ir.types import PointerType
+from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.nvptx.emitter import Emitter
+from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
+from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
+from tkdebug.errors import IRError
+
+
+def lower_module(module: Module, target: Target, symbol: str) -> str:
+    """LLVM IR of the kernel in `module`.
+
+    Args:
+        module: GPU IR after all passes.
+        target: what it is compiled for.
+        symbol: name of the kernel in the cubin.
+
+    Raises:
+        LoweringError: an op is not supported in native mode.
+    """
+    function = module.function
+    block = function.regions[0].block
+    num_warps = function.attributes["num_warps"]
+    assert isinstance(num_warps, int)
+    divisibility = function.attributes.get("arg_divisibility") or ()
+    parameters = list(_parameters(block.arguments, divisibility))
+    emit = Emitter(symbol, parameters, num_warps * WARP_SIZE)
+    ctx = Lowering(module, target, emit, LOWERINGS)
+    emit.set_op(function.id)
+    for index, argument in enumerate(block.arguments):
+        ctx.values[argument] = [emit.parameter(index)]
+    terminator = ctx.lower_block(block)
+    emit.set_op(terminator.id)
+    emit.ret()
+    return emit.module(file="tkdebug")
+
+
+def _parameters(arguments: list[Value], divisibility: object) -> Iterator[str]:
+    known = divisibility if isinstance(divisibility, tuple) else ()
+    for index, argument in enumerate(arguments):
+        if isinstance(argument.type, DescriptorType):
+            raise IRError("a tensor descriptor reached lowering; lower-descriptors comes before")
+        type_ = llvm_type(argument.type)
+        if isinstance(argument.type, PointerType):
+            align = known[index] if index < len(known) else 1
+            type_ += f" align {align}" if isinstance(align, int) and align > 1 else ""
+        yield type_

@@ -1,0 +1,257 @@
+"""Lowering of loads and stores of global memory to vector PTX instructions.
+
+Inline PTX, because LLVM knows neither predicated accesses nor cache and eviction modifiers. An
+access takes as many consecutive registers as are consecutive and aligned in memory (16 bytes at
+most) and share one mask.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: ld" and "st".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+
+# Width of a register -> LLVM's constraint letter, and the register's own width.
+_CONSTRAINTS = {8: ("h", 16), 16: ("h", 16), 32: ("r", 32), 64: ("l", 64)}
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How elements are cut into the words of one instruction."""
+
+    count: int
+    bits: int
+    per_word: int
+
+    @staticmethod
+    def of(element_bits: int, elements: int) -> _Words:
+        total = element_bits * elements
+        bits = max(element_bits, min(_WORD_BITS, total))
+        return _Words(total // bits, bits, bits // element_bits)
+
+    @property
+    def suffix(self) -> str:
+        """As the instruction has it: `.v4.b32`."""
+        return f"{f'.v{self.count}' if self.count > 1 else ''}.b{self.bits}"
+
+
+def lower_load(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    mask: Registers | None = None,
+    other: Registers | None = None,
+) -> Sequence[Registers]:
+    """ld.global, predicated by the mask; `other` or zero elsewhere."""
+    pointee = _pointee(op.operands[0])
+    element_bits = memory_bits(pointee)
+    group = _group(ctx, op)
+    words = _Words.of(element_bits, group)
+    modifiers = _load_modifiers(op)
+    type_ = ctx.element_type(op.result)
+    loaded: Registers = []
+    for first in range(0, len(pointers), group):
+        fill = None
+        if mask is not None:
+            values = other[first : first + group] if other else [ctx.zero(op.result)] * group
+            fill = _pack(ctx, values, words)
+        predicate = mask[first] if mask is not None else None
+        got = _load_words(ctx, pointers[first], words, modifiers, predicate, fill)
+        loaded += _unpack(ctx, got, words, type_, element_bits)
+    return (loaded,)
+
+
+def _load_words(
+    ctx: Lowering,
+    pointer: LLVMValue,
+    words: _Words,
+    modifiers: str,
+    predicate: LLVMValue | None,
+    fill: Sequence[LLVMValue] | None,
+) -> list[LLVMValue]:
+    if predicate is not None and predicate.constant == 1:
+        predicate = fill = None
+    letter, register_bits = _CONSTRAINTS[words.bits]
+    names = [f"${i}" for i in range(words.count)]
+    outputs = ", ".join(names)
+    target = f"{{{outputs}}}" if words.count > 1 else outputs
+    arguments = [pointer]
+    constraints = [f"={letter}"] * words.count + ["l"]
+    access = f"ld{modifiers}{words.suffix} {target}, [${words.count}];"
+    lines = [access]
+    if predicate is not None and fill is not None:
+        arguments.append(predicate)
+        constraints.append("b")
+        for i, value in enumerate(fill):
+            source = str(value.constant)
+            if value.constant is None:
+                source = f"${words.count + len(arguments)}"
+                arguments.append(ctx.emit.cast("zext", value, f"i{register_bits}"))
+                constraints.append(letter)
+            lines.insert(i, f"mov.b{register_bits} {names[i]}, {source};")
+        lines[-1] = f"@${words.count + 1} {access}"
+        # The old values must not share registers with the pointer, which is read after them.
+        constraints[: words.count] = [f"=&{letter}"] * words.count
+    register = f"i{register_bits}"
+    result = register if words.count == 1 else f"{{ {', '.join([register] * words.count)} }}"
+    got = ctx.emit.asm("\n".join(lines), ",".join(constraints), result, arguments)
+    if words.count == 1:
+        return [ctx.emit.cast("trunc", got, f"i{words.bits}")]
+    return [
+        ctx.emit.cast("trunc", ctx.emit.extract_value(got, i, register), f"i{words.bits}")
+        for i in range(words.count)
+    ]
+
+
+def lower_store(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    values: Registers,
+    mask: Registers | None = None,
+) -> Sequence[Registers]:
+    """st.global, predicated by the mask and by who acts for the element."""
+    pointee = _pointee(op.operands[0])
+    group = _group(ctx, op)
+    words = _Words.of(memory_bits(pointee), group)
+    modifiers = _store_modifiers(op)
+    is_tile = isinstance(op.operands[0].type, TensorType)
+    owner = ctx.owner(ctx.layout(op.operands[0])) if is_tile else ctx.is_first_thread
+    for first in range(0, len(pointers), group):
+        predicate = owner
+        if mask is not None:
+            predicate = mask[first] if owner is None else _both(ctx, owner, mask[first])
+        packed = _pack(ctx, values[first : first + group], words)
+        _store_words(ctx, pointers[first], packed, words, modifiers, predicate)
+    return ()
+
+
+def _store_words(
+    ctx: Lowering,
+    pointer: LLVMValue,
+    packed: Sequence[LLVMValue],
+    words: _Words,
+    modifiers: str,
+    predicate: LLVMValue | None,
+) -> None:
+    letter, register_bits = _CONSTRAINTS[words.bits]
+    arguments = [pointer]
+    constraints = ["l"]
+    for word in packed:
+        arguments.append(ctx.emit.cast("zext", word, f"i{register_bits}"))
+        constraints.append(letter)
+    sources = ", ".join(f"${i + 1}" for i in range(words.count))
+    source = f"{{{sources}}}" if words.count > 1 else sources
+    access = f"st{modifiers}{words.suffix} [$0], {source};"
+    if predicate is not None:
+        access = f"@${len(arguments)} {access}"
+        arguments.append(predicate)
+        constraints.append("b")
+    ctx.emit.asm(access, ",".join([*constraints, "~{memory}"]), "void", arguments)
+
+
+def _both(ctx: Lowering, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+    return ctx.emit.binary("and", a, b)
+
+
+def _pack(ctx: Lowering, values: Sequence[LLVMValue], words: _Words) -> list[LLVMValue]:
+    """Elements as words of `words.bits`."""
+    emit = ctx.emit
+    packed = []
+    for first in range(0, len(values), words.per_word):
+        part = [_memory_bits_of(ctx, value) for value in values[first : first + words.per_word]]
+        if len(part) == 1:
+            packed.append(part[0])
+            continue
+        known = [value.constant for value in part]
+        if all(number is not None for number in known):
+            width = int(part[0].type[1:])
+            total = sum(((n or 0) & ((1 << width) - 1)) << width * i for i, n in enumerate(known))
+            packed.append(integer(f"i{words.bits}", total))
+            continue
+        packed.append(emit.cast("bitcast", emit.vector(part), f"i{words.bits}"))
+    return packed
+
+
+def _memory_bits_of(ctx: Lowering, value: LLVMValue) -> LLVMValue:
+    if value.type == "i1":
+        return ctx.emit.cast("zext", value, "i8")
+    if value.text in ("0xH0000", "0xR0000", "0.0"):
+        return integer(f"i{_FLOAT_BITS[value.type]}", 0)
+    return ctx.to_bits(value)
+
+
+_FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+
+
+def _unpack(
+    ctx: Lowering, words: Sequence[LLVMValue], shape: _Words, type_: str, element_bits: int
+) -> list[LLVMValue]:
+    emit = ctx.emit
+    elements: list[LLVMValue] = []
+    for word in words:
+        if shape.per_word == 1:
+            elements.append(_from_memory(ctx, word, type_))
+            continue
+        piece = f"i{element_bits}" if type_ in ("i1", "i8", "i16") else type_
+        vector = emit.cast("bitcast", word, f"<{shape.per_word} x {piece}>")
+        elements += [
+            _from_memory(ctx, value, type_)
+            for value in emit.elements(vector, shape.per_word, piece)
+        ]
+    return elements
+
+
+def _from_memory(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
+    if type_ == "i1":
+        return ctx.emit.icmp("ne", value, 0)
+    return value if value.type == type_ else ctx.from_bits(value, type_)
+
+
+def _group(ctx: Lowering, op: Operation) -> int:
+    """Registers of one access."""
+    pointer = op.operands[0]
+    if not isinstance(pointer.type, TensorType):
+        return 1
+    mask_index = 1 if op.name == "tt.load" else 2
+    mask = op.operands[mask_index] if len(op.operands) > mask_index else None
+    return vector_elems(
+        op,
+        ctx.layout(pointer),
+        ctx.axis_info[pointer],
+        None if mask is None else ctx.axis_info[mask],
+    )
+
+
+def _pointee(pointer: Value) -> object:
+    type_ = element_of(pointer.type)
+    assert isinstance(type_, PointerType)
+    return type_.pointee
+
+
+_EVICTION = {"evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last"}
+
+
+def _load_modifiers(op: Operation) -> str:
+    if op.attributes.get("volatile"):
+        return ".volatile.global"
+    # An eviction priority and a cache operator exclude each other.
+    cache = str(op.attributes.get("cache") or "")
+    return ".global" + (cache or _EVICTION.get(str(op.attributes.get("eviction")), ""))
+
+
+def _store_modifiers(op: Operation) -> str:
+    cache = str(op.attributes.get("cache") or "")
+    return ".global" + (cache or _EVICTION.get(str(op.attributes.get("eviction")), ""))
+
+
+LOWERINGS: dict[str, Lower] = {"tt.load": lower_load, "tt.store": lower_store}

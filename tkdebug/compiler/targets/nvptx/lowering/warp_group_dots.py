@@ -1,0 +1,308 @@
+"""Lowering of warpgroup dots to wgmma.mma_async.
+
+One inline-asm block per accumulator tile: fence, all steps along K, and after the last tile the
+commit. The accumulators are tied operands, so that they stay in their registers; a fence inside the
+block sees them written. Descriptors and fragment order are the hardware's.
+
+Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "wgmma.mma_async", "Matrix
+Descriptor Format", "Register Fragments and Shared Memory Matrix Layouts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir import MemDescType, Operation, Value
+from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
+from tkdebug.compiler.layouts import OFFSET, REGISTER, WARP, LinearLayout, f2
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+
+_PTX_TYPES = {
+    "f16": "f16",
+    "bf16": "bf16",
+    "f32": "tf32",
+    "f8E4M3FN": "e4m3",
+    "f8E5M2": "e5m2",
+    "i8": "s8",
+}
+_MAX_N = 256
+_K_BYTES = 32
+# "Matrix Descriptor Format": bits 62-63, by bytes of the swizzle.
+_SWIZZLE_MODES = {128: 1, 64: 2, 32: 3, 16: 0}
+# 16-bit words of A that a thread holds for one step.
+_A_ELEMENTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """An operand in shared memory.
+
+    Attributes:
+        descriptor: its matrix descriptor without the address.
+        to_offset: coordinates -> offset in elements.
+        is_transposed: whether not K but the other dimension is contiguous.
+        element_bytes: size of an element.
+    """
+
+    descriptor: int
+    to_offset: LinearLayout
+    is_transposed: bool
+    element_bytes: int
+
+
+def _matrix(op: Operation, value: Value, k_dim: int) -> _Matrix:
+    """Read swizzle and order off the buffer's layout, as `layouts.nvmma_shared` makes it."""
+    type_ = value.type
+    assert isinstance(type_, MemDescType)
+    layout, element_bytes = type_.layout, element_of(value.type).bits // 8
+    bases = layout.bases(OFFSET)
+    contiguous = 0 if bases and bases[0][0] else 1
+    chunk = 16 // element_bytes
+    width = 1
+    while width < layout.shape[contiguous] and width * element_bytes < 128:
+        basis = bases[width.bit_length() - 1]
+        if basis[contiguous] != width or basis[1 - contiguous]:
+            break
+        width *= 2
+    row_bytes = width * element_bytes
+    if row_bytes not in _SWIZZLE_MODES or width < chunk:
+        raise LoweringError.at(op, f"{op.name}: a buffer of {type_} is no wgmma operand")
+    is_transposed = contiguous != k_dim
+    rows = layout.shape[1 - contiguous]
+    # Between groups of 8 rows, and between columns of tiles.
+    stride_bytes, leading_bytes = 8 * row_bytes, row_bytes * rows
+    descriptor = (
+        (leading_bytes >> 4 & 0x3FFF) << 16
+        | (stride_bytes >> 4 & 0x3FFF) << 32
+        | _SWIZZLE_MODES[row_bytes] << 62
+    )
+    return _Matrix(descriptor, layout.pseudo_inverse(), is_transposed, element_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How the accumulators are cut into instructions.
+
+    Attributes:
+        n: columns of one instruction.
+        origins: (row, column) of each tile, without what the warp adds.
+        per_tile: accumulator registers of a tile.
+        k: elements of one step along K.
+        steps: steps along K.
+    """
+
+    n: int
+    origins: tuple[tuple[int, int], ...]
+    per_tile: int
+    k: int
+    steps: int
+
+
+def _shape(acc: LinearLayout, k_size: int, element_bytes: int) -> _Shape:
+    bases = acc.bases(REGISTER)
+    n, bit = 8, 2
+    while bit < len(bases) and bases[bit] == (0, n) and n < _MAX_N:
+        n, bit = 2 * n, bit + 1
+    origins = tuple(
+        (acc.unpack_out(v)["dim0"], acc.unpack_out(v)["dim1"])
+        for v in f2.spanned(acc.packed_bases(REGISTER)[bit:])
+    )
+    k = _K_BYTES // element_bytes
+    return _Shape(n, origins, n // 2, k, k_size // k)
+
+
+def lower_warp_group_dot(
+    ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers
+) -> Sequence[Registers]:
+    """One block per tile; waits for the result unless `async`."""
+    a_value, b_value = op.operands[:2]
+    element_bytes = element_of(b_value.type).bits // 8
+    layout = ctx.layout(op.result)
+    shape = _shape(layout, shape_of(a_value.type)[1], element_bytes)
+    matrix_b = _matrix(op, b_value, 0)
+    matrix_a = _matrix(op, a_value, 1) if isinstance(a_value.type, MemDescType) else None
+    done: Registers = []
+    for index, origin in enumerate(shape.origins):
+        mine = acc[index * shape.per_tile : (index + 1) * shape.per_tile]
+        if matrix_a is not None:
+            a_inputs = _descriptors(ctx, layout, matrix_a, a[0], shape, origin, 0)
+        else:
+            a_inputs = _fragments(ctx, a, shape, origin)
+        b_inputs = _descriptors(ctx, layout, matrix_b, b[0], shape, origin, 1)
+        tail = index == len(shape.origins) - 1
+        block = _Block(op, shape, matrix_a, matrix_b, tail)
+        done += block.emit(ctx, mine, a_inputs, b_inputs)
+    if not op.attributes.get("async"):
+        done = wait(ctx, done, 0)
+    return (done,)
+
+
+def _descriptors(
+    ctx: Lowering,
+    acc: LinearLayout,
+    matrix: _Matrix,
+    base: LLVMValue,
+    shape: _Shape,
+    origin: tuple[int, int],
+    operand: int,
+) -> list[LLVMValue]:
+    """The descriptor of each step: i64."""
+    emit = ctx.emit
+    kept, along_k = ("dim0", "dim1") if operand == 0 else ("dim1", "dim0")
+    # Where this warp's group has its rows (columns); the warps of a group share one matrix.
+    by_group = [
+        acc.unpack_out(v)["dim0" if operand == 0 else "dim1"] if bit >= 2 else 0
+        for bit, v in enumerate(acc.packed_bases(WARP))
+    ]
+    offsets = [_offset(matrix, {kept: index, along_k: 0}) for index in by_group]
+    group_map = LinearLayout(((WARP, tuple(offsets)),), (("offset", _power_above(offsets)),))
+    group = ctx.thread_part(group_map)["offset"]
+    address = emit.cast("ptrtoint", base, "i32")
+    start = emit.add(address, emit.mul(group, matrix.element_bytes))
+    field = emit.cast("zext", emit.bit_and(emit.lshr(start, 4), 0x3FFF), "i64")
+    whole = emit.binary("or", field, integer("i64", matrix.descriptor))
+    made = []
+    for step in range(shape.steps):
+        here = {kept: origin[operand], along_k: step * shape.k}
+        moved = _offset(matrix, here) * matrix.element_bytes
+        made.append(emit.add(whole, moved >> 4))
+    return made
+
+
+def _offset(matrix: _Matrix, coordinates: dict[str, int]) -> int:
+    to_offset = matrix.to_offset
+    total = 0
+    for dim, index in coordinates.items():
+        bases = to_offset.packed_bases(dim)
+        for bit, vector in enumerate(bases):
+            if index >> bit & 1:
+                total ^= vector
+    return total
+
+
+def _power_above(values: Sequence[int]) -> int:
+    return 1 << max((value.bit_length() for value in values), default=0)
+
+
+def _fragments(
+    ctx: Lowering, a: Registers, shape: _Shape, origin: tuple[int, int]
+) -> list[LLVMValue]:
+    """A's registers for every step: pairs of 16-bit elements as i32."""
+    rows = sorted({row for row, _ in shape.origins})
+    first = rows.index(origin[0]) * shape.steps * _A_ELEMENTS
+    words = []
+    for index in range(first, first + shape.steps * _A_ELEMENTS, 2):
+        words.append(ctx.emit.cast("bitcast", ctx.emit.vector(a[index : index + 2]), "i32"))
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The inline assembly of one accumulator tile."""
+
+    op: Operation
+    shape: _Shape
+    matrix_a: _Matrix | None
+    matrix_b: _Matrix
+    is_last: bool
+
+    def emit(
+        self,
+        ctx: Lowering,
+        acc: Registers,
+        a_inputs: Sequence[LLVMValue],
+        b_inputs: Sequence[LLVMValue],
+    ) -> list[LLVMValue]:
+        """Write it, and give the accumulators (still being computed)."""
+        count = len(acc)
+        letter = "r" if acc[0].type == "i32" else "f"
+        a_letter = "l" if self.matrix_a is not None else "r"
+        constraints = [
+            *[f"={letter}"] * count,
+            *map(str, range(count)),
+            *[a_letter] * len(a_inputs),
+            *["l"] * len(b_inputs),
+        ]
+        text = self._text(count, len(a_inputs), len(b_inputs))
+        return tied(ctx, text, constraints, acc, [*a_inputs, *b_inputs])
+
+    def _text(self, count: int, a_count: int, b_count: int) -> str:
+        names = ", ".join(f"${i}" for i in range(count))
+        lines = ["{", ".reg .pred p;", "setp.eq.u32 p, 0, 0;", "wgmma.fence.sync.aligned;"]
+        per_step = a_count // self.shape.steps
+        for step in range(self.shape.steps):
+            first = 2 * count + step * per_step
+            a_names = ", ".join(f"${first + i}" for i in range(per_step))
+            if self.matrix_a is None:
+                a_names = f"{{{a_names}}}"
+            b_name = f"${2 * count + a_count + step}"
+            lines.append(
+                f"{self._instruction()} {{{names}}}, {a_names}, {b_name}, p{self._flags()};"
+            )
+        if self.is_last:
+            lines.append("wgmma.commit_group.sync.aligned;")
+        return "\n".join([*lines, "}"])
+
+    def _instruction(self) -> str:
+        a, b = (
+            _PTX_TYPES[str(element_of(value.type))] for value in self.op.operands[:2]
+        )
+        acc = "s32" if a == "s8" else "f32"
+        return f"wgmma.mma_async.sync.aligned.m64n{self.shape.n}k{self.shape.k}.{acc}.{a}.{b}"
+
+    def _flags(self) -> str:
+        """Negations (none), and for 16-bit types what is transposed in shared memory."""
+        element = str(element_of(self.op.operands[1].type))
+        if element == "i8":
+            return ""
+        if element not in ("f16", "bf16"):
+            return ", 1, 1"
+        flags = "" if self.matrix_a is None else f", {int(self.matrix_a.is_transposed)}"
+        return f", 1, 1{flags}, {int(self.matrix_b.is_transposed)}"
+
+
+def tied(
+    ctx: Lowering,
+    text: str,
+    constraints: Sequence[str],
+    registers: Registers,
+    others: Sequence[LLVMValue] = (),
+) -> list[LLVMValue]:
+    """Inline assembly that updates `registers` in place."""
+    type_ = registers[0].type
+    result = type_ if len(registers) == 1 else f"{{ {', '.join([type_] * len(registers))} }}"
+    got = ctx.emit.asm(
+        text, ",".join(constraints), result, [*registers, *others], convergent=True
+    )
+    if len(registers) == 1:
+        return [got]
+    return [ctx.emit.extract_value(got, i, type_) for i in range(len(registers))]
+
+
+def wait(ctx: Lowering, registers: Registers, pendings: int) -> Registers:
+    """Wait until at most `pendings` groups run; `registers` are complete afterwards."""
+    count = len(registers)
+    letters = {"i32": "r", "float": "f"}
+    constraints = [f"={letters[value.type]}" for value in registers]
+    text = f"wgmma.wait_group.sync.aligned {pendings};"
+    return tied(ctx, text, [*constraints, *map(str, range(count))], registers)
+
+
+def lower_wait(ctx: Lowering, op: Operation, *values: Registers) -> Sequence[Registers]:
+    """All operands pass through the wait."""
+    pendings = op.attributes["pendings"]
+    assert isinstance(pendings, int)
+    return [
+        wait(ctx, registers, pendings) if isinstance(value.type, TensorType) else registers
+        for value, registers in zip(op.operands, values, strict=True)
+    ]
+
+
+LOWERINGS: dict[str, Lower] = {
+    "ttng.warp_group_dot": lower_warp_group_dot,
+    "ttng.warp_group_dot_wait": lower_wait,
+}

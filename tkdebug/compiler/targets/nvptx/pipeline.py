@@ -1,0 +1,35 @@
+"""The passes between Tile IR and lowering, in order."""
+
+from __future__ import annotations
+
+from tkdebug.compiler.passes.canonicalize import Canonicalize
+from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
+from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
+from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
+from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
+from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
+from tkdebug.compiler.passes.pipeline import Pass
+from tkdebug.compiler.targets import Target
+
+
+def gpu_pipeline(target: Target, num_stages: int) -> tuple[Pass, ...]:
+    """From Tile IR (after its own passes) to GPU IR that can be lowered.
+
+    Args:
+        target: what is compiled for.
+        num_stages: loads in flight of a pipelined loop, where the loop itself does not say.
+    """
+    from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
+    from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
+
+    return (
+        CoalesceAccesses(),
+        SelectTensorCores(target),
+        AssignLayouts(),
+        EliminateCommonSubexpressions(),
+        HoistLoopInvariants(),
+        EliminateDeadCode(),
+        AllocateShared(),
+        InsertBarriers(),
+    )
