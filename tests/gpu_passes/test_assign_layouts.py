@@ -1,0 +1,189 @@
+"""`AssignLayouts` and `SelectTensorCores`: where tiles live, and what is moved."""
+
+from __future__ import annotations
+
+import pytest
+
+from tkdebug.compiler.analysis.layout_rules import default_layout
+from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.types import MemDescType, encoding_of, shape_of
+from tkdebug.compiler.layouts import REGISTER, blocked, classify_conversion, views
+from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
+from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
+from tkdebug.compiler.passes.pipeline import PassManager
+from tkdebug.compiler.targets import TARGETS
+
+VECTOR = blocked((4,), (32,), (4,), (0,), (512,)).without_zero_bases(REGISTER)
+
+
+def rows_layout(rows: int, cols: int, order: tuple[int, int] = (1, 0)):
+    """8 elements a thread along the fastest dimension."""
+    box, lanes = ((1, 8), (8, 4)) if order[0] == 1 else ((8, 1), (4, 8))
+    made = blocked(box, lanes, (4, 1), order, (rows, cols))
+    return made.without_zero_bases(REGISTER)
+
+
+def assigned(body: str, *, target: str = "sm_90a", columns_first: frozenset[int] = frozenset()):
+    """The module after both passes; tiles of pointers get an access layout by their shape.
+
+    `columns_first` names the loads (by order) whose first dimension is contiguous.
+    """
+    text = f"""tt.func @k(%p: !tt.ptr<f16>, %q: !tt.ptr<f32>, %n: i32) attributes
+    {{num_warps = 4}} {{
+    {body}
+    tt.return
+    }}"""
+    module = parse_module(text)
+    loads = 0
+    for op in module.walk():
+        if op.name in ("tt.load", "tt.store") and shape_of(op.operands[0].type):
+            shape = shape_of(op.operands[0].type)
+            order = (0, 1) if op.name == "tt.load" and loads in columns_first else (1, 0)
+            op.attributes["layout"] = VECTOR if len(shape) == 1 else rows_layout(*shape, order)
+            loads += op.name == "tt.load"
+    passes = (SelectTensorCores(TARGETS[target]), AssignLayouts())
+    PassManager(passes, verify_each=True).run(module)
+    return module
+
+
+def named(module: Module, name: str):
+    return [op for op in module.walk() if op.name == name]
+
+
+LOAD_ROWS = """
+%ptrs = tt.splat %p : !tt.ptr<f16> -> tensor<64x64x!tt.ptr<f16>>
+%x = tt.load %ptrs : tensor<64x64x!tt.ptr<f16>> -> tensor<64x64xf16>
+"""
+
+
+def test_elementwise_between_load_and_store_moves_nothing() -> None:
+    module = assigned("""
+        %r = tt.make_range {start = 0, end = 512} : tensor<512xi32>
+        %b = tt.splat %q : !tt.ptr<f32> -> tensor<512x!tt.ptr<f32>>
+        %ptrs = tt.addptr %b, %r : (tensor<512x!tt.ptr<f32>>, tensor<512xi32>)
+            -> tensor<512x!tt.ptr<f32>>
+        %x = tt.load %ptrs : tensor<512x!tt.ptr<f32>> -> tensor<512xf32>
+        %y = math.exp %x : tensor<512xf32>
+        tt.store %ptrs, %y : tensor<512x!tt.ptr<f32>>, tensor<512xf32>
+    """)
+    assert not named(module, "ttg.convert_layout")
+    tiles = [r for op in module.walk() for r in op.results if shape_of(r.type)]
+    assert {encoding_of(value.type) for value in tiles} == {VECTOR}
+
+
+def test_range_wanted_in_two_layouts_is_made_twice_not_converted() -> None:
+    module = assigned("""
+        %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+        %row = tt.expand_dims %r {axis = 0} : tensor<64xi32> -> tensor<1x64xi32>
+        %col = tt.expand_dims %r {axis = 1} : tensor<64xi32> -> tensor<64x1xi32>
+        %rows = tt.broadcast %row : tensor<1x64xi32> -> tensor<64x64xi32>
+        %cols = tt.broadcast %col : tensor<64x1xi32> -> tensor<64x64xi32>
+        %o = arith.addi %rows, %cols : tensor<64x64xi32>
+        %b = tt.splat %p : !tt.ptr<f16> -> tensor<64x64x!tt.ptr<f16>>
+        %ptrs = tt.addptr %b, %o : (tensor<64x64x!tt.ptr<f16>>, tensor<64x64xi32>)
+            -> tensor<64x64x!tt.ptr<f16>>
+        %x = tt.load %ptrs : tensor<64x64x!tt.ptr<f16>> -> tensor<64x64xf16>
+        tt.store %ptrs, %x : tensor<64x64x!tt.ptr<f16>>, tensor<64x64xf16>
+    """)
+    assert not named(module, "ttg.convert_layout")
+    parent = rows_layout(64, 64)
+    layouts = {encoding_of(op.result.type) for op in named(module, "tt.make_range")}
+    assert layouts == {views.slice_layout(parent, 0), views.slice_layout(parent, 1)}
+
+
+def test_reduction_broadcast_back_needs_no_conversion() -> None:
+    module = assigned(
+        LOAD_ROWS
+        + """
+        %m = tt.reduce %x {axis = 1} ({
+        ^bb0(%a: f16, %b: f16):
+          %s = arith.maxnumf %a, %b : f16
+          tt.reduce.return %s : f16
+        }) : tensor<64x64xf16> -> tensor<64xf16>
+        %e = tt.expand_dims %m {axis = 1} : tensor<64xf16> -> tensor<64x1xf16>
+        %f = tt.broadcast %e : tensor<64x1xf16> -> tensor<64x64xf16>
+        %y = arith.subf %f, %x : tensor<64x64xf16>
+        tt.store %ptrs, %y : tensor<64x64x!tt.ptr<f16>>, tensor<64x64xf16>
+        """
+    )
+    assert not named(module, "ttg.convert_layout")
+
+
+DOT_LOOP = """
+%pa = tt.splat %p : !tt.ptr<f16> -> tensor<64x64x!tt.ptr<f16>>
+%zero = arith.constant dense<0.0> : tensor<64x64xf32>
+%c0 = arith.constant 0 : i32
+%c1 = arith.constant 1 : i32
+%step = arith.constant dense<64> : tensor<64x64xi32>
+%acc, %last = scf.for %k = %c0 to %n step %c1 iter_args(%s = %zero, %pk = %pa)
+    -> (tensor<64x64xf32>, tensor<64x64x!tt.ptr<f16>>) : i32 {
+  %a = tt.load %pk : tensor<64x64x!tt.ptr<f16>> -> tensor<64x64xf16>
+  %b = tt.load %pk : tensor<64x64x!tt.ptr<f16>> -> tensor<64x64xf16>
+  OPERAND
+  %t = tt.dot %a, %w, %s {input_precision = "tf32"}
+      : (tensor<64x64xf16>, tensor<64x64xf16>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  %next = tt.addptr %pk, %step : (tensor<64x64x!tt.ptr<f16>>, tensor<64x64xi32>)
+      -> tensor<64x64x!tt.ptr<f16>>
+  scf.yield %t, %next : tensor<64x64xf32>, tensor<64x64x!tt.ptr<f16>>
+}
+%out = arith.truncf %acc : tensor<64x64xf32> -> tensor<64x64xf16>
+tt.store %pa, %out : tensor<64x64x!tt.ptr<f16>>, tensor<64x64xf16>
+"""
+PLAIN = "%w = tt.hint %b {kind = \"multiple_of\", values = (1, 1)} : tensor<64x64xf16>"
+TRANSPOSED = "%w = tt.trans %b {order = [1, 0]} : tensor<64x64xf16> -> tensor<64x64xf16>"
+
+
+def dot_loop(operand: str) -> str:
+    return DOT_LOOP.replace("OPERAND", operand).replace("%a, %w", "%a, %w")
+
+
+@pytest.mark.parametrize(
+    ("target", "op", "unit"),
+    [("sm_90a", "ttng.warp_group_dot", "wgmma"), ("sm_80", "tt.dot", "mma")],
+)
+def test_dot_of_half_tiles_runs_on_tensor_cores(target: str, op: str, unit: str) -> None:
+    module = assigned(dot_loop(TRANSPOSED), target=target)
+    (dot,) = named(module, op)
+    assert dot.attributes["unit"] == unit
+
+
+def test_transposed_operand_is_a_view_of_its_buffer() -> None:
+    module = assigned(dot_loop(TRANSPOSED))
+    (view,) = named(module, "ttg.memdesc_trans")
+    (dot,) = named(module, "ttng.warp_group_dot")
+    assert dot.operands[1] is view.result
+    buffer = view.operands[0].type
+    assert isinstance(buffer, MemDescType)
+    assert not named(module, "tt.trans")[0].result.uses
+
+
+def test_accumulators_stay_in_the_unit_s_layout_until_the_store() -> None:
+    module = assigned(dot_loop(TRANSPOSED))
+    (conversion,) = named(module, "ttg.convert_layout")
+    (store,) = named(module, "tt.store")
+    assert store.operands[1] is conversion.result
+    assert str(conversion.operands[0].type).startswith("tensor<64x64xf16")
+
+
+def test_carried_pointers_take_the_layout_of_their_loads() -> None:
+    module = assigned(dot_loop(TRANSPOSED))
+    (loop,) = named(module, "scf.for")
+    assert encoding_of(loop.results[1].type) == rows_layout(64, 64)
+
+
+def test_every_tile_of_a_kernel_without_anchors_gets_a_layout() -> None:
+    module = assigned("""
+        %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+        tt.print %r {prefix = "r"} : tensor<64xi32>
+    """)
+    (made,) = named(module, "tt.make_range")
+    assert encoding_of(made.result.type) == default_layout((64,), 4)
+
+
+def test_default_layouts_cover_all_shapes() -> None:
+    for shape in ((1,), (16,), (1024,), (4, 256), (256, 4), (2, 8, 32), ()):
+        for warps in (1, 4, 8):
+            layout = default_layout(shape, warps)
+            assert layout.is_surjective
+            assert classify_conversion(layout, layout)
