@@ -94,14 +94,16 @@ class Rewriter:
             name: name of the new op.
             operands: of the new op.
             attributes: of the new op.
-            result_types: of the new op; those of `op` when None.
+            result_types: of the new op; those of `op` when None. An op without results may be
+                replaced by one with results, which nobody uses.
             absorbed: ops whose work the new op does too; they stay, but their locations are
                 fused into its own.
         """
         types = [value.type for value in op.results] if result_types is None else result_types
         location = fuse(*self._take_locations(op), *(other.location for other in absorbed))
         new = self.build_before(op, name, operands, types, attributes, location=location)
-        self._replace_uses(op, new.results)
+        if op.results:
+            self._replace_uses(op, new.results)
         self._detach(op)
         self._record(rule, (op.id,), (new.id,))
         return new

@@ -1,0 +1,236 @@
+"""Where tensor descriptors are handed on: each slot that held one becomes several.
+
+Responsible for the parameters of the function and for the carried values of loops and branches;
+what descriptors are used for is `lower_descriptors`'. A descriptor is a base pointer, then its
+shape, then its strides. Between ops the shape is i32 and the last stride, which is 1, is left out;
+parameters have all of them as i64, as they are passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute, Block, Operation, Region, Value
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.types import DescriptorType, PointerType, TensorType, Type
+from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.errors import CompileError, IRError
+
+_RULE = "spread-descriptor"
+# Ops that hand values on; a descriptor anywhere else is an error.
+_HANDING_ON = frozenset(("scf.for", "scf.while", "scf.if", "scf.yield", "scf.condition"))
+# Function attribute: the names of the parameters whose descriptors pad with NaN.
+NAN_PADDED = "nan_padded"
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What is known of a descriptor besides its base pointer.
+
+    Attributes:
+        block: type of the blocks it reads and writes.
+        shape: extents, i32 and not negative.
+        strides: in elements, i64; all but the last.
+        padding: "zero" or "nan".
+    """
+
+    block: TensorType
+    shape: tuple[Value, ...]
+    strides: tuple[Value, ...]
+    padding: str
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """What is handed on after the base pointer."""
+        return (*self.shape, *self.strides)
+
+
+class Slots:
+    """Makes several values of each one that is a descriptor.
+
+    Attributes:
+        known: the descriptors by base pointer.
+    """
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.known: dict[Value, Descriptor] = {}
+        self._rewriter = rewriter
+
+    def of(self, op: Operation, base: Value) -> Descriptor:
+        """The descriptor that `op` uses."""
+        descriptor = self.known.get(base)
+        if descriptor is None:
+            raise IRError(f"{_where(op)}: operand 0 is no descriptor that is defined before it")
+        return descriptor
+
+    def spread_parameters(self, function: Operation) -> None:
+        """Replace each descriptor parameter by base, shape and strides, all as they are passed."""
+        block = function.regions[0].block
+        if not any(isinstance(a.type, DescriptorType) for a in block.arguments):
+            return
+        names = function.attributes.get("arg_names")
+        divisors = function.attributes.get("arg_divisibility")
+        padded = function.attributes.pop(NAN_PADDED, ())
+        assert isinstance(padded, tuple)
+        parts: list[tuple[Value, list[Value]]] = []
+        new_names: list[Attribute] = []
+        new_divisors: list[Attribute] = []
+        for index, argument in enumerate(block.arguments):
+            name = names[index] if isinstance(names, tuple) else argument.name
+            divisor = divisors[index] if isinstance(divisors, tuple) else 1
+            extra: list[Value] = []
+            if isinstance(argument.type, DescriptorType):
+                padding = "nan" if name in padded else "zero"
+                extra = self._spread_parameter(block, argument, str(name), padding)
+                new_names += [f"{name}.base", *(value.name for value in extra)]
+                new_divisors += [divisor, *_divisors(argument, extra)]
+            else:
+                new_names.append(name)
+                new_divisors.append(divisor)
+            parts.append((argument, extra))
+        _renumber(block, [value for argument, extra in parts for value in (argument, *extra)])
+        if isinstance(names, tuple):
+            function.attributes["arg_names"] = tuple(new_names)
+        if isinstance(divisors, tuple):
+            function.attributes["arg_divisibility"] = tuple(new_divisors)
+        self._rewriter.record_change(function, _RULE)
+
+    def _spread_parameter(
+        self, block: Block, argument: Value, name: str, padding: str
+    ) -> list[Value]:
+        type_ = argument.type
+        assert isinstance(type_, DescriptorType)
+        rank = len(type_.block.shape)
+        labels = [f"{name}.{part}{i}" for part in ("shape", "stride") for i in range(rank)]
+        extra = [_named(Value(ir.I64, block, 0), label) for label in labels]
+        argument.type = PointerType(type_.block.element)
+        argument.name = f"{name}.base"
+        function = block.parent_op
+        assert function is not None
+        first = block.operations[0]
+        build = OpBuilder(self._rewriter, first, _RULE, function.location)
+        # Extents are i32 in the language, and positive where the host makes the descriptor.
+        shape = tuple(build.op("arith.trunci", (size,), ir.I32) for size in extra[:rank])
+        strides = tuple(extra[rank:-1])
+        self.known[argument] = Descriptor(type_.block, shape, strides, padding)
+        return extra
+
+    def spread_operands(self, op: Operation) -> None:
+        """Hand shape and strides on with every descriptor that `op` hands on."""
+        if not any(value in self.known for value in op.operands):
+            return
+        if op.name not in _HANDING_ON:
+            raise IRError(f"{_where(op)}: has no form for tensor descriptors")
+        op.operands = tuple(
+            part
+            for value in op.operands
+            for part in (value, *(self.known[value].values if value in self.known else ()))
+        )
+        self._rewriter.record_change(op, _RULE)
+
+    def spread_arguments(self, op: Operation, region: Region) -> None:
+        """Make arguments for the descriptors that a region of `op` takes."""
+        block = region.block
+        if not any(isinstance(a.type, DescriptorType) for a in block.arguments):
+            return
+        handed_on = self._handed_to(op, region)
+        values = self._spread(block.arguments, handed_on, lambda t: Value(t, block, 0), op)
+        _renumber(block, values)
+
+    def spread_results(self, op: Operation) -> None:
+        """Make results for the descriptors that `op` gives, once its regions are done."""
+        for region in op.regions:
+            self._check_handed_back(op, region)
+        if not any(isinstance(value.type, DescriptorType) for value in op.results):
+            return
+        # Of a while loop the first region hands on the results, of a branch either.
+        source = op.regions[0].block.terminator
+        handed_on = source.operands[1:] if source.name == "scf.condition" else source.operands
+        results = self._spread(op.results, handed_on, lambda t: Value(t, op, 0), op)
+        op.results = tuple(results)
+        for index, value in enumerate(op.results):
+            value.index = index
+        self._rewriter.record_change(op, _RULE)
+
+    def _handed_to(self, op: Operation, region: Region) -> tuple[Value, ...]:
+        """What stands for the arguments of a region when it is first entered."""
+        if op.name == "scf.for":
+            # The loop's position is an argument of its own.
+            return (region.block.arguments[0], *op.operands[3:])
+        if op.name == "scf.while" and region is op.regions[0]:
+            return op.operands
+        if op.name == "scf.while":
+            return op.regions[0].block.terminator.operands[1:]
+        raise IRError(f"{_where(op)}: has no form for tensor descriptors")
+
+    def _spread(
+        self,
+        slots: Sequence[Value],
+        handed_on: Sequence[Value],
+        make: Callable[[Type], Value],
+        op: Operation,
+    ) -> list[Value]:
+        """The slots with those for shapes and strides; `handed_on` has them already."""
+        values: list[Value] = []
+        for slot in slots:
+            source = self.known.get(handed_on[len(values)])
+            values.append(slot)
+            if not isinstance(slot.type, DescriptorType):
+                continue
+            if source is None:
+                raise IRError(f"{_where(op)}: hands on no descriptor where {slot.type} is expected")
+            slot.type = PointerType(source.block.element)
+            extra = [make(value.type) for value in source.values]
+            values += extra
+            rank = len(source.shape)
+            self.known[slot] = Descriptor(
+                source.block, tuple(extra[:rank]), tuple(extra[rank:]), source.padding
+            )
+        return values
+
+    def _check_handed_back(self, op: Operation, region: Region) -> None:
+        """All descriptors that meet in one slot must pad alike."""
+        terminator = region.block.terminator
+        if op.name == "scf.for":
+            slots: Iterable[Value] = region.block.arguments[1:]
+        elif op.name == "scf.if":
+            slots = op.regions[0].block.terminator.operands
+        elif op.name == "scf.while" and region is op.regions[1]:
+            slots = op.regions[0].block.arguments
+        else:
+            return
+        for slot, value in zip(slots, terminator.operands, strict=True):
+            first, other = self.known.get(slot), self.known.get(value)
+            if first is not None and other is not None and first.padding != other.padding:
+                raise CompileError(
+                    f"a tensor descriptor that pads with {first.padding} and one that pads with "
+                    f"{other.padding} cannot both be assigned to one variable here; "
+                    "give both the same padding_option",
+                    frames=op.location.frames,
+                )
+
+
+def _divisors(base: Value, extra: Sequence[Value]) -> list[Attribute]:
+    """What divides the shape and strides of a descriptor made on the host, in elements."""
+    assert isinstance(base.type, PointerType)
+    stride = max(1, 128 // base.type.pointee.bits)
+    rank = len(extra) // 2
+    return [*[1] * rank, *[stride] * (rank - 1), 1]
+
+
+def _named(value: Value, name: str) -> Value:
+    value.name = name
+    return value
+
+
+def _renumber(block: Block, values: list[Value]) -> None:
+    block.arguments = values
+    for index, value in enumerate(values):
+        value.index = index
+
+
+def _where(op: Operation) -> str:
+    place = op.location.primary
+    return f"{place.file}:{place.line}: {op.name} #{op.id}"

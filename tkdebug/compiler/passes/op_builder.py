@@ -1,0 +1,116 @@
+"""Builds the ops that a lowering pass puts in the place of one op.
+
+Everything gets the location of the op it stands for and is recorded as new under the pass's rule.
+Result types come from the operands, as in the op table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute, Operation, Value
+from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.types import ScalarType, Type, element_of, shape_of, tile
+from tkdebug.compiler.ops.table import OPS
+
+
+class OpBuilder:
+    """Builds before `anchor`, on its behalf."""
+
+    def __init__(
+        self,
+        rewriter: Rewriter,
+        anchor: Operation,
+        rule: str,
+        location: Location | None = None,
+    ) -> None:
+        self._rewriter = rewriter
+        self._anchor = anchor
+        self._rule = rule
+        self._location = anchor.location if location is None else location
+
+    def op(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        result: Type | None = None,
+        **attributes: Attribute,
+    ) -> Value:
+        """The result of op `name`; its type by the op's type rule unless given."""
+        if result is None:
+            infer = OPS[name].infer
+            assert infer is not None, f"{name} needs its result type"
+            (result,) = infer([value.type for value in operands], attributes)
+        built = self._rewriter.build_before(
+            self._anchor, name, operands, (result,), attributes, location=self._location
+        )
+        self._rewriter.record_new(built, self._rule)
+        return built.result
+
+    def replace(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        attributes: Mapping[str, Attribute],
+        result_types: Sequence[Type] | None = None,
+    ) -> Operation:
+        """Let op `name` take the anchor's place, with results of the same types unless given."""
+        return self._rewriter.replace_with_op(
+            self._anchor, self._rule, name, operands, attributes, result_types=result_types
+        )
+
+    def constant(self, type_: Type, value: int | float) -> Value:
+        """A constant, or a tile of one."""
+        return self.op("arith.constant", (), type_, value=value)
+
+    def binary(self, name: str, a: Value, b: Value | int | float) -> Value:
+        """`arith.name` of two values, or of a value and a constant."""
+        other = b if isinstance(b, Value) else self.constant(a.type, b)
+        return self.op(f"arith.{name}", (a, other))
+
+    def compare(self, predicate: str, a: Value, b: Value) -> Value:
+        """A comparison of integers."""
+        return self.op("arith.cmpi", (a, b), predicate=predicate)
+
+    def cast(self, name: str, value: Value, element: ScalarType, **attributes: Attribute) -> Value:
+        """`value` with its elements converted by op `name`."""
+        if element_of(value.type) == element:
+            return value
+        return self.op(name, (value,), ir.with_element(value.type, element), **attributes)
+
+    def range(self, extent: int) -> Value:
+        """The i32 numbers from 0 to `extent` - 1."""
+        return self.op("tt.make_range", (), tile((extent,), ir.I32), start=0, end=extent)
+
+    def splat(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """A scalar in every element of a tile."""
+        return self.op("tt.splat", (value,), tile(shape, element_of(value.type)))
+
+    def expand_dims(self, value: Value, axis: int) -> Value:
+        """A new axis of extent 1."""
+        return self.op("tt.expand_dims", (value,), axis=axis)
+
+    def along(self, value: Value, axis: int, rank: int) -> Value:
+        """A tile of one axis as one of `rank` axes that runs along `axis`."""
+        for place in range(rank):
+            if place != axis:
+                value = self.expand_dims(value, place)
+        return value
+
+    def broadcast(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """A tile with its axes of extent 1 repeated."""
+        if shape_of(value.type) == shape:
+            return value
+        return self.op("tt.broadcast", (value,), tile(shape, element_of(value.type)))
+
+    def reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """The elements in row-major order under another shape."""
+        if shape_of(value.type) == shape:
+            return value
+        return self.op("tt.reshape", (value,), tile(shape, element_of(value.type)))
+
+    def trans(self, value: Value, order: tuple[int, ...]) -> Value:
+        """Axes permuted."""
+        return self.op("tt.trans", (value,), order=order)
