@@ -59,6 +59,9 @@ class LaunchRecord:
         options: num_warps, num_stages, num_ctas and what else the launch was given.
         start_ns: `time.time_ns()` when the launch began.
         duration_ns: wall time of an interpreted launch, host time of a native one; None at enter.
+        device_ns: for a native launch that a hook times, a function of `wait: bool = False` that
+            gives its nanoseconds on the device, None while they last; set at exit. It holds on to
+            no argument, and raises when the kernel failed.
         stream: the CUDA stream handle; 0 for the default stream and under interpret.
         kernel_hash: content hash that joins the launch to its `KernelCompiled`.
     """
@@ -75,6 +78,7 @@ class LaunchRecord:
     stream: int = 0
     error: str | None = None
     user_metadata: Callable[[], dict[str, object]] | None = None
+    device_ns: Callable[..., int | None] | None = None
     _arguments: tuple[ArgumentInfo, ...] | None = field(default=None, repr=False)
 
     @property
@@ -178,7 +182,8 @@ LaunchHook = Callable[[object, LaunchRecord], None]
 class Hook:
     """One subscriber: any of its callbacks may be None.
 
-    `enter` and `exit` get (kernel object, LaunchRecord); the others get their record.
+    `enter` and `exit` get (kernel object, LaunchRecord); the others get their record. A hook that
+    is `timed` has the device time of native launches measured, which costs two events a launch.
     """
 
     enter: LaunchHook | None = None
@@ -187,6 +192,7 @@ class Hook:
     autotuned: Callable[[AutotuneChoice], None] | None = None
     fault: Callable[[Fault], None] | None = None
     progress: Callable[[LaunchProgress], None] | None = None
+    timed: bool = False
 
 
 class HookChain:
@@ -196,6 +202,7 @@ class HookChain:
         self._lock = threading.Lock()
         self._hooks: tuple[Hook, ...] = ()
         self.launch: tuple[Hook, ...] = ()
+        self.timed = False
         self._reported: set[int] = set()
 
     def add(self, hook: Hook) -> None:
@@ -213,6 +220,7 @@ class HookChain:
     def _set(self, hooks: tuple[Hook, ...]) -> None:
         self._hooks = hooks
         self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
+        self.timed = any(hook.timed for hook in self.launch)
 
     def enter(self, kernel: object, record: LaunchRecord) -> tuple[Hook, ...]:
         """Call the enter hooks; the result is what `exit` must be given back."""

@@ -19,18 +19,18 @@ def clean_knobs(monkeypatch):
 @pytest.fixture
 def launches(monkeypatch):
     """Records launches (kernel, grid, run-time values) in place of running them."""
-    from tkdebug.runtime import compiled, jit
+    from tkdebug.runtime import interpreted_kernel, jit
     from tkdebug.runtime.specialize import runtime_values
 
     seen = []
 
     def compile_kernel(src):
-        return compiled.CompiledKernel(src, SimpleNamespace())
+        return interpreted_kernel.InterpretedKernel(src, SimpleNamespace())
 
     def execute(kernel, grid, values, record):
         flat = runtime_values(kernel.src.specs, values)
         seen.append(SimpleNamespace(kernel=kernel, grid=grid, values=flat, record=record))
 
     monkeypatch.setattr(jit, "compile_kernel", compile_kernel)
-    monkeypatch.setattr(compiled.CompiledKernel, "_execute", execute)
+    monkeypatch.setattr(interpreted_kernel.InterpretedKernel, "_execute", execute)
     return seen

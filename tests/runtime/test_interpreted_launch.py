@@ -116,7 +116,7 @@ def test_compiled_event_has_stages_and_lines(hook):
     events = []
     hook(compiled=events.append)
     scale.hash = None
-    scale._kernels.clear()
+    scale.kernels.clear()
     kernel, _, _ = run_scale()
     (event,) = events
     assert event.hash == kernel.hash
@@ -161,7 +161,7 @@ def test_ir_override_option_is_refused():
 
 def test_dump_writes_stages_and_override_replaces_them(tmp_path):
     with scope(dump_dir=tmp_path / "dump"):
-        scale._kernels.clear()
+        scale.kernels.clear()
         kernel, _, _ = run_scale()
     (folder,) = (tmp_path / "dump").iterdir()
     assert folder.name == f"scale-{kernel.hash[:16]}"
@@ -170,15 +170,15 @@ def test_dump_writes_stages_and_override_replaces_them(tmp_path):
     (folder / "tile-ir.mlir").write_text(text.replace("3.0", "5.0"))
     assert "3.0" in text
     with scope(override_dir=tmp_path / "dump"):
-        scale._kernels.clear()
+        scale.kernels.clear()
         _, x, out = run_scale()
-    scale._kernels.clear()
+    scale.kernels.clear()
     assert torch.equal(out, x * 10)
 
 
 def test_dump_to_a_file_says_so(tmp_path):
     (tmp_path / "taken").write_text("")
-    scale._kernels.clear()
+    scale.kernels.clear()
     with scope(dump_dir=tmp_path / "taken"), pytest.raises(UsageError, match="TKDEBUG_DUMP"):
         run_scale()
 

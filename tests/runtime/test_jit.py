@@ -7,8 +7,9 @@ import tkdebug
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
 from tkdebug.events import HOOKS, Hook
-from tkdebug.runtime.compiled import Estimate
-from tkdebug.runtime.errors import GridError, MissingArtifactError
+from tkdebug.runtime.driver import has_real_gpu
+from tkdebug.runtime.errors import GridError, MissingArtifactError, NoDeviceError
+from tkdebug.runtime.interpreted_kernel import Estimate
 
 
 @tkdebug.jit
@@ -253,8 +254,9 @@ def test_repr_names_the_kernel(launches, x):
     assert kernel[(1,)](x, 4).name == "k_fp32_4"
 
 
-def test_native_mode_is_refused_by_name(launches, x):
-    with tkdebug.mode("native"), pytest.raises(UnsupportedError, match="scale: native"):
+@pytest.mark.skipif(has_real_gpu(), reason="asks what is answered without a GPU")
+def test_native_mode_needs_a_gpu(launches, x):
+    with tkdebug.mode("native"), pytest.raises(NoDeviceError, match="native mode needs"):
         scale[(1,)](x, 128, 2.0)
     assert launches == []
 
@@ -361,12 +363,12 @@ def test_hooks_get_kernel_and_record(launches, x):
 
 
 def test_record_tells_of_a_failed_launch(launches, x, monkeypatch):
-    from tkdebug.runtime.compiled import CompiledKernel
+    from tkdebug.runtime.interpreted_kernel import InterpretedKernel
 
     def fail(*arguments):
         raise ValueError("broken")
 
-    monkeypatch.setattr(CompiledKernel, "_execute", fail)
+    monkeypatch.setattr(InterpretedKernel, "_execute", fail)
     records = []
     hook = Hook(exit=lambda kernel, record: records.append(record))
     HOOKS.add(hook)

@@ -8,6 +8,8 @@ wants them.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,12 +18,14 @@ from tkdebug.events import HOOKS, Fault, KernelCompiled
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.driver import compute_capability
+from tkdebug.runtime.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.specialization import Specialization
 
 if TYPE_CHECKING:
     from tkdebug.compiler.artifacts import SnapshotRecorder
     from tkdebug.compiler.frontend import TileModule
     from tkdebug.compiler.frontend.arguments import JitCallable
+    from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.ops.emitter import CompileOptions
 
@@ -30,30 +34,53 @@ _TILE_IR_FILE = "tile-ir.mlir"
 _HASH_CHARS = 16
 
 
-def compile_kernel(src: Specialization) -> CompiledKernel:
-    """Compile for one specialisation and tell the hooks.
+def compile_kernel(src: Specialization) -> InterpretedKernel:
+    """Compile for interpretation and tell the hooks.
 
     Raises:
         CompileError: the kernel's source is wrong or not available; also told as a fault.
         UnsupportedError: an option that interpretation cannot honour.
     """
-    from tkdebug.compiler.artifacts import SnapshotRecorder
-
     if src.options.ir_override is not None:
         raise UnsupportedError(
             f"kernel {src.fn.__name__}: option ir_override is not supported under interpret"
         )
     started_ns = time.perf_counter_ns()
+    tile = compile_tile_ir(src)
+    kernel = InterpretedKernel(src, tile.module, tile.used_globals)
+    announce(kernel, tile, {}, time.perf_counter_ns() - started_ns)
+    return kernel
+
+
+@dataclass(frozen=True, slots=True)
+class TileStage:
+    """A kernel as Tile IR after its passes.
+
+    Attributes:
+        used_globals: module-level values it was compiled with.
+        recorder: its snapshots; None when nobody wants them.
+    """
+
+    module: Module
+    used_globals: tuple[UsedGlobal, ...]
+    recorder: SnapshotRecorder | None
+
+
+def compile_tile_ir(src: Specialization) -> TileStage:
+    """The part of a compile that does not depend on the mode.
+
+    Raises:
+        CompileError: the kernel's source is wrong or not available; also told as a fault.
+    """
+    from tkdebug.compiler.artifacts import SnapshotRecorder
+
     front_end = _compile_source(src)
     module = _overridden(src) or front_end
     if src.arg_divisibility is not None:
         module.function.attributes["arg_divisibility"] = src.arg_divisibility
     recorder = SnapshotRecorder() if HOOKS.wants_compiled() else None
     _run_passes(src, module, recorder)
-    kernel = CompiledKernel(src, module, tuple(front_end.used_globals.values()))
-    if recorder is not None:
-        _announce_compiled(kernel, recorder, time.perf_counter_ns() - started_ns)
-    return kernel
+    return TileStage(module, tuple(front_end.used_globals.values()), recorder)
 
 
 def _compile_source(src: Specialization) -> TileModule:
@@ -65,7 +92,7 @@ def _compile_source(src: Specialization) -> TileModule:
         kernel = cast("JitCallable", src.fn)
         return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
     except CompileError as error:
-        HOOKS.fault(_compile_fault(src.fn.__name__, error))
+        HOOKS.fault(compile_fault(src.fn.__name__, error))
         raise
 
 
@@ -96,7 +123,8 @@ def _language_options(src: Specialization) -> CompileOptions:
     )
 
 
-def _compile_fault(kernel: str, error: CompileError) -> Fault:
+def compile_fault(kernel: str, error: CompileError) -> Fault:
+    """A compile error as the fault that hooks hear of."""
     return Fault(
         kind="compile-error",
         kernel=kernel,
@@ -109,9 +137,9 @@ def _compile_fault(kernel: str, error: CompileError) -> Fault:
 def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder | None) -> None:
     from tkdebug.compiler.passes import run_pipeline
 
-    dump = _dump_folder(src)
+    dump = dump_folder(src)
     if dump is not None:
-        _write(dump / "source.py", src.fn.kernel_source.text)
+        write_stage(dump / "source.py", src.fn.kernel_source.text)
         _write_ir(dump / _TILE_IR_FILE, module)
     if recorder is not None:
         recorder.take(module)
@@ -126,12 +154,29 @@ def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder 
     run_pipeline(module, snapshot=after_pass if wanted else None)
 
 
-def _announce_compiled(kernel: CompiledKernel, recorder: SnapshotRecorder, compile_ns: int) -> None:
+def announce(
+    kernel: CompiledKernel,
+    tile: TileStage,
+    texts: Mapping[str, str],
+    compile_ns: int,
+    cache_hit: bool = False,
+) -> None:
+    """Tell the hooks of a compiled kernel, when one wants to know.
+
+    Args:
+        kernel: the kernel.
+        tile: its first stage.
+        texts: further stages by name.
+        compile_ns: what the compile took.
+        cache_hit: whether code generation was spared.
+    """
+    if tile.recorder is None:
+        return
     from tkdebug.compiler.artifacts import kernel_artifacts
 
     source = kernel.src.fn.kernel_source
     artifacts, op_lines = kernel_artifacts(
-        source.text, recorder.snapshots, file=source.file, first_line=source.first_line
+        source.text, tile.recorder.snapshots, file=source.file, first_line=source.first_line
     )
     HOOKS.compiled(
         KernelCompiled(
@@ -142,32 +187,41 @@ def _announce_compiled(kernel: CompiledKernel, recorder: SnapshotRecorder, compi
             source=source.text,
             signature=kernel.src.describe(),
             options=kernel.src.options.as_dict(),
-            artifacts=artifacts,
+            artifacts={**artifacts, **texts},
             op_lines=op_lines,
             compile_ns=compile_ns,
+            cache_hit=cache_hit,
         )
     )
 
 
-def _folder(directory: Path, src: Specialization) -> Path:
+def stage_folder(directory: Path, src: Specialization) -> Path:
+    """Where the stages of one specialisation stand in a dump or override directory."""
     return directory / f"{src.fn.__name__}-{src.hash[:_HASH_CHARS]}"
 
 
-def _dump_folder(src: Specialization) -> Path | None:
-    return None if KNOBS.dump_dir is None else _folder(KNOBS.dump_dir, src)
+def dump_folder(src: Specialization) -> Path | None:
+    """Where TKDEBUG_DUMP wants the stages; None when it does not."""
+    return None if KNOBS.dump_dir is None else stage_folder(KNOBS.dump_dir, src)
 
 
 def _write_ir(path: Path, module: Module) -> None:
     from tkdebug.compiler.ir.printer import print_module
 
     # With locations, so that an edited copy can take the stage's place.
-    _write(path, print_module(module, locations=True))
+    write_stage(path, print_module(module, locations=True))
 
 
-def _write(path: Path, text: str) -> None:
+def write_stage(path: Path, content: str | bytes) -> None:
+    """Write one stage of a kernel for TKDEBUG_DUMP.
+
+    Raises:
+        UsageError: the directory cannot be written to.
+    """
+    data = content if isinstance(content, bytes) else content.encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(data)
     except OSError as error:
         raise UsageError(
             f"TKDEBUG_DUMP: cannot write {path} ({error.strerror}); name a directory to write to"
@@ -180,7 +234,7 @@ def _overridden(src: Specialization) -> Module | None:
         return None
     from tkdebug.compiler.ir.parser import parse_module
 
-    path = _folder(KNOBS.override_dir, src) / _TILE_IR_FILE
+    path = stage_folder(KNOBS.override_dir, src) / _TILE_IR_FILE
     if not path.is_file():
         return None
     return parse_module(path.read_text(encoding="utf-8"))

@@ -1,46 +1,31 @@
-"""A kernel compiled for one specialisation, and its launches.
+"""A kernel compiled for one specialisation: what interpreted and native ones share.
 
-Responsible for running it, for telling hooks of launches, and for what upstream's CompiledKernel
-shows. Compiling is `compilation`'s. Invariant: with no launch hook a launch makes no record.
+Responsible for what upstream's CompiledKernel shows, for launching by position, and for the record
+that hooks get of a launch. Running it is the subclasses' (`interpreted_kernel`, `native_kernel`),
+compiling `compilation`'s. Invariant: with no launch hook a launch makes no record.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.errors import LaunchError
-from tkdebug.events import HOOKS, ArgumentInfo, LaunchRecord, next_launch_id
-from tkdebug.runtime.driver import GPUTarget, driver
+from tkdebug.events import ArgumentInfo, LaunchRecord, Mode, next_launch_id
+from tkdebug.runtime.driver import GPUTarget
 from tkdebug.runtime.errors import ArgumentTypeError, MissingArtifactError
 from tkdebug.runtime.grid import Grid, grid_dimensions
-from tkdebug.runtime.specialize import (
-    constant_key,
-    is_tensor_like,
-    language_dtype,
-    runtime_values,
-)
+from tkdebug.runtime.specialize import constant_key, is_tensor_like, language_dtype
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
-    from tkdebug.compiler.ir import Module
     from tkdebug.runtime.specialization import Specialization
 
-# Stages that only code generation gives.
-_NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
 _SHOWN_VALUE_CHARS = 80
-
-
-class Estimate(int):
-    """A positive number standing in for one that only native compilation knows.
-
-    Interpreted kernels have no registers and no shared memory, yet scripts divide by how much of
-    them a kernel uses.
-    """
 
 
 class KernelMetadata(NamedTuple):
@@ -63,30 +48,41 @@ class KernelMetadata(NamedTuple):
 
 
 class Artifacts(Mapping[str, Any]):
-    """A kernel's stages by upstream's names; IR is printed when first asked for."""
+    """A kernel's stages, by upstream's names and ours; each is made when it is first asked for.
 
-    def __init__(self, kernel: CompiledKernel) -> None:
+    Args:
+        kernel: the kernel's name, for messages.
+        stages: what makes each stage.
+        aliases: other names of stages; iteration leaves them out.
+        missing: why known stages are not there.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        stages: Mapping[str, Callable[[], Any]],
+        aliases: Mapping[str, str],
+        missing: Mapping[str, str],
+    ) -> None:
         self._kernel = kernel
+        self._stages = stages
+        self._aliases = aliases
+        self._missing = missing
 
     def __getitem__(self, stage: str) -> Any:
-        if stage == "source":
-            return self._kernel.src.fn.kernel_source.text
-        if stage in ("ttir", "tile-ir"):
-            return self._kernel.tile_ir
-        if stage in _NATIVE_STAGES:
-            raise MissingArtifactError(
-                f"kernel {self._kernel.name} was compiled for interpretation and has no {stage}; "
-                f"it has {', '.join(self)}"
-            )
+        make = self._stages.get(self._aliases.get(stage, stage))
+        if make is not None:
+            return make()
+        reason = self._missing.get(stage, f"no stage {stage!r}")
         raise MissingArtifactError(
-            f"kernel {self._kernel.name}: no stage {stage!r}; it has {', '.join(self)}"
+            f"kernel {self._kernel}: {reason}; it has {', '.join(self._stages)}"
         )
 
     def __iter__(self) -> Iterator[str]:
-        return iter(("source", "ttir"))
+        return iter(self._stages)
 
     def __len__(self) -> int:
-        return 2
+        return len(self._stages)
 
 
 class CompiledKernel:
@@ -97,37 +93,47 @@ class CompiledKernel:
         name: the kernel's name, by its `repr=` where it has one.
         hash: content hash.
         asm: its stages.
-        metadata: num_warps, num_stages, shared…; `shared` is an `Estimate` under interpret.
-        n_regs: registers per thread, an `Estimate` under interpret.
-        n_spills: spilled registers; 0 under interpret.
+        metadata: num_warps, num_stages, shared…
+        n_regs: registers per thread.
+        n_spills: registers kept in memory, per thread.
         n_max_threads: threads a block of it may have.
         used_globals: module-level values it was compiled with.
+        watched: for each of them how to look it up: (function, name, value).
     """
 
-    n_regs: int = Estimate(32)
-    n_spills: int = Estimate(0)
-    n_max_threads: int = Estimate(1024)
+    mode: ClassVar[Mode]
+    asm: Mapping[str, Any]
+    metadata: KernelMetadata
+    n_regs: int
+    n_spills: int
+    n_max_threads: int
 
-    def __init__(
-        self, src: Specialization, module: Module, used_globals: tuple[UsedGlobal, ...] = ()
-    ) -> None:
+    def __init__(self, src: Specialization, used_globals: tuple[UsedGlobal, ...] = ()) -> None:
         self.src = src
-        self.module = module
         self.name = src.fn.repr(src)
         self.hash = src.hash
-        self.asm = Artifacts(self)
         self.used_globals = used_globals
+        self.watched = tuple((used.namespace.get, used.name, used.value) for used in used_globals)
         # What upstream fills with the loaded function and its binary.
         self.function: object = None
         self.kernel: object = None
         options = src.options
-        self.metadata = KernelMetadata(
+        self._shown_options: Mapping[str, object] = {
+            "num_warps": options.num_warps,
+            "num_stages": options.num_stages,
+            "num_ctas": options.num_ctas,
+            **({"maxnreg": options.maxnreg} if options.maxnreg is not None else {}),
+        }
+
+    def _make_metadata(self, shared_bytes: int, target: GPUTarget) -> KernelMetadata:
+        options = self.src.options
+        return KernelMetadata(
             name=self.name,
             num_warps=options.num_warps,
             num_stages=options.num_stages,
             num_ctas=options.num_ctas,
-            shared=Estimate(1024 * options.num_warps),
-            target=driver.active.get_current_target(),
+            shared=shared_bytes,
+            target=target,
             maxnreg=options.maxnreg,
             launch_pdl=options.launch_pdl,
             launch_cooperative_grid=options.launch_cooperative_grid,
@@ -136,54 +142,35 @@ class CompiledKernel:
         )
 
     def _init_handles(self) -> None:
-        """Load the binary, says upstream; an interpreted kernel has none to load."""
+        """Load the binary, where there is one."""
 
     @cached_property
     def tile_ir(self) -> str:
-        """The Tile IR after the pass pipeline, as text."""
-        from tkdebug.compiler.ir.printer import print_module
+        """The Tile IR after its passes, as text."""
+        raise NotImplementedError
 
-        return print_module(self.module)
+    def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
+        """Run on `grid`, none of whose axes is 0, with a value for each parameter.
 
-    def launch(self, grid: Grid, values: tuple[Any, ...]) -> None:
-        """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
-        if not HOOKS.launch:
-            self._execute(grid, values, None)
-            return
-        record = self._record(grid, values)
-        hooks = HOOKS.enter(self, record)
-        started_ns = time.perf_counter_ns()
-        try:
-            self._execute(grid, values, record)
-        except BaseException as error:
-            record.error = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            record.duration_ns = time.perf_counter_ns() - started_ns
-            HOOKS.exit(hooks, self, record)
+        Args:
+            grid: programs along x, y and z.
+            values: constants included.
+            stream: handle of the CUDA stream; None for the current one.
+        """
+        raise NotImplementedError
 
-    def _execute(self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None) -> None:
-        from tkdebug.interpreter import run_module
-
-        run_module(self.module, runtime_values(self.src.specs, values), grid, record, self.name)
-
-    def _record(self, grid: Grid, values: tuple[Any, ...]) -> LaunchRecord:
-        options = self.src.options
+    def _record(self, grid: Grid, values: tuple[Any, ...], stream: int = 0) -> LaunchRecord:
         add_metadata = self.src.fn.launch_metadata
         record = LaunchRecord(
             id=next_launch_id(),
             kernel=self.name,
             grid=grid,
-            mode="interpret",
-            options={
-                "num_warps": options.num_warps,
-                "num_stages": options.num_stages,
-                "num_ctas": options.num_ctas,
-                **({"maxnreg": options.maxnreg} if options.maxnreg is not None else {}),
-            },
+            mode=self.mode,
+            options=self._shown_options,
             make_arguments=lambda: self._describe_arguments(values),
             kernel_hash=self.hash,
             start_ns=time.time_ns(),
+            stream=stream,
         )
         if add_metadata is not None:
             named = dict(zip(self.src.fn.arg_names, values, strict=True))
@@ -203,7 +190,7 @@ class CompiledKernel:
         def run(*values: Any, stream: int | None = None) -> None:
             self._check_values(values)
             if 0 not in dimensions:
-                self.launch(dimensions, values)
+                self.launch(dimensions, values, stream)
 
         return run
 

@@ -62,6 +62,31 @@ class AutotunerError(TkError):
         return f"Autotuner error: {super().__str__()}"
 
 
+class CudaError(TkError, RuntimeError):
+    """The CUDA driver failed.
+
+    Args:
+        message: what was being done, the driver's name for the failure, what to do.
+        status: the driver's number for it; 0 when it is not the driver's.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        self.status = status
+        super().__init__(message)
+
+    def add(self, detail: str) -> None:
+        """Append to the message."""
+        self.args = (f"{self.args[0]}; {detail}",)
+
+
+class NoDeviceError(TkError, RuntimeError):
+    """A native launch, and no GPU that it could run on."""
+
+
+class PointerError(LaunchError, ValueError):
+    """A tensor whose memory the kernel's device cannot access."""
+
+
 class PTXASError(TkError):
     """The PTX assembler refused a kernel."""
 
@@ -88,5 +113,12 @@ class OutOfResources(TkError):
     def __str__(self) -> str:
         return (
             f"out of resource: {self.name}, required {self.required}, hardware limit {self.limit}; "
-            "smaller blocks or a lower num_stages may help"
+            + _WHAT_TO_LOWER.get(self.name, "smaller blocks may help")
         )
+
+
+_WHAT_TO_LOWER = {
+    "shared memory": "smaller blocks or a lower num_stages may help",
+    "threads": "lower num_warps",
+    "registers": "lower num_warps, set maxnreg, or use smaller blocks",
+}

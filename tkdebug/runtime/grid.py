@@ -9,7 +9,7 @@ from tkdebug.runtime.errors import GridError
 
 Grid = tuple[int, int, int]
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-_LIMITS = ((1 << 31) - 1, 65535, 65535)
+GRID_LIMITS = ((1 << 31) - 1, 65535, 65535)
 _AXES = "xyz"
 
 
@@ -41,7 +41,7 @@ def grid_dimensions(kernel: str, grid: Any) -> Grid:
 
 def _count(kernel: str, axis: int, count: Any) -> int:
     # Common cases first, and no message made before one is due: this is on the launch path.
-    if count.__class__ is int and 0 <= count <= _LIMITS[axis]:
+    if count.__class__ is int and 0 <= count <= GRID_LIMITS[axis]:
         return count
     where = f"kernel {kernel}: grid[{axis}]"
     try:
@@ -53,9 +53,9 @@ def _count(kernel: str, axis: int, count: Any) -> int:
         ) from None
     if size < 0:
         raise GridError(f"{where} is {size}, expected 0 or more")
-    if size > _LIMITS[axis]:
+    if size > GRID_LIMITS[axis]:
         raise GridError(
-            f"{where} is {size}, the hardware's limit along {_AXES[axis]} is {_LIMITS[axis]}; "
+            f"{where} is {size}, the hardware's limit along {_AXES[axis]} is {GRID_LIMITS[axis]}; "
             "put the long axis first, or loop in the kernel"
         )
     return size

@@ -12,9 +12,9 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Collection, Hashable
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import FunctionType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tkdebug.compiler.frontend.arguments import is_jit_function
 from tkdebug.compiler.frontend.scope import UsedGlobal
@@ -30,11 +30,14 @@ from tkdebug.runtime.dependencies import content_key
 from tkdebug.runtime.errors import GlobalChangedError, OutsideKernelError
 from tkdebug.runtime.grid import grid_dimensions
 from tkdebug.runtime.interface import KernelInterface
-from tkdebug.runtime.modes import current_mode, refuse_native
+from tkdebug.runtime.modes import current_mode
 from tkdebug.runtime.options import OPTION_NAMES, parse_options
 from tkdebug.runtime.parameters import kernel_parameters
 from tkdebug.runtime.specialization import Specialization
-from tkdebug.runtime.specialize import argument_spec, constant_key
+from tkdebug.runtime.specialize import alignment_key, argument_spec, constant_key
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.native_launch import NativePath
 
 Key = tuple[Hashable, ...]
 PreRunHook = Callable[..., object]
@@ -44,14 +47,14 @@ class DeviceCaches:
     """One cache for every device: under interpret kernels do not depend on it."""
 
     def __init__(self, kernels: dict[Key, CompiledKernel]) -> None:
-        self._kernels = kernels
+        self._by_key = kernels
 
     def __getitem__(self, device: object) -> tuple[dict[Key, CompiledKernel]]:
-        return (self._kernels,)
+        return (self._by_key,)
 
     def clear(self) -> None:
         """Forget all compiled kernels."""
-        self._kernels.clear()
+        self._by_key.clear()
 
 
 class JITFunction(KernelInterface):
@@ -64,6 +67,7 @@ class JITFunction(KernelInterface):
         constexprs: positions of the compile-time ones.
         source_edits: how often `_unsafe_update_src` replaced its source.
         pre_run_hooks: called with each launch's arguments before it.
+        kernels: compiled kernels by launch key.
     """
 
     def __init__(
@@ -104,7 +108,8 @@ class JITFunction(KernelInterface):
         self.__globals__ = fn.__globals__
         self._repr = repr
         self._binder: Callable[..., Bound] | None = None
-        self._kernels: dict[Key, CompiledKernel] = {}
+        self.kernels: dict[Key, CompiledKernel] = {}
+        self._native: NativePath | None = None
         self._edited_source: KernelSource | None = None
         self.source_edits = 0
         # `cache_key` once it was worked out; set to None to have it worked out again.
@@ -131,24 +136,22 @@ class JITFunction(KernelInterface):
         """
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
-        values, types, options = self._bind(args, kwargs)
         if current_mode(self.__name__) == "native":
-            refuse_native(self.__name__)
+            return self._run_native(args, grid, warmup, kwargs)
+        values, types, options = self._bind(args, kwargs)
         key: Key = (types, tuple(options.items()), KNOBS.debug)
         try:
-            kernel = self._kernels.get(key)
+            kernel = self.kernels.get(key)
         except TypeError:
             # An option that has no hash, such as a dict of libraries.
             key = (types, constant_key(options), KNOBS.debug)
-            kernel = self._kernels.get(key)
+            kernel = self.kernels.get(key)
         if kernel is None:
             kernel = self._compile(key, values, options, kwargs, warmup)
             if kernel is None:
                 return None
-        for used in kernel.used_globals:
-            if used.namespace.get(used.name) is not used.value and self._is_stale(used):
-                self._kernels.pop(key, None)
-                self.hash = None
+        for get, name, value in kernel.watched:
+            if get(name) is not value and self.forget_if_stale(kernel, key):
                 kernel = self._compile(key, values, options, kwargs, warmup)
                 break
         if warmup or kernel is None:
@@ -160,6 +163,32 @@ class JITFunction(KernelInterface):
             kernel.launch(dimensions, values)
         return kernel
 
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """`kernel[grid]`: a function that launches on `grid`."""
+        native = self._native
+        if native is None or self.pre_run_hooks:
+            return partial(self.run, grid=grid, warmup=False)
+        # The short way: it looks at the mode itself.
+        return partial(native.launch, grid)
+
+    def _run_native(
+        self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
+    ) -> CompiledKernel | None:
+        from tkdebug.runtime.native_launch import DOUBLED, WARMUP, NativePath
+
+        doubled = OPTION_NAMES & kwargs.keys() & set(self.arg_names)
+        native = self._native
+        if native is None:
+            native = NativePath(self, args)
+            # A parameter named like an option asks for what only this method sees, and so does
+            # a class that has its own way to run.
+            if OPTION_NAMES.isdisjoint(self.arg_names) and type(self).run is JITFunction.run:
+                self._native = native
+        if doubled:
+            kwargs = {**kwargs, DOUBLED: tuple((name, kwargs[name]) for name in sorted(doubled))}
+        kernel: CompiledKernel | None = native.launch(WARMUP if warmup else grid, *args, **kwargs)
+        return kernel
+
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
         binder = self._binder
         if binder is None:
@@ -167,7 +196,7 @@ class JITFunction(KernelInterface):
         try:
             return binder(*args, **kwargs)
         except TypeError:
-            explain_binding(self.__name__, self.signature, args, kwargs)
+            self.explain(args, kwargs)
             raise
 
     def _compile(
@@ -178,34 +207,98 @@ class JITFunction(KernelInterface):
         kwargs: dict[str, Any],
         is_warmup: bool,
     ) -> CompiledKernel | None:
+        # A parameter named like an option (`num_warps: tl.constexpr`) sets both.
+        doubled = {name: kwargs[name] for name in OPTION_NAMES & kwargs.keys()}
+        src = self._specialization(values, {**options, **doubled}, None)
+        return self._compile_once(key, src, is_warmup, compile_kernel)
+
+    def compile_native(
+        self,
+        key: Key,
+        device: int,
+        values: tuple[Any, ...],
+        options: dict[str, Any],
+        is_warmup: bool,
+    ) -> CompiledKernel | None:
+        """The native kernel for these arguments on CUDA device `device`, compiled when it is new.
+
+        Args:
+            key: the launch key.
+            device: index of the device; where there is none, the default target's stands in.
+            values: a value for each parameter.
+            options: the launch options given.
+            is_warmup: whether nothing is launched.
+
+        Returns:
+            None when a `jit_cache_hook` takes the compile upon itself.
+
+        Raises:
+            CompileError: the kernel does not compile.
+        """
+        from tkdebug.runtime.native_compilation import compile_native_kernel
+
+        src = self._specialization(values, options, alignment_key(self.params, values))
+        return self._compile_once(
+            key, src, is_warmup, lambda src: compile_native_kernel(src, device)
+        )
+
+    def _specialization(
+        self,
+        values: tuple[Any, ...],
+        options: dict[str, Any],
+        alignment: tuple[Hashable, ...] | None,
+    ) -> Specialization:
+        debug = bool(self.debug or KNOBS.debug)
+        parsed = parse_options(self.__name__, options, self.arg_names, debug)
+        specs = tuple(
+            argument_spec(parameter, value)
+            for parameter, value in zip(self.params, values, strict=True)
+        )
+        return Specialization(self, specs, parsed, alignment)
+
+    def _compile_once(
+        self,
+        key: Key,
+        src: Specialization,
+        is_warmup: bool,
+        compile: Callable[[Specialization], CompiledKernel],
+    ) -> CompiledKernel | None:
+        """The kernel under `key`, compiled when there is none, with the hooks called around it."""
         with self._lock:
-            kernel = self._kernels.get(key)
+            kernel = self.kernels.get(key)
             if kernel is not None:
                 return kernel
-            # A parameter named like an option (`num_warps: tl.constexpr`) sets both.
-            doubled = {name: kwargs[name] for name in OPTION_NAMES & kwargs.keys()}
-            parsed = parse_options(
-                self.__name__,
-                {**options, **doubled},
-                self.arg_names,
-                bool(self.debug or KNOBS.debug),
-            )
-            specs = tuple(
-                argument_spec(parameter, value)
-                for parameter, value in zip(self.params, values, strict=True)
-            )
-            src = Specialization(self, specs, parsed)
             if COMPILE_HOOKS.skips(src, key, is_warmup):
                 return None
-            kernel = compile_kernel(src)
-            self._kernels[key] = kernel
+            kernel = self.kernels[key] = compile(src)
         COMPILE_HOOKS.compiled(src, key, is_warmup)
         return kernel
+
+    def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Say why arguments do not fit the kernel's signature.
+
+        Raises:
+            ArgumentTypeError: they do not.
+        """
+        explain_binding(self.__name__, self.signature, args, kwargs)
+
+    def forget_if_stale(self, kernel: CompiledKernel, key: Key) -> bool:
+        """Whether a global's change calls for another compile; `kernel` is forgotten then.
+
+        Raises:
+            GlobalChangedError: a global has another value now.
+        """
+        for used in kernel.used_globals:
+            if used.namespace.get(used.name) is not used.value and self._is_stale(used):
+                self.kernels.pop(key, None)
+                self.hash = None
+                return True
+        return False
 
     @property
     def device_caches(self) -> DeviceCaches:
         """Compiled kernels as upstream keeps them: `device_caches[device][0]`, by launch key."""
-        return DeviceCaches(self._kernels)
+        return DeviceCaches(self.kernels)
 
     def _is_stale(self, used: UsedGlobal) -> bool:
         """Whether a global that no longer is the object it was calls for another compile."""
@@ -271,7 +364,7 @@ class JITFunction(KernelInterface):
         )
         self.source_edits += 1
         self.hash = None
-        self._kernels.clear()
+        self.kernels.clear()
 
     @property
     def cache_key(self) -> str:

@@ -16,14 +16,14 @@ from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from tkdebug.errors import UnsupportedError, UsageError
+from tkdebug.errors import UsageError
 from tkdebug.events import Mode
 from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
 
-_own: ContextVar[ModeName | None] = ContextVar("tkdebug_mode", default=None)
+OWN_MODE: ContextVar[ModeName | None] = ContextVar("tkdebug_mode", default=None)
 
 
-class _MainThread:
+class MAIN_THREAD:
     """What the main thread's innermost `mode` says, for threads that say nothing themselves."""
 
     mode: ModeName | None = None
@@ -41,22 +41,22 @@ def mode(name: ModeName) -> Iterator[None]:
     """
     if name not in MODE_NAMES:
         raise UsageError(f"mode: got {name!r}, expected one of {', '.join(MODE_NAMES)}")
-    token = _own.set(name)
+    token = OWN_MODE.set(name)
     in_main = threading.current_thread() is threading.main_thread()
-    before = _MainThread.mode
+    before = MAIN_THREAD.mode
     if in_main:
-        _MainThread.mode = name
+        MAIN_THREAD.mode = name
     try:
         yield
     finally:
-        _own.reset(token)
+        OWN_MODE.reset(token)
         if in_main:
-            _MainThread.mode = before
+            MAIN_THREAD.mode = before
 
 
 def requested_mode() -> ModeName:
     """The mode asked for, "auto" not yet decided."""
-    return _own.get() or _MainThread.mode or KNOBS.mode
+    return OWN_MODE.get() or MAIN_THREAD.mode or KNOBS.mode
 
 
 def current_mode(kernel: str | None = None) -> Mode:
@@ -68,11 +68,8 @@ def current_mode(kernel: str | None = None) -> Mode:
     patterns = KNOBS.interpret_kernels
     if patterns and kernel is not None and _matches(kernel, patterns):
         return "interpret"
-    wanted = _own.get() or _MainThread.mode or KNOBS.mode
-    if wanted != "auto":
-        return wanted
-    _tell_that_auto_interprets()
-    return "interpret"
+    wanted = OWN_MODE.get() or MAIN_THREAD.mode or KNOBS.mode
+    return _auto() if wanted == "auto" else wanted
 
 
 @lru_cache(maxsize=4096)
@@ -81,25 +78,17 @@ def _matches(kernel: str, patterns: tuple[str, ...]) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _tell_that_auto_interprets() -> None:
-    # Once a process, and only where a GPU stands by that the user may expect to be used natively.
+def _auto() -> Mode:
+    """Native where there is a GPU that tkdebug compiles for."""
+    from tkdebug.runtime.cuda.device import obstacle
     from tkdebug.runtime.driver import has_real_gpu
 
+    reason = obstacle()
+    if reason is None:
+        return "native"
+    # The user may expect a GPU that is there to be used.
     if has_real_gpu():
         print(
-            "tkdebug: this version has no native code generation yet; kernels are interpreted "
-            "although a CUDA device is usable",
-            file=sys.stderr,
+            f"tkdebug: kernels are interpreted although a GPU is there: {reason}", file=sys.stderr
         )
-
-
-def refuse_native(kernel: str) -> None:
-    """Say that `kernel` cannot run natively.
-
-    Raises:
-        UnsupportedError: always.
-    """
-    raise UnsupportedError(
-        f"kernel {kernel}: native code generation is not in this version of tkdebug; "
-        "run it interpreted (mode interpret or auto)"
-    )
+    return "interpret"

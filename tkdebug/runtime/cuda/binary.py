@@ -1,0 +1,31 @@
+"""What code generation makes of a kernel, as the launch path and the disk cache see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A kernel's machine code and what it needs.
+
+    Attributes:
+        artifacts: text by stage: gpu-ir, llvm-ir, ptx.
+        cubin: the ELF image.
+        entry: name of the kernel in it.
+        target: name of the architecture, such as sm_90a.
+        threads: of a block.
+        shared_bytes: dynamic shared memory of a block.
+        registers: of a thread.
+        spill_bytes: of a thread, that went to local memory.
+    """
+
+    artifacts: Mapping[str, str]
+    cubin: bytes
+    entry: str
+    target: str
+    threads: int
+    shared_bytes: int
+    registers: int
+    spill_bytes: int

@@ -1,0 +1,179 @@
+"""The GPU that kernels are launched on: what it is, its limits, torch's context on it.
+
+Responsible for saying why there is none. Invariant: kernels are loaded into the primary context,
+the one torch's tensors live in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.errors import TkError, UnsupportedError
+from tkdebug.runtime.cuda import driver_api
+from tkdebug.runtime.errors import NoDeviceError
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.targets import Target
+
+# cuLaunchKernelEx and PTX ISA 7.8 and up came with it.
+OLDEST_DRIVER = 12000
+# name in `Device` -> CUdevice_attribute
+_ATTRIBUTES = {
+    "major": "COMPUTE_CAPABILITY_MAJOR",
+    "minor": "COMPUTE_CAPABILITY_MINOR",
+    "max_shared_bytes": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "max_threads": "MAX_THREADS_PER_BLOCK",
+    "max_registers": "MAX_REGISTERS_PER_BLOCK",
+    "multiprocessors": "MULTIPROCESSOR_COUNT",
+    "warp_size": "WARP_SIZE",
+    "sm_clock_khz": "CLOCK_RATE",
+    "memory_clock_khz": "MEMORY_CLOCK_RATE",
+    "memory_bus_bits": "GLOBAL_MEMORY_BUS_WIDTH",
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU; the limits are those of one block.
+
+    Attributes:
+        index: as torch and the driver number it.
+        context: handle of its primary context.
+    """
+
+    index: int
+    name: str
+    context: int
+    major: int
+    minor: int
+    max_shared_bytes: int
+    max_threads: int
+    max_registers: int
+    multiprocessors: int
+    warp_size: int
+    sm_clock_khz: int
+    memory_clock_khz: int
+    memory_bus_bits: int
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability."""
+        return self.major, self.minor
+
+    @property
+    def target(self) -> Target:
+        """What is compiled for it.
+
+        Raises:
+            UnsupportedError: tkdebug does not compile for it.
+        """
+        from tkdebug.compiler.targets import target_of
+
+        return target_of(self.capability)
+
+    def make_current(self) -> None:
+        """Make its context the calling thread's."""
+        driver_api.call("cuCtxSetCurrent", driver_api.driver().CUcontext(self.context))
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Its context is the calling thread's for the length of a `with` block."""
+        driver_api.call("cuCtxPushCurrent", driver_api.driver().CUcontext(self.context))
+        try:
+            yield
+        finally:
+            driver_api.call("cuCtxPopCurrent")
+
+
+@cache
+def device(index: int) -> Device:
+    """The GPU numbered `index`.
+
+    Raises:
+        NoDeviceError: there is none of that number, or the driver is too old.
+        CudaError: the driver fails.
+    """
+    driver_api.call("cuInit", 0)
+    version = driver_api.call("cuDriverGetVersion")
+    if version < OLDEST_DRIVER:
+        raise NoDeviceError(
+            f"the CUDA driver is for CUDA {version // 1000}.{version % 1000 // 10}, "
+            f"expected {OLDEST_DRIVER // 1000}.0 or newer; "
+            "update the driver, or run with --mode interpret"
+        )
+    count = driver_api.call("cuDeviceGetCount")
+    if not 0 <= index < count:
+        raise NoDeviceError(f"CUDA device {index}: there are {count}, counted from 0")
+    handle = driver_api.call("cuDeviceGet", index)
+    name = driver_api.call("cuDeviceGetName", 128, handle)
+    context = driver_api.call("cuDevicePrimaryCtxRetain", handle)
+    return Device(index, name.decode().rstrip("\0"), int(context), **_read_attributes(handle))
+
+
+def _read_attributes(handle: Any) -> dict[str, int]:
+    known = driver_api.driver().CUdevice_attribute
+    return {
+        name: int(
+            driver_api.call(
+                "cuDeviceGetAttribute", getattr(known, f"CU_DEVICE_ATTRIBUTE_{attribute}"), handle
+            )
+        )
+        for name, attribute in _ATTRIBUTES.items()
+    }
+
+
+def current_device() -> Device:
+    """Torch's current device.
+
+    Raises:
+        NoDeviceError: there is no usable GPU.
+    """
+    import torch
+
+    from tkdebug.runtime.driver import has_real_gpu
+
+    if not has_real_gpu():
+        raise NoDeviceError(_no_gpu())
+    # Below torch.cuda, which may be stood in for; it initialises CUDA where nothing has yet.
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return device(int(torch._C._cuda_getDevice()))  # noqa: SLF001
+
+
+def _no_gpu() -> str:
+    import torch
+
+    instead = "run with --mode interpret, which needs none"
+    if not hasattr(torch._C, "_cuda_getDeviceCount"):  # noqa: SLF001
+        return (
+            f"native mode needs a GPU, and this torch ({torch.__version__}) has no CUDA; {instead}"
+        )
+    return f"native mode needs an NVIDIA GPU, and torch finds none; {instead}"
+
+
+def require_device() -> None:
+    """Check that kernels can run natively in this process.
+
+    Raises:
+        NoDeviceError: they cannot.
+    """
+    reason = obstacle()
+    if reason is not None:
+        raise NoDeviceError(reason)
+
+
+@cache
+def obstacle() -> str | None:
+    """Why kernels cannot run natively in this process; None when they can."""
+    from tkdebug.runtime.driver import has_real_gpu
+
+    if not has_real_gpu():
+        return _no_gpu()
+    try:
+        _ = current_device().target
+    except (TkError, UnsupportedError, RuntimeError) as error:
+        return str(error)
+    return None

@@ -1,0 +1,180 @@
+"""Kernel arguments as bytes: one 8-byte slot for each parameter of the compiled kernel.
+
+Responsible for which slots an argument fills, in the order of the kernel's IR arguments, and for
+what may stand in each. A tensor descriptor is passed as the hardware-neutral tuple (address, shape,
+strides, all 64 bits wide), then once more as the language sees it (shape as i32, strides as i64).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tkdebug.compiler import dtypes
+from tkdebug.compiler.dtypes import dtype, tensor_descriptor_type
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
+from tkdebug.errors import UnsupportedError
+from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
+
+SLOT_BYTES = 8
+# Of little-endian struct codes without padding: the size of the value is the kernel's business.
+_INT_CODES = {
+    ("int", 8): "b",
+    ("int", 16): "h",
+    ("int", 32): "i",
+    ("int", 64): "q",
+    ("uint", 8): "B",
+    ("uint", 16): "H",
+    ("uint", 32): "I",
+    ("uint", 64): "Q",
+}
+_FLOAT_CODES = {dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d"}
+_ADDRESS = "Q"
+_BOOL = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One parameter of the compiled kernel.
+
+    Attributes:
+        name: as the IR names it, such as `x`, `pair.0`, `desc.shape.1`.
+        code: what `struct` packs it with.
+        expression: Python text of its value in terms of the arguments `v0`, `v1`, …
+    """
+
+    name: str
+    code: str
+    expression: str
+
+
+def kernel_slots(names: Sequence[str], specs: Sequence[ArgSpec]) -> list[Slot]:
+    """The slots of a kernel, in order.
+
+    A tensor that is an argument itself stands in the expressions as its address; those inside
+    tuples and descriptors are asked for theirs.
+
+    Raises:
+        UnsupportedError: a parameter of a type that cannot be passed.
+    """
+    return [
+        slot
+        for index, (name, spec) in enumerate(zip(names, specs, strict=True))
+        for slot in _slots(name, spec, f"v{index}", is_nested=False)
+    ]
+
+
+def _slots(name: str, spec: ArgSpec, expression: str, is_nested: bool) -> Iterator[Slot]:
+    if isinstance(spec, Constant):
+        return
+    if isinstance(spec, tuple):
+        for index, item in enumerate(spec):
+            yield from _slots(f"{name}.{index}", item, f"{expression}[{index}]", is_nested=True)
+        return
+    if isinstance(spec, tensor_descriptor_type):
+        yield from _descriptor_slots(name, spec.rank, expression)
+        return
+    if spec.is_ptr():
+        yield Slot(name, _ADDRESS, f"{expression}.data_ptr()" if is_nested else expression)
+        return
+    if spec == dtypes.bfloat16:
+        yield Slot(name, "H", f"bfloat16_bits({expression})")
+        return
+    yield Slot(name, _scalar_code(name, spec), expression)
+
+
+def _descriptor_slots(name: str, rank: int, expression: str) -> Iterator[Slot]:
+    yield Slot(name, _ADDRESS, f"{expression}.base.data_ptr()")
+    for part, codes in ((("shape", "strides"), "qq"), (("shape", "strides"), "iq")):
+        for field, code in zip(part, codes, strict=True):
+            for axis in range(rank):
+                yield Slot(f"{name}.{field}.{axis}", code, f"{expression}.{field}[{axis}]")
+
+
+def _scalar_code(name: str, spec: Any) -> str:
+    if isinstance(spec, dtype):
+        if spec == dtypes.int1:
+            return _BOOL
+        if spec in _FLOAT_CODES:
+            return _FLOAT_CODES[spec]
+        if spec.is_int():
+            kind = "uint" if spec.name.startswith("uint") else "int"
+            return _INT_CODES[kind, spec.itemsize * 8]
+    raise UnsupportedError(
+        f"parameter `{name}`: an argument of type {spec} cannot be passed to a native kernel; "
+        "pass a tensor of one element, or a wider type"
+    )
+
+
+def padded_format(slots: Sequence[Slot]) -> str:
+    """The struct format of all slots, each padded to 8 bytes."""
+    parts = []
+    for slot in slots:
+        unused = SLOT_BYTES - struct.calcsize(f"={slot.code}")
+        parts.append(slot.code + (f"{unused}x" if unused else ""))
+    return "".join(parts)
+
+
+def bfloat16_bits(value: float) -> int:
+    """`value` rounded to bfloat16, ties to even, as bits."""
+    number = float(value)
+    if math.isnan(number):
+        return 0x7FC0
+    # Through float32 first, as the hardware's conversion from a float argument would go.
+    (bits,) = struct.unpack("=I", struct.pack("=f", _fit(number, "f")))
+    rounded: int = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return rounded
+
+
+def checked_value(kernel: str, slot: Slot, value: Any) -> Any:
+    """`value` as `struct` takes it for `slot`: what does not fit is converted as C would, or told.
+
+    Raises:
+        ArgumentOverflowError: an int beyond the parameter's type.
+        ArgumentTypeError: no number at all.
+    """
+    if slot.code == _BOOL:
+        return bool(value)
+    convert: Callable[[Any], Any] = float if slot.code in "efd" else operator.index
+    try:
+        number = convert(value)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"kernel {kernel}: argument `{slot.name}` is a {type(value).__name__}, "
+            f"expected {_expected(slot.code)}"
+        ) from error
+    if slot.code in "efd":
+        return _fit(number, slot.code)
+    return _fit_int(kernel, slot, number)
+
+
+def _expected(code: str) -> str:
+    if code == _ADDRESS:
+        return "an address of 64 bits, without sign"
+    return "a number" if code in "efd" else "an int"
+
+
+def _fit(number: float, code: str) -> float:
+    try:
+        struct.pack(f"={code}", number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    return number
+
+
+def _fit_int(kernel: str, slot: Slot, number: int) -> int:
+    bits = struct.calcsize(f"={slot.code}") * 8
+    if slot.code.isupper():
+        # Negative ints wrap, as in C: -1 is how people write all ones.
+        if -(1 << bits - 1) <= number < 1 << bits:
+            return number & (1 << bits) - 1
+    elif -(1 << bits - 1) <= number < 1 << bits - 1:
+        return number
+    raise ArgumentOverflowError(
+        f"kernel {kernel}: argument `{slot.name}` is {number}, which its {bits} bits cannot hold; "
+        "annotate the parameter with a wider type"
+    )

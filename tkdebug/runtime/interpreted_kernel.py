@@ -1,0 +1,90 @@
+"""A kernel that is interpreted: its Tile IR executed as tensor operations.
+
+Responsible for its launches and for the figures that only a native kernel has, which are estimates.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.events import HOOKS, LaunchRecord
+from tkdebug.runtime.compiled import Artifacts, CompiledKernel
+from tkdebug.runtime.driver import driver
+from tkdebug.runtime.grid import Grid
+from tkdebug.runtime.specialize import runtime_values
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.compiler.ir import Module
+    from tkdebug.runtime.specialization import Specialization
+
+_NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
+
+
+class Estimate(int):
+    """A positive number standing in for one that only native compilation knows.
+
+    Interpreted kernels have no registers and no shared memory, yet scripts divide by how much of
+    them a kernel uses.
+    """
+
+
+class InterpretedKernel(CompiledKernel):
+    """A kernel whose launches are interpreted.
+
+    Attributes:
+        module: its Tile IR after the passes.
+    """
+
+    mode = "interpret"
+    n_regs = Estimate(32)
+    n_spills = Estimate(0)
+    n_max_threads = Estimate(1024)
+
+    def __init__(
+        self, src: Specialization, module: Module, used_globals: tuple[UsedGlobal, ...] = ()
+    ) -> None:
+        super().__init__(src, used_globals)
+        self.module = module
+        self.asm = Artifacts(
+            self.name,
+            {"source": lambda: src.fn.kernel_source.text, "ttir": lambda: self.tile_ir},
+            {"tile-ir": "ttir"},
+            {
+                stage: f"it was compiled for interpretation and has no {stage}"
+                for stage in _NATIVE_STAGES
+            },
+        )
+        shared = Estimate(1024 * src.options.num_warps)
+        self.metadata = self._make_metadata(shared, driver.active.get_current_target())
+
+    @cached_property
+    def tile_ir(self) -> str:
+        """The Tile IR after its passes, as text."""
+        from tkdebug.compiler.ir.printer import print_module
+
+        return print_module(self.module)
+
+    def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
+        """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
+        if not HOOKS.launch:
+            self._execute(grid, values, None)
+            return
+        record = self._record(grid, values)
+        hooks = HOOKS.enter(self, record)
+        started_ns = time.perf_counter_ns()
+        try:
+            self._execute(grid, values, record)
+        except BaseException as error:
+            record.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            record.duration_ns = time.perf_counter_ns() - started_ns
+            HOOKS.exit(hooks, self, record)
+
+    def _execute(self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None) -> None:
+        from tkdebug.interpreter import run_module
+
+        run_module(self.module, runtime_values(self.src.specs, values), grid, record, self.name)

@@ -1,0 +1,219 @@
+"""Compiles a kernel to a cubin for one specialisation and one architecture.
+
+Responsible for what stands around code generation: options it cannot honour, the cache on disk,
+dumped and overridden stages, telling hooks. The front end's part is `compilation`'s, code
+generation `compiler.targets`'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tkdebug.errors import CompileError, UnsupportedError, UsageError
+from tkdebug.events import HOOKS
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime import native_cache
+from tkdebug.runtime.compilation import (
+    TileStage,
+    announce,
+    compile_fault,
+    compile_tile_ir,
+    dump_folder,
+    stage_folder,
+    write_stage,
+)
+from tkdebug.runtime.cuda.binary import Binary
+from tkdebug.runtime.driver import compute_capability, driver
+from tkdebug.runtime.native_kernel import NativeKernel
+from tkdebug.runtime.options import LaunchOptions
+from tkdebug.runtime.specialization import Specialization
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.targets import Target
+
+# Options that code generation does not look at, with the only value each may have.
+_FIXED_OPTIONS = {
+    "num_ctas": 1,
+    "ir_override": None,
+    "extern_libs": (),
+    "warp_size": 32,
+    "ptx_version": None,
+    "ptx_options": None,
+    "instrumentation_mode": "",
+    "enable_fp_fusion": True,
+    "enable_reflect_ftz": True,
+}
+STAGE_FILES = {"gpu-ir": "gpu-ir.mlir", "llvm-ir": "llvm-ir.ll", "ptx": "kernel.ptx"}
+CUBIN_FILE = "kernel.cubin"
+# Stages whose edited file takes the place of what the compiler makes.
+_REPLACEABLE = ("llvm-ir", "ptx")
+
+
+def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
+    """Compile for CUDA device `device` and tell the hooks; nothing is loaded yet.
+
+    Raises:
+        CompileError: the kernel does not compile; also told as a fault.
+        UnsupportedError: an option or op that native code does not have.
+        OutOfResources: it needs more shared memory or threads than the architecture has.
+    """
+    from tkdebug.compiler.ir.printer import print_module
+
+    refuse_options(src.fn.__name__, src.options)
+    target = target_for(src.options)
+    started_ns = time.perf_counter_ns()
+    tile = compile_tile_ir(src)
+    # Before code generation turns the module into GPU IR.
+    tile_text = print_module(tile.module, locations=True)
+    try:
+        binary, cache_hit = _generate(src, tile, tile_text, target)
+    except CompileError as error:
+        HOOKS.fault(compile_fault(src.fn.__name__, error))
+        raise
+    kernel = NativeKernel(src, tile_text, binary, tile.used_globals, device)
+    duration_ns = time.perf_counter_ns() - started_ns
+    texts = {stage: binary.artifacts[stage] for stage in ("llvm-ir", "ptx")}
+    announce(kernel, tile, texts, duration_ns, cache_hit)
+    return kernel
+
+
+def refuse_options(kernel: str, options: LaunchOptions) -> None:
+    """Refuse options that native code cannot honour.
+
+    Raises:
+        UnsupportedError: naming the option.
+    """
+    for name, only in _FIXED_OPTIONS.items():
+        value = getattr(options, name)
+        if value != only:
+            raise UnsupportedError(
+                f"kernel {kernel}: option {name}={value!r} is not supported natively "
+                f"(expected {only!r}); leave it out, or run with --mode interpret"
+            )
+
+
+def target_for(options: LaunchOptions) -> Target:
+    """The architecture that `options`, or the current device, ask for.
+
+    Raises:
+        UnsupportedError: tkdebug does not compile for it.
+    """
+    from tkdebug.compiler.targets import target_of
+
+    if options.arch is None:
+        number = int(driver.active.get_current_target().arch)
+    else:
+        number = compute_capability(options.arch)
+    return target_of(divmod(number, 10))
+
+
+def _generate(
+    src: Specialization, tile: TileStage, tile_text: str, target: Target
+) -> tuple[Binary, bool]:
+    """The kernel's code, and whether it came from the disk."""
+    folder = dump_folder(src)
+    override = None if KNOBS.override_dir is None else stage_folder(KNOBS.override_dir, src)
+    if tile.recorder is not None or folder is not None or override is not None:
+        # Somebody wants to see, or to change, what the stages make on their way.
+        return _compile(src, tile, target, folder, override), False
+    key = native_cache.cache_key(tile_text, src.options.as_dict(), target.name)
+    found = native_cache.load(key)
+    if found is not None:
+        return found, True
+    binary = _compile(src, tile, target, None, None)
+    native_cache.store(key, binary)
+    return binary, False
+
+
+def _compile(
+    src: Specialization,
+    tile: TileStage,
+    target: Target,
+    dump: Path | None,
+    override: Path | None,
+) -> Binary:
+    from tkdebug.compiler.ir.printer import print_module
+    from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
+
+    options = src.options
+    compiled = compile_module(
+        tile.module,
+        NativeOptions(options.num_warps, options.num_stages, options.maxnreg),
+        target,
+        snapshot=_snapshot(tile, dump),
+        on_stage=None if dump is None and override is None else _on_stage(dump, override),
+    )
+    code = compiled.code
+    binary = Binary(
+        artifacts={
+            "gpu-ir": print_module(compiled.module),
+            "llvm-ir": compiled.llvm_ir,
+            "ptx": code.ptx,
+        },
+        cubin=code.cubin,
+        entry=compiled.symbol,
+        target=target.name,
+        threads=compiled.num_warps * target.threads_per_warp,
+        shared_bytes=compiled.shared_bytes,
+        registers=code.registers,
+        spill_bytes=code.spill_store_bytes,
+    )
+    if override is not None and (override / CUBIN_FILE).is_file():
+        binary = replace(binary, cubin=_read(override / CUBIN_FILE))
+    if dump is not None:
+        # With locations, as the other IR of a dump.
+        write_stage(dump / STAGE_FILES["gpu-ir"], print_module(compiled.module, locations=True))
+        write_stage(dump / CUBIN_FILE, binary.cubin)
+    return binary
+
+
+def _snapshot(tile: TileStage, dump: Path | None) -> Callable[[str, Module], None] | None:
+    """What is called after each GPU pass that changed something."""
+    from tkdebug.compiler.ir.printer import print_module
+
+    recorder = tile.recorder
+    if recorder is None and dump is None:
+        return None
+
+    def after_pass(name: str, changed: Module) -> None:
+        if recorder is not None:
+            recorder.stage = "gpu-ir"
+            recorder.after_pass(name, changed)
+        if dump is not None:
+            text = print_module(changed, locations=True)
+            write_stage(dump / f"gpu-ir-after-{name}.mlir", text)
+
+    return after_pass
+
+
+def _on_stage(dump: Path | None, override: Path | None) -> Callable[[str, str], str | None]:
+    """What is called with the text of each stage, and may give an edited one."""
+    if override is not None and (override / STAGE_FILES["gpu-ir"]).is_file():
+        raise UnsupportedError(
+            f"TKDEBUG_OVERRIDE: {override / STAGE_FILES['gpu-ir']}: the GPU IR cannot be replaced "
+            f"by an edited file; {', '.join(STAGE_FILES[stage] for stage in _REPLACEABLE)}, "
+            f"{CUBIN_FILE} and tile-ir.mlir can"
+        )
+
+    def on_stage(stage: str, text: str) -> str | None:
+        edited = None
+        if override is not None and stage in _REPLACEABLE:
+            path = override / STAGE_FILES[stage]
+            edited = _read(path).decode() if path.is_file() else None
+        if dump is not None and stage in _REPLACEABLE:
+            write_stage(dump / STAGE_FILES[stage], text if edited is None else edited)
+        return edited
+
+    return on_stage
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"TKDEBUG_OVERRIDE: cannot read {path} ({error.strerror})") from error

@@ -1,0 +1,245 @@
+"""A kernel compiled to a cubin, and its launches on one device.
+
+Responsible for loading it when it is first launched, and for hooks around its launches. Packing and
+the driver's calls are `runtime.cuda`'s. Invariant: a launch without hooks is `submit` alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.frontend.arguments import Constant
+from tkdebug.events import HOOKS
+from tkdebug.runtime.compiled import Artifacts, CompiledKernel
+from tkdebug.runtime.cuda.packing import kernel_slots
+from tkdebug.runtime.driver import GPUTarget
+from tkdebug.runtime.errors import NoDeviceError
+from tkdebug.runtime.grid import Grid
+from tkdebug.runtime.specialize import is_tensor_like
+from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.runtime.cuda.binary import Binary
+    from tkdebug.runtime.cuda.launcher import LaunchShape
+    from tkdebug.runtime.specialization import Specialization
+
+_UPSTREAM_NAMES = {"ttgir": "gpu-ir", "llir": "llvm-ir"}
+_BYTES_PER_REGISTER = 4
+
+
+class NativeKernel(CompiledKernel):
+    """A kernel that runs on CUDA device `device`.
+
+    Attributes:
+        binary: the compiled code.
+        submit: launches without hooks: `submit(x, y, z, stream, *arguments)`, an argument for each
+            parameter that is not constexpr, tensors by their address.
+    """
+
+    mode = "native"
+
+    def __init__(
+        self,
+        src: Specialization,
+        tile_text: str,
+        binary: Binary,
+        used_globals: tuple[UsedGlobal, ...],
+        device: int,
+    ) -> None:
+        super().__init__(src, used_globals)
+        self._tile_text = tile_text
+        self.binary = binary
+        self.device = device
+        self.kernel = binary.cubin
+        self.n_regs = binary.registers
+        self.n_spills = binary.spill_bytes // _BYTES_PER_REGISTER
+        self.n_max_threads = binary.threads
+        self.metadata = self._make_metadata(binary.shared_bytes, _gpu_target(binary.target))
+        self.asm = self._artifacts()
+        self.submit: Callable[..., None] = self._load_and_submit
+
+    def _artifacts(self) -> Artifacts:
+        texts = self.binary.artifacts
+        stages: dict[str, Callable[[], Any]] = {
+            "source": lambda: self.src.fn.kernel_source.text,
+            "ttir": lambda: self.tile_ir,
+        }
+        for upstream, ours in (*_UPSTREAM_NAMES.items(), ("ptx", "ptx")):
+            if ours in texts:
+                stages[upstream] = lambda ours=ours: texts[ours]  # type: ignore[misc]
+        stages["cubin"] = lambda: self.binary.cubin
+        stages["sass"] = lambda: self.sass
+        aliases = {"tile-ir": "ttir", **{ours: name for name, ours in _UPSTREAM_NAMES.items()}}
+        return Artifacts(self.name, stages, aliases, {})
+
+    @cached_property
+    def tile_ir(self) -> str:
+        """The Tile IR after its passes, as text."""
+        from tkdebug.compiler.ir.parser import parse_module
+        from tkdebug.compiler.ir.printer import print_module
+
+        return print_module(parse_module(self._tile_text))
+
+    @cached_property
+    def sass(self) -> str:
+        """The machine code as text.
+
+        Raises:
+            TkError: nvdisasm is not installed.
+        """
+        from tkdebug.runtime.cuda.disassembly import disassemble
+
+        return disassemble(self.binary.cubin)
+
+    def _init_handles(self) -> None:
+        """Load the binary and make `submit` out of it.
+
+        Raises:
+            OutOfResources: the device has less than the kernel needs.
+            NoDeviceError: there is no GPU.
+            CudaError: the driver refuses.
+        """
+        from tkdebug.runtime.cuda import device as devices
+        from tkdebug.runtime.cuda.launcher import make_submit
+        from tkdebug.runtime.cuda.module import load_kernel
+
+        if self.function is not None:
+            return
+        devices.require_device()
+        binary = self.binary
+        device = devices.device(self.device)
+        loaded = load_kernel(
+            device, binary.cubin, binary.entry, binary.threads, binary.shared_bytes
+        )
+        self.n_regs = loaded.registers
+        self.n_spills = loaded.spills
+        self.n_max_threads = loaded.max_threads
+        names = self.src.fn.arg_names
+        passed = [
+            f"v{parameter.num}" for parameter in self.src.fn.params if not parameter.is_constexpr
+        ]
+        self.submit = make_submit(
+            self.name,
+            kernel_slots(names, self.src.specs),
+            passed,
+            self._launch_shape(loaded.function),
+            self._recover,
+        )
+        self.function = loaded.function
+
+    def _launch_shape(self, function: int) -> LaunchShape:
+        from tkdebug.runtime.cuda.launcher import LaunchShape
+
+        options = self.src.options
+        return LaunchShape(
+            function,
+            self.binary.threads,
+            self.binary.shared_bytes,
+            options.num_ctas,
+            options.launch_cooperative_grid,
+            options.launch_pdl,
+        )
+
+    def _load_and_submit(self, x: int, y: int, z: int, stream: int, *passed: Any) -> None:
+        self._init_handles()
+        self.submit(x, y, z, stream, *passed)
+
+    def _recover(self, status: int, is_last: bool) -> None:
+        """Make another try possible after a launch that failed with `status`, or raise."""
+        from tkdebug.runtime.cuda import driver_api
+        from tkdebug.runtime.cuda.device import device
+
+        if status in (driver_api.INVALID_CONTEXT, driver_api.NOT_INITIALIZED) and not is_last:
+            # A thread that has called nothing of CUDA yet, such as autograd's.
+            device(self.device).make_current()
+            return
+        raise driver_api.cuda_error(status, f"kernel {self.name}: launch")
+
+    def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
+        """Run on `grid`, none of whose axes is 0, with a value for each parameter.
+
+        Raises:
+            PointerError: a tensor that the kernel's device cannot access.
+            CudaError: the driver refuses.
+        """
+        import torch
+
+        from tkdebug.runtime.cuda.device import require_device
+
+        require_device()
+        current = int(torch._C._cuda_getDevice())  # noqa: SLF001
+        if current != self.device:
+            raise NoDeviceError(
+                f"compiled kernel {self.name}: it is loaded on cuda:{self.device}, the current "
+                f"device is cuda:{current}; launch inside `with torch.cuda.device({self.device}):`"
+            )
+        if stream is None:
+            stream = int(torch._C._cuda_getCurrentRawStream(current))  # noqa: SLF001
+        passed = tuple(
+            self._passed(parameter.name, value)
+            for parameter, value in zip(self.src.fn.params, values, strict=True)
+            if not parameter.is_constexpr
+        )
+        if HOOKS.launch:
+            self.launch_hooked(grid, stream, values, passed)
+        else:
+            self.submit(*grid, stream, *passed)
+
+    def _passed(self, name: str, value: Any) -> Any:
+        from tkdebug.runtime.cuda.pointers import accessible_address
+
+        if isinstance(self.src.arguments[name], Constant) or isinstance(value, TensorDescriptor):
+            return value
+        if is_tensor_like(value):
+            return accessible_address(self.name, name, value, self.device)
+        return value
+
+    def launch_hooked(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> None:
+        """Launch with hooks around it; nothing waits for the kernel.
+
+        Args:
+            grid: programs along x, y and z.
+            stream: handle of the CUDA stream.
+            values: a value for each parameter.
+            passed: what `submit` takes.
+        """
+        # Hooks look at the loaded function.
+        self._init_handles()
+        record = self._record(grid, values, stream)
+        hooks = HOOKS.enter(self, record)
+        started_ns = time.perf_counter_ns()
+        try:
+            if HOOKS.timed:
+                self._submit_timed(record, grid, stream, passed)
+            else:
+                self.submit(*grid, stream, *passed)
+        except BaseException as error:
+            record.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            record.duration_ns = time.perf_counter_ns() - started_ns
+            HOOKS.exit(hooks, self, record)
+
+    def _submit_timed(self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]) -> None:
+        from tkdebug.runtime.cuda.device import device
+        from tkdebug.runtime.cuda.timing import start_span
+
+        span = start_span(device(self.device), stream)
+        self.submit(*grid, stream, *passed)
+        if span is not None:
+            span.end()
+            record.device_ns = span
+
+
+def _gpu_target(name: str) -> GPUTarget:
+    from tkdebug.compiler.targets import target_of
+
+    target = target_of(name)
+    major, minor = target.capability
+    return GPUTarget("cuda", major * 10 + minor, target.threads_per_warp)
