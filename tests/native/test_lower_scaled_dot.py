@@ -1,0 +1,132 @@
+"""dot_scaled lowered to conversions and a dot: the same product."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from lowering_support import run_lowered_too
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
+
+
+def same_numbers(got, wanted):
+    if got.dtype == torch.float32:
+        # Sums of up to 64 products, taken in another order.
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def check(kernel, grid, *arguments):
+    with run_lowered_too([LowerScaledDot()], same_numbers) as modules:
+        kernel[grid](*arguments)
+    (module,) = modules
+    assert "tt.dot_scaled" not in {op.name for op in module.walk()}
+
+
+@tkdebug.jit
+def scaled_kernel(
+    A, AS, B, BS, C, M: tl.constexpr, N: tl.constexpr, GROUPS: tl.constexpr,
+    AM: tl.constexpr, AK: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    a = tl.load(A + tl.arange(0, AM)[:, None] * AK + tl.arange(0, AK)[None, :])
+    b = tl.load(B + tl.arange(0, BK)[:, None] * BN + tl.arange(0, BN)[None, :])
+    a_scale = None
+    b_scale = None
+    if AS is not None:
+        a_scale = tl.load(AS + tl.arange(0, M)[:, None] * GROUPS + tl.arange(0, GROUPS)[None, :])
+    if BS is not None:
+        b_scale = tl.load(BS + tl.arange(0, N)[:, None] * GROUPS + tl.arange(0, GROUPS)[None, :])
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    acc = tl.load(C + at)
+    c = tl.dot_scaled(
+        a, a_scale, LEFT, b, b_scale, RIGHT, acc=acc, fast_math=FAST,
+        lhs_k_pack=AM == M, rhs_k_pack=BN == N,
+    )  # fmt: skip
+    tl.store(C + at, c)
+
+
+# Format, and whether it is packed along K; only e2m1 can be packed along the other axis.
+_OPERANDS = (
+    ("e2m1", True),
+    ("e2m1", False),
+    ("e4m3", True),
+    ("e5m2", True),
+    ("bf16", True),
+    ("fp16", True),
+)
+_M, _N, _K = 16, 32, 64
+
+
+def elements(format_, rows, columns, axis):
+    if format_ in ("bf16", "fp16"):
+        dtype = torch.bfloat16 if format_ == "bf16" else torch.float16
+        return torch.randn(rows, columns).to(dtype)
+    shape = [rows, columns]
+    if format_ == "e2m1":
+        shape[axis] //= 2
+        return torch.randint(0, 256, shape, dtype=torch.uint8)
+    # Below the codes of infinity and NaN, both signs.
+    return torch.randint(0, 100, shape, dtype=torch.uint8) | (torch.randint(0, 2, shape) << 7).to(
+        torch.uint8
+    )
+
+
+def launch(left, right, a_scale, b_scale, groups, fast=False):
+    (left, left_along_k), (right, right_along_k) = left, right
+    a = elements(left, _M, _K, 1 if left_along_k else 0)
+    b = elements(right, _K, _N, 0 if right_along_k else 1)
+    shapes = (*a.shape, *b.shape)
+    c = torch.randn(_M, _N)
+    check(
+        scaled_kernel, (1,), a, a_scale, b, b_scale, c, _M, _N, groups, *shapes, left, right, fast
+    )
+
+
+def codes(rows, low=120, high=130):
+    return torch.randint(low, high, (rows, _K // 32), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(_OPERANDS, repeat=2)))
+def test_formats_packed_along_either_axis(left, right):
+    launch(left, right, codes(_M), codes(_N), _K // 32)
+
+
+@pytest.mark.parametrize("other", ["e2m1", "fp16"])
+def test_operands_without_scales(other):
+    launch(("e2m1", True), (other, True), None, codes(_N), _K // 32)
+    launch(("e2m1", True), (other, True), codes(_M), None, _K // 32)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("right", ["e4m3", "fp16"])
+def test_scales_at_the_ends_of_their_range(right, fast):
+    a_scale, b_scale = codes(_M), codes(_N)
+    a_scale[:6, 0] = torch.tensor([0, 1, 254, 255, 255, 112], dtype=torch.uint8)
+    b_scale[:4, 1] = torch.tensor([0, 1, 142, 255], dtype=torch.uint8)
+    launch(("e4m3", True), (right, True), a_scale, b_scale, _K // 32, fast)
+
+
+def test_scales_of_fp8_have_groups_of_16():
+    def scales(rows):
+        return torch.rand(rows, _K // 16).to(torch.float8_e4m3fn)
+
+    launch(("e2m1", True), ("e2m1", True), scales(_M), scales(_N), _K // 16)
+
+
+def test_batches():
+    @tkdebug.jit
+    def kernel(A, S, C):
+        b, i, j = tl.arange(0, 2), tl.arange(0, 16), tl.arange(0, 32)
+        left = tl.load(A + b[:, None, None] * 512 + i[None, :, None] * 32 + j[None, None, :])
+        scale = tl.load(S + b[:, None, None] * 16 + i[None, :, None])
+        right = tl.trans(left, 0, 2, 1)
+        c = tl.dot_scaled(left, scale, "e4m3", right, scale, "e4m3")
+        tl.store(C + b[:, None, None] * 256 + i[None, :, None] * 16 + i[None, None, :], c)
+
+    a = torch.randint(0, 100, (2, 16, 32), dtype=torch.uint8)
+    scale = torch.randint(120, 130, (2, 16, 1), dtype=torch.uint8)
+    check(kernel, (1,), a, scale, torch.empty(2, 16, 16))
