@@ -38,8 +38,8 @@ from tkdebug.runtime.specialize import (
 from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
-    from tkdebug.runtime.jit import JITFunction
     from tkdebug.runtime.compiled import CompiledKernel
+    from tkdebug.runtime.jit import JITFunction
 
 Key = tuple[Hashable, ...]
 # Names inside the generated function that no parameter has.
