@@ -1,0 +1,149 @@
+"""Which bytes of which shared-memory buffers a value may show.
+
+A buffer value comes from a `ttg.local_alloc` through views, loops and branches. Each value has
+the regions it may be; two values share storage only where regions of theirs overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tkdebug.compiler.analysis.ring_index import RingIndex, ring_index
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.structure import constant_value
+from tkdebug.compiler.ir.types import MemDescType
+
+ALLOC = "ttg.local_alloc"
+# Ops whose result is another view of their first operand.
+_VIEWS = frozenset(("ttg.memdesc_index", "ttg.memdesc_trans", "ttg.memdesc_subslice"))
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of what one op owns in shared memory.
+
+    Attributes:
+        owner: the `ttg.local_alloc`, or the op whose scratch memory it is.
+        start_bytes: from the beginning of what the owner has.
+        ring: which of the buffers in this region, where it is known how a loop steps through them.
+    """
+
+    owner: Operation
+    start_bytes: int
+    size_bytes: int
+    ring: RingIndex | None = None
+
+    def overlaps(self, other: Region) -> bool:
+        """Whether both may have a byte in common; before AllocateShared owners share none."""
+        if self.owner is other.owner:
+            a, b = self.ring, other.ring
+            if a is not None and b is not None:
+                if (a.loop, a.stages) == (b.loop, b.stages) and a.phase != b.phase:
+                    return False
+            mine, theirs = self.start_bytes, other.start_bytes
+        else:
+            offsets = offset_of(self.owner), offset_of(other.owner)
+            if offsets[0] is None or offsets[1] is None:
+                return False
+            mine, theirs = offsets[0] + self.start_bytes, offsets[1] + other.start_bytes
+        return mine < theirs + other.size_bytes and theirs < mine + self.size_bytes
+
+
+def offset_of(owner: Operation) -> int | None:
+    """Where AllocateShared put an op's buffer or scratch memory, in bytes."""
+    name = "offset" if owner.name == ALLOC else "scratch_offset"
+    offset = owner.attributes.get(name)
+    return offset if isinstance(offset, int) else None
+
+
+class BufferAliases:
+    """The regions of every buffer value of a function."""
+
+    def __init__(self, regions: Mapping[Value, frozenset[Region]]) -> None:
+        self._regions = regions
+
+    def regions(self, value: Value) -> frozenset[Region]:
+        """What `value` may show; nothing for values that are no buffers."""
+        return self._regions.get(value, frozenset())
+
+    def owners(self, value: Value) -> frozenset[Operation]:
+        """The allocations that `value` may be or be part of."""
+        return frozenset(region.owner for region in self.regions(value))
+
+    def values_of(self) -> dict[Operation, list[Value]]:
+        """For every allocation the values that may show it."""
+        values: dict[Operation, list[Value]] = {}
+        for value in self._regions:
+            for owner in self.owners(value):
+                values.setdefault(owner, []).append(value)
+        return values
+
+    def may_alias(self, a: Value, b: Value) -> bool:
+        """Whether two buffers may share storage."""
+        return any(x.overlaps(y) for x in self.regions(a) for y in self.regions(b))
+
+
+def buffer_aliases(function: Operation) -> BufferAliases:
+    """Find the regions of all buffers of a `tt.func`."""
+    regions: dict[Value, frozenset[Region]] = {}
+    flows: dict[Value, list[tuple[Operation | None, Value]]] = {}
+    worklist: list[Value] = []
+    for op in function.walk():
+        if op.name == ALLOC:
+            type_ = op.result.type
+            assert isinstance(type_, MemDescType)
+            regions[op.result] = frozenset([Region(op, 0, type_.size_bytes)])
+            worklist.append(op.result)
+        elif op.name in _VIEWS:
+            flows.setdefault(op.operands[0], []).append((op, op.result))
+        for source, target in handed_on(op):
+            if isinstance(target.type, MemDescType):
+                flows.setdefault(source, []).append((None, target))
+    while worklist:
+        source = worklist.pop()
+        for view, target in flows.get(source, ()):
+            found = regions[source]
+            if view is not None:
+                found = frozenset(_viewed(view, region) for region in found)
+            known = regions.get(target, frozenset())
+            if not found <= known:
+                regions[target] = known | found
+                worklist.append(target)
+    return BufferAliases(regions)
+
+
+def _viewed(view: Operation, region: Region) -> Region:
+    """The region that a view of `region` shows."""
+    if view.name != "ttg.memdesc_index":
+        return region
+    type_ = view.operands[0].type
+    assert isinstance(type_, MemDescType)
+    index = constant_value(view.operands[1])
+    if isinstance(index, int):
+        start = region.start_bytes + index * type_.buffer_bytes
+        return Region(region.owner, start, type_.buffer_bytes)
+    return replace(region, ring=ring_index(view.operands[1], type_.buffers))
+
+
+def handed_on(op: Operation) -> Iterator[tuple[Value, Value]]:
+    """(source, target) for every value that structured control flow passes on under a new name."""
+    match op.name:
+        case "scf.if":
+            for region in op.regions:
+                yield from _pairs(region.block.terminator.operands, op.results)
+        case "scf.for":
+            block = op.regions[0].block
+            for sources in (op.operands[3:], block.terminator.operands):
+                yield from _pairs(sources, block.arguments[1:])
+                yield from _pairs(sources, op.results)
+        case "scf.while":
+            before, after = (region.block for region in op.regions)
+            yield from _pairs(op.operands, before.arguments)
+            yield from _pairs(after.terminator.operands, before.arguments)
+            yield from _pairs(before.terminator.operands[1:], after.arguments)
+            yield from _pairs(before.terminator.operands[1:], op.results)
+
+
+def _pairs(sources: Sequence[Value], targets: Sequence[Value]) -> Iterator[tuple[Value, Value]]:
+    return zip(sources, targets, strict=True)

@@ -1,0 +1,131 @@
+"""When shared-memory buffers are live, as intervals of one line through the whole function.
+
+Ops are numbered in program order; an op with regions spans the numbers of all that is inside it.
+A buffer is live from its allocation to the last use of any view of it; across a whole loop when it
+enters the loop from outside or from an iteration before; and past its last use until the wait that
+covers what was started on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_aliases
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.structure import LOOPS
+
+# What an op starts goes on until such a wait has let nothing pending: (wait, its count).
+_WAITS = {
+    "ttg.async_copy_global_to_local": ("ttg.async_wait", "num"),
+    "ttng.warp_group_dot": ("ttng.warp_group_dot_wait", "pendings"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Places `start` to `end` of the line, both included."""
+
+    start: int
+    end: int
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether they have a place in common."""
+        return self.start <= other.end and other.start <= self.end
+
+    def hull(self, other: Interval) -> Interval:
+        """The smallest interval around both."""
+        return Interval(min(self.start, other.start), max(self.end, other.end))
+
+
+class Timeline:
+    """The places of all ops of a function."""
+
+    def __init__(self, function: Operation) -> None:
+        self._spans: dict[Operation, Interval] = {}
+        self.length = 0
+        self._number(function)
+
+    def span(self, op: Operation) -> Interval:
+        """From where an op begins to where all inside it has ended."""
+        return self._spans[op]
+
+    def _number(self, op: Operation) -> None:
+        start = self.length
+        self.length += 1
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    self._number(inner)
+        if op.regions:
+            self.length += 1
+        self._spans[op] = Interval(start, self.length - 1)
+
+    def live(self, value: Value) -> Interval:
+        """From where `value` is defined to its last use, loops it enters included."""
+        owner = value.owner
+        if isinstance(owner, Operation):
+            start = self.span(owner).end if owner.regions else self.span(owner).start
+            home = owner.block
+        else:
+            assert owner.parent_op is not None
+            start, home = self.span(owner.parent_op).start, owner
+        end = start
+        for user in value.uses:
+            last = self.span(user).start
+            outer = user
+            while outer.block is not home:
+                assert outer.block is not None
+                assert outer.block.parent_op is not None
+                outer = outer.block.parent_op
+                if outer.name in LOOPS:
+                    last = self.span(outer).end
+            end = max(end, last)
+        return Interval(start, end)
+
+
+def live_buffers(
+    function: Operation, timeline: Timeline, aliases: BufferAliases | None = None
+) -> Mapping[Operation, Interval]:
+    """When the buffer of each `ttg.local_alloc` is live.
+
+    Args:
+        function: a `tt.func`.
+        timeline: of the same function.
+        aliases: of the same function, when they are known already.
+    """
+    if aliases is None:
+        aliases = buffer_aliases(function)
+    live: dict[Operation, Interval] = {}
+    for owner, values in aliases.values_of().items():
+        assert owner.name == ALLOC
+        interval = timeline.live(owner.result)
+        for value in values:
+            interval = interval.hull(timeline.live(value))
+            for user in value.uses:
+                if user.name in _WAITS:
+                    interval = interval.hull(_until_wait(user, timeline))
+        live[owner] = interval
+    return live
+
+
+def _until_wait(op: Operation, timeline: Timeline) -> Interval:
+    """From `op` to the wait after which nothing that it started can be pending."""
+    if op.name == "ttng.warp_group_dot" and not op.attributes.get("async"):
+        return timeline.span(op)
+    wait, count = _WAITS[op.name]
+    begin = timeline.span(op).start
+    inner = op
+    while inner.block is not None:
+        later = inner.block.operations[inner.block.operations.index(inner) + 1 :]
+        for other in later:
+            if other.name == wait and other.attributes.get(count) == 0:
+                return Interval(begin, timeline.span(other).start)
+        parent = inner.block.parent_op
+        if parent is None:
+            break
+        if parent.name in LOOPS:
+            # It may still go on in the next iteration.
+            begin = min(begin, timeline.span(parent).start)
+        inner = parent
+    return Interval(begin, timeline.length - 1)

@@ -1,0 +1,124 @@
+"""`AllocateShared`: where every shared-memory buffer and scratch region lies.
+
+Buffers that are live at the same time interfere and get disjoint bytes; others may share them (the
+barriers that this needs are InsertBarriers'). Largest first, each goes to the lowest place that
+fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_aliases
+from tkdebug.compiler.analysis.liveness import Interval, Timeline, live_buffers
+from tkdebug.compiler.ir.core import Module, Operation
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.types import MemDescType
+
+_ALIGNMENT_BYTES = 16
+# PTX ISA, "Matrix Descriptor Format" of wgmma: with 128-byte swizzle the pattern repeats every 1024
+# bytes, and starts at addresses that are multiples of that.
+_SWIZZLE_ALIGNMENT_BYTES = 1024
+_SWIZZLED_USERS = ("ttng.warp_group_dot", "ttng.async_tma_")
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What has to find a place: a buffer of a `ttg.local_alloc`, or an op's scratch region.
+
+    Attributes:
+        live: when its bytes may not be another's.
+    """
+
+    owner: Operation
+    size_bytes: int
+    alignment_bytes: int
+    live: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateShared:
+    """Sets `offset` of allocations, `scratch_offset` of ops and the function's `shared_bytes`."""
+
+    name: ClassVar[str] = "allocate-shared"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Collect what is needed, place it, and write it down."""
+        function = module.function
+        demands = collect_demands(function)
+        offsets = place(demands)
+        total = 0
+        for demand, offset in zip(demands, offsets, strict=True):
+            attribute = "offset" if demand.owner.name == ALLOC else "scratch_offset"
+            total = max(total, offset + demand.size_bytes)
+            if demand.owner.attributes.get(attribute) != offset:
+                demand.owner.attributes[attribute] = offset
+                rewriter.record_change(demand.owner, "place")
+        if function.attributes.get("shared_bytes") != total:
+            function.attributes["shared_bytes"] = total
+            rewriter.record_change(function, "total")
+
+
+def collect_demands(function: Operation) -> list[Demand]:
+    """Everything in a `tt.func` that needs shared memory, in program order."""
+    # The analyses and passes of GPU IR serve one target so far; lowering says what it needs.
+    from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+
+    timeline = Timeline(function)
+    aliases = buffer_aliases(function)
+    live = live_buffers(function, timeline, aliases)
+    swizzled = _swizzled(function, aliases)
+    demands = []
+    for op in function.walk():
+        if op.name == ALLOC:
+            type_ = op.result.type
+            assert isinstance(type_, MemDescType)
+            alignment = op.attributes.get("alignment", 1)
+            assert isinstance(alignment, int)
+            least = _SWIZZLE_ALIGNMENT_BYTES if op in swizzled else _ALIGNMENT_BYTES
+            demands.append(Demand(op, type_.size_bytes, max(alignment, least), live[op]))
+        elif size := scratch_bytes(op):
+            demands.append(Demand(op, size, _ALIGNMENT_BYTES, timeline.span(op)))
+        else:
+            op.attributes.pop("scratch_offset", None)
+    return demands
+
+
+def _swizzled(function: Operation, aliases: BufferAliases) -> set[Operation]:
+    """The allocations that tensor cores or bulk copies access by address bits."""
+    return {
+        owner
+        for op in function.walk()
+        if op.name.startswith(_SWIZZLED_USERS)
+        for operand in op.operands
+        for owner in aliases.owners(operand)
+    }
+
+
+def place(demands: Sequence[Demand]) -> list[int]:
+    """An offset in bytes for each demand, so that no two that are live together overlap."""
+    order = sorted(range(len(demands)), key=lambda i: (-demands[i].size_bytes, i))
+    offsets = [0] * len(demands)
+    placed: list[int] = []
+    for index in order:
+        demand = demands[index]
+        taken = sorted(
+            (offsets[other], offsets[other] + demands[other].size_bytes)
+            for other in placed
+            if demands[other].live.overlaps(demand.live)
+        )
+        offsets[index] = _first_fit(taken, demand.size_bytes, demand.alignment_bytes)
+        placed.append(index)
+    return offsets
+
+
+def _first_fit(taken: Sequence[tuple[int, int]], size_bytes: int, alignment_bytes: int) -> int:
+    """The lowest aligned offset at which `size_bytes` overlap nothing `taken` (sorted)."""
+    offset = 0
+    for start, end in taken:
+        if offset + size_bytes <= start:
+            break
+        offset = max(offset, -(-end // alignment_bytes) * alignment_bytes)
+    return offset

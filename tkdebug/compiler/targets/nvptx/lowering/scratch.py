@@ -1,0 +1,40 @@
+"""How much scratch shared memory the lowering of an op needs.
+
+`SCRATCH_BYTES` has an entry for every op whose lowering may go through shared memory; each stands
+for what that lowering does, and changes with it. AllocateShared gives such an op `scratch_offset`;
+between its write and its read the lowering has a barrier of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.types import element_of, encoding_of
+from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
+from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
+
+ScratchBytes = Callable[[Operation], int]
+
+
+def convert_layout_scratch_bytes(op: Operation) -> int:
+    """Bytes of the buffer through which a ttg.convert_layout goes; 0 where it needs none."""
+    source, target = encoding_of(op.operands[0].type), encoding_of(op.result.type)
+    if source is None or target is None:
+        return 0
+    element_bytes = memory_bits(element_of(op.result.type)) // 8
+    plan = classify_conversion(source, target, element_bytes)
+    if not isinstance(plan, SharedTrip):
+        return 0
+    return plan.buffer.in_size(OFFSET) * element_bytes
+
+
+SCRATCH_BYTES: dict[str, ScratchBytes] = {
+    "ttg.convert_layout": convert_layout_scratch_bytes,
+}
+
+
+def scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that the lowering of `op` needs for itself."""
+    needed = SCRATCH_BYTES.get(op.name)
+    return 0 if needed is None else needed(op)
