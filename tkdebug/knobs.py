@@ -55,6 +55,16 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError("a positive number of seconds")
+    return seconds
+
+
 def _parse_path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
@@ -226,6 +236,20 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "directory of compiled kernels; None for ~/.cache/tkdebug",
     ),
     Knob(
+        "cache_size_bytes",
+        {"TKDEBUG_CACHE_SIZE": parse_size_bytes},
+        1 << 30,
+        int,
+        "how much disk compiled kernels may take",
+    ),
+    Knob(
+        "codegen_timeout_s",
+        {"TKDEBUG_CODEGEN_TIMEOUT": _parse_seconds},
+        300.0,
+        (float, int),
+        "seconds that LLVM and ptxas may take for one kernel",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
         False,
@@ -251,6 +275,8 @@ class Knobs:
     verify_each: bool
     always_compile: bool
     cache_dir: Path | None
+    cache_size_bytes: int
+    codegen_timeout_s: float
     print_autotuning: bool
 
     def __getattr__(self, name: str) -> object:

@@ -2,88 +2,96 @@
 
 Responsible for the stages' order, their options, and for turning what LLVM, nvJitLink and the
 worker's death say into compile errors that name the kernel and the op. The libraries themselves are
-only ever loaded in the worker.
+only ever loaded in the worker. Invariant: no PTX with a `.loc` of line 0 reaches ptxas.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from tkdebug.compiler.targets.nvptx import diagnosis, wire
+from tkdebug.compiler.targets.nvptx import code_cache, diagnosis, wire
 from tkdebug.compiler.targets.nvptx.diagnosis import CodegenError
+from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
+from tkdebug.compiler.targets.nvptx.probing import deadly_op
 from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
 from tkdebug.compiler.targets.targets import Target
+from tkdebug.errors import Frame
+from tkdebug.knobs import KNOBS
+from tkdebug.linemap.ptx_locations import PtxLine, rewrite_locations
+
+__all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "start_worker"]
 
 # PTX 8.7 (CUDA 12.8) has everything the targets have; CUDA 13's nvJitLink and drivers take it.
 PTX_VERSION = "87"
-_TIMEOUT_S = 300.0
-_PERFORMANCE_NOTE = re.compile(r"\(C75\d\d\)|Potential Performance Loss")
+_THREADS = re.compile(r"^(\.(?:reqntid|maxntid) [\d, ]+)$", re.MULTILINE)
+_OP_ID = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s", re.MULTILINE)
 
-
-@dataclass(frozen=True, slots=True)
-class NativeCode:
-    """A compiled kernel.
-
-    Attributes:
-        ptx: the text that was assembled.
-        cubin: ELF image.
-        registers: 32-bit registers of a thread.
-        spill_store_bytes: bytes a thread stores because registers ran out.
-        spill_load_bytes: bytes a thread loads because registers ran out.
-        stack_bytes: local memory of a thread, spills included.
-        shared_bytes: static shared memory; the dynamic part is the launch's.
-        log: what nvJitLink said.
-        warnings: lines of it that mean lost speed, e.g. serialised wgmma (C75xx).
-    """
-
-    ptx: str
-    cubin: bytes
-    registers: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    stack_bytes: int
-    shared_bytes: int
-    log: str
-    warnings: tuple[str, ...] = ()
+Locations = Mapping[int, tuple[Frame, ...]]
 
 
 def generate(
-    llvm_ir: str, kernel: str, target: Target, max_registers: int | None = None
+    llvm_ir: str,
+    kernel: str,
+    target: Target,
+    max_registers: int | None = None,
+    locations: Locations | None = None,
+    entry: tuple[Frame, ...] = (),
 ) -> NativeCode:
-    """Compile one module with one kernel.
+    """Compile one module with one kernel, or take it from the disk.
 
     Args:
         llvm_ir: the text; each instruction's `!dbg` line is the id of its op.
         kernel: name of the kernel in it.
         target: the architecture.
         max_registers: most registers a thread may use; None leaves it to ptxas.
+        locations: op id -> call chain, outermost first; without it line tables carry op ids.
+        entry: place of the kernel's `def`.
 
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
     """
-    ptx = emit_ptx(llvm_ir, kernel, target)
-    return assemble(ptx, kernel, target, max_registers)
+    parts = (llvm_ir, kernel, target.name, str(max_registers), repr((locations, entry)))
+    key = code_cache.key_of((*parts, PTX_VERSION))
+    if not KNOBS.always_compile and (found := code_cache.load(key, kernel)):
+        return found
+    ptx, times = _emit(llvm_ir, kernel, target, locations)
+    start = time.perf_counter_ns()
+    places = _op_ids_as_lines(ptx, kernel) if locations is None else locations
+    ptx, lines = rewrite_locations(ptx, places, entry)
+    times.append(("locations", time.perf_counter_ns() - start))
+    code = assemble(ptx, kernel, target, max_registers, lines, locations, tuple(times))
+    code_cache.store(key, kernel, code)
+    return code
 
 
-def emit_ptx(llvm_ir: str, kernel: str, target: Target) -> str:
+def emit_ptx(llvm_ir: str, kernel: str, target: Target, locations: Locations | None = None) -> str:
     """Optimised PTX, whose `.loc` lines carry op ids, and 0 where LLVM has none.
 
     Raises:
         CodegenError: LLVM refuses the text, died of it, or a function in it exists nowhere.
     """
+    return _emit(llvm_ir, kernel, target, locations)[0]
+
+
+def _emit(
+    llvm_ir: str, kernel: str, target: Target, locations: Locations | None
+) -> tuple[str, list[tuple[str, int]]]:
+    start = time.perf_counter_ns()
     header = {"task": "ptx", "cpu": target.name, "ptx_version": PTX_VERSION}
     try:
         answer, body = _ask(header, llvm_ir.encode())
     except WorkerDied as death:
         detail, op_id = diagnosis.death_complaint(death.how, death.stderr, llvm_ir)
-        raise CodegenError(kernel, death.stage, detail, op_id) from None
+        if op_id is None:
+            op_id = deadly_op(llvm_ir, header, KNOBS.codegen_timeout_s)
+        raise CodegenError(kernel, death.stage, detail, op_id, locations) from None
     if answer["status"] != "ok":
         detail, op_id = diagnosis.llvm_complaint(
             str(answer["message"]), str(answer["log"]), llvm_ir
         )
-        raise CodegenError(kernel, str(answer["stage"]), detail, op_id)
+        raise CodegenError(kernel, str(answer["stage"]), detail, op_id, locations)
     ptx = body.decode()
     for name in diagnosis.unknown_functions(ptx):
         raise CodegenError(
@@ -91,19 +99,42 @@ def emit_ptx(llvm_ir: str, kernel: str, target: Target) -> str:
             "emit",
             f"{name} is called, but is no intrinsic of this LLVM and in no library",
             diagnosis.op_of_text(llvm_ir, f"@{name}("),
+            locations,
         )
-    return ptx
+    steps = answer.get("times_ns")
+    times = [(str(step), int(ns)) for step, ns in steps.items()] if isinstance(steps, dict) else []
+    rest = time.perf_counter_ns() - start - sum(ns for _, ns in times)
+    return ptx, [*times, ("pipe", rest)]
 
 
-def assemble(ptx: str, kernel: str, target: Target, max_registers: int | None = None) -> NativeCode:
+def assemble(
+    ptx: str,
+    kernel: str,
+    target: Target,
+    max_registers: int | None = None,
+    ptx_lines: tuple[PtxLine, ...] = (),
+    locations: Locations | None = None,
+    times_ns: tuple[tuple[str, int], ...] = (),
+) -> NativeCode:
     """PTX to cubin, with what it needs of the machine.
+
+    Args:
+        ptx: the text, also one that was edited.
+        kernel: name of the kernel in it.
+        target: the architecture.
+        max_registers: most registers a thread may use.
+        ptx_lines: the op of each instruction line.
+        locations: op id -> call chain, for errors.
+        times_ns: steps before this one, to be kept with the result.
 
     Raises:
         CodegenError: ptxas refuses the text.
     """
+    start = time.perf_counter_ns()
     options = [f"-arch={target.name}", "-lineinfo", "-O3", "-verbose"]
     if max_registers is not None:
         options.append(f"-maxrregcount={max_registers}")
+        ptx = _with_register_limit(ptx, max_registers)
     header = {"task": "cubin", "name": kernel, "options": options}
     try:
         answer, cubin = _ask(header, ptx.encode())
@@ -115,40 +146,33 @@ def assemble(ptx: str, kernel: str, target: Target, max_registers: int | None = 
         if not log:
             raise CodegenError(kernel, "assemble", str(answer["message"]))
         detail, line = diagnosis.ptxas_complaint(log, ptx)
-        op_id = None if line is None else diagnosis.op_at_ptx_line(ptx, line)
-        raise CodegenError(kernel, "assemble", detail, op_id)
-    return _native_code(ptx, cubin, kernel, log)
+        op_id = next((entry.op_id for entry in ptx_lines if entry.line == line), None)
+        raise CodegenError(kernel, "assemble", detail, op_id, locations)
+    times = (*times_ns, ("assemble", time.perf_counter_ns() - start))
+    try:
+        return native_code(ptx, cubin, kernel, log, ptx_lines, times)
+    except ValueError as error:
+        raise CodegenError(kernel, "assemble", str(error)) from None
 
 
-def _ask(header: Mapping[str, object], body: bytes) -> tuple[wire.Header, bytes]:
-    with POOL.borrow() as worker:
-        return worker.ask(header, body, _TIMEOUT_S)
-
-
-def _native_code(ptx: str, cubin: bytes, kernel: str, log: str) -> NativeCode:
-    # ptxas writes one block per function; the kernel's begins with its "Compiling entry" line.
-    block = log[log.find(f"entry function '{kernel}'") :]
-
-    def number(pattern: str) -> int:
-        found = re.search(pattern, block)
-        return int(found[1]) if found else 0
-
-    registers = number(r"Used (\d+) registers")
-    if not registers:
-        raise CodegenError(kernel, "assemble", f"no entry {kernel} in ptxas's log: {log[:200]}")
-    return NativeCode(
-        ptx=ptx,
-        cubin=cubin,
-        registers=registers,
-        spill_store_bytes=number(r"(\d+) bytes spill stores"),
-        spill_load_bytes=number(r"(\d+) bytes spill loads"),
-        stack_bytes=number(r"(\d+) bytes stack frame"),
-        shared_bytes=number(r"(\d+) bytes smem"),
-        log=log,
-        warnings=tuple(line for line in log.splitlines() if _PERFORMANCE_NOTE.search(line)),
-    )
+def _with_register_limit(ptx: str, max_registers: int) -> str:
+    # ptxas ignores -maxrregcount for a kernel that states its number of threads. The directive
+    # stands on the line of the other one, so that no line of the text moves.
+    if ".maxnreg" in ptx:
+        return ptx
+    return _THREADS.sub(rf"\1 .maxnreg {max_registers}", ptx)
 
 
 def start_worker() -> None:
     """Begin to start a worker, so that it is ready by the time the first kernel is lowered."""
     POOL.start_one()
+
+
+def _ask(header: Mapping[str, object], body: bytes) -> tuple[wire.Header, bytes]:
+    with POOL.borrow() as worker:
+        return worker.ask(header, body, KNOBS.codegen_timeout_s)
+
+
+def _op_ids_as_lines(ptx: str, kernel: str) -> Locations:
+    ids = {int(number) for number in _OP_ID.findall(ptx)} - {0}
+    return {op_id: (Frame("<ops>", op_id, kernel),) for op_id in ids}

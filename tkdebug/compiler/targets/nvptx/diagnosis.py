@@ -18,8 +18,11 @@ _MAX_DETAIL_CHARS = 600
 _DBG_USE = re.compile(r"!dbg !(\d+)")
 _LLVM_PLACE = re.compile(r"<string>:(\d+):\d+: error: (.*)")
 _PTXAS_PLACE = re.compile(r"line (\d+); (?:error|fatal)\s*: (.*)")
-_PTX_LOC = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s")
+_PTXAS_FATAL = re.compile(r"fatal\s*: (.* line (\d+) .*)")
+_CONSTRAINT = re.compile(r"for constraint '(\w+)'")
+_DEBUG_FILE = re.compile(r'!DIFile\(filename: "([^"]+)"')
 _EXTERN = re.compile(r"^\.extern \.func\s*(?:\([^)]*\)\s*)?([^\s(]+)", re.MULTILINE)
+_RESULT = re.compile(r"%[\w.]+ = \w+ ")
 _NAMED_FUNCTION = re.compile(r"@?\"?(llvm\.[\w.]+|__nv_\w+)")
 # Functions that the driver or ptxas provides.
 _PROVIDED = frozenset({"vprintf", "__assertfail", "malloc", "free"})
@@ -67,18 +70,19 @@ def _source_line(frames: tuple[Frame, ...]) -> str | None:
 def op_at_llvm_line(llvm_ir: str, line: int) -> int | None:
     """The op of the instruction on `line` (1-based) of the text."""
     lines = llvm_ir.splitlines()
-    return _op_of(lines[line - 1], llvm_ir) if 0 < line <= len(lines) else None
+    return op_of_line(lines[line - 1], llvm_ir) if 0 < line <= len(lines) else None
 
 
 def op_of_text(llvm_ir: str, needle: str) -> int | None:
     """The op of the first instruction whose text holds `needle`."""
     for line in llvm_ir.splitlines():
         if needle in line and not line.lstrip().startswith(("declare ", "define ", "!")):
-            return _op_of(line, llvm_ir)
+            return op_of_line(line, llvm_ir)
     return None
 
 
-def _op_of(line: str, llvm_ir: str) -> int | None:
+def op_of_line(line: str, llvm_ir: str) -> int | None:
+    """The op of the instruction that `line` of the module is."""
     use = _DBG_USE.search(line)
     if use is None:
         return None
@@ -104,14 +108,30 @@ def death_complaint(how: str, stderr: str, llvm_ir: str) -> tuple[str, int | Non
     said = "; ".join(line.strip() for line in lines[:4])
     detail = shorten(f"{said} ({how})" if said else f"the compiler process died: {how}")
     for line in lines:
-        text = line.strip().split(", !dbg")[0]
-        op_id = op_of_text(llvm_ir, text) if len(text) > 8 else None
-        if op_id is None:
-            names = _NAMED_FUNCTION.findall(line)
-            op_id = next(filter(None, (op_of_text(llvm_ir, f"@{name}(") for name in names)), None)
+        op_id = _op_in_words(line, llvm_ir)
         if op_id is not None:
             return detail, op_id
     return detail, None
+
+
+def _op_in_words(line: str, llvm_ir: str) -> int | None:
+    """The op that a line of LLVM's last words points to: a place, an instruction, or a name."""
+    file = _DEBUG_FILE.search(llvm_ir)
+    if file and (place := re.search(rf"{re.escape(file[1])}:(\d+):\d+", line)):
+        return int(place[1])
+    if constraint := _CONSTRAINT.search(line):
+        pattern = re.compile(rf'asm .*"[^"]*={constraint[1]}|asm .*"[^"]*,{constraint[1]}[,"]')
+        return next(
+            (op_of_line(t, llvm_ir) for t in llvm_ir.splitlines() if pattern.search(t)), None
+        )
+    text = line.strip().split(", !dbg")[0]
+    op_id = op_of_text(llvm_ir, text) if len(text) > 8 else None
+    if op_id is None and (made := _RESULT.match(text)):  # constants are printed in another form
+        op_id = op_of_text(llvm_ir, made[0])
+    if op_id is not None:
+        return op_id
+    names = _NAMED_FUNCTION.findall(line)
+    return next(filter(None, (op_of_text(llvm_ir, f"@{name}(") for name in names)), None)
 
 
 def _is_noise(line: str) -> bool:
@@ -122,22 +142,14 @@ def ptxas_complaint(log: str, ptx: str) -> tuple[str, int | None]:
     """Text of ptxas's first error, with the PTX line it means, and that line's number."""
     place = _PTXAS_PLACE.search(log)
     if place is None:
-        return shorten(log.strip() or "no log"), None
+        fatal = _PTXAS_FATAL.search(log)
+        if fatal is None:
+            return shorten(log.strip() or "no log"), None
+        return shorten(f"ptxas: {fatal[1]}"), int(fatal[2])
     number = int(place[1])
     lines = ptx.splitlines()
     text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     return shorten(f"ptxas: {place[2]} (PTX line {number}: {text})"), number
-
-
-def op_at_ptx_line(ptx: str, line: int) -> int | None:
-    """The op of a line of PTX whose `.loc` lines still carry op ids."""
-    for text in reversed(ptx.splitlines()[:line]):
-        found = _PTX_LOC.match(text)
-        if found:
-            return int(found[1]) or None
-        if text.startswith("{"):
-            return None
-    return None
 
 
 def unknown_functions(ptx: str) -> list[str]:

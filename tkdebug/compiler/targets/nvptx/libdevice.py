@@ -65,7 +65,7 @@ class Libdevice:
         self._pruned: dict[str, bytes] = {}
 
     def link_into(self, module: llvm.ModuleRef, context: llvm.ContextRef) -> None:
-        """Give `module`, which lives in `context`, the bodies of the `__nv_*` functions it declares.
+        """Give `module`, a module of `context`, the bodies of the `__nv_*` it declares.
 
         A name that libdevice does not have stays a declaration.
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.targets.nvptx import wire
@@ -53,7 +54,6 @@ class Worker:
     def _run(self, header: wire.Header, body: bytes) -> Frame:
         match header.get("task"):
             case "ping":
-                self._stage_of_llvm()
                 from tkdebug.compiler.targets.nvptx import ptx_stage
 
                 return {"status": "ok", "nvjitlink": ptx_stage.version()}, b""
@@ -74,6 +74,16 @@ class Worker:
                 return {"status": "ok", "log": log}, cubin
             case task:
                 raise StageError("worker", f"got task {task!r}, expected ping, ptx or cubin")
+
+    def warm_up(self, wanted: Callable[[], bool]) -> None:
+        """Load the libraries ahead of the first request, step by step while nothing is asked."""
+        from tkdebug.compiler.targets.nvptx import ptx_stage
+
+        for step in (self._stage_of_llvm, ptx_stage.version, ptx_stage.assemble_nothing):
+            if wanted():
+                return
+            with suppress(StageError):  # whoever asks for what is missing is told then
+                step()
 
     def _stage_of_llvm(self) -> LlvmStage:
         from tkdebug.compiler.targets.nvptx.llvm_stage import LlvmStage
@@ -128,6 +138,7 @@ def main() -> None:
     requests: queue.Queue[Frame] = queue.Queue()
     threading.Thread(target=_read_requests, args=(source, requests), daemon=True).start()
     worker = Worker(send)
+    worker.warm_up(lambda: not requests.empty())
     while True:
         worker.serve(*requests.get())
 

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import re
+
+from tkdebug.errors import Frame
+from tkdebug.linemap.ptx_locations import GENERATED_FILE, PtxLine, rewrite_locations
+
+# As LLVM writes it: `.loc` with op ids, 0 where an instruction has no place.
+PTX = """\
+.version 8.7
+.visible .entry k(
+	.param .u64 k_param_0
+)
+{
+	.reg .b32 	%r<9>;
+$L__func_begin0:
+	.loc	1 1 0
+
+	mov.b64 	%SPL, __local_depot0;
+	ld.param.b64 	%rd1, [k_param_0];
+$L__tmp0:
+	.loc	1 10 1
+	ld.global.b32 	%r1, [%rd1];
+	.loc	1 0 1
+	mov.b32 	%r2, 0f40000000;
+	.loc	1 11 1
+	fma.rn.f32 	%r3, %r1, %r1, %r1;
+	.loc	1 12 1
+	mul.f32 	%r4, %r3, %r2;
+	.loc	1 0 1
+	add.f32 	%r5, %r4, %r4;
+	.loc	1 13 1
+	// begin inline asm
+	{
+	.reg .pred p;
+	st.global.b32 [%rd1], %r5;
+	}
+	// end inline asm
+	ret;
+$L__tmp1:
+$L__func_end0:
+
+}
+	.section	.debug_macinfo	{	}
+	.file	1 "ops"
+"""
+KERNEL = Frame("/tmp/k.py", 3, "k")
+
+
+def frames(line: int, *inner: Frame) -> tuple[Frame, ...]:
+    return (Frame("/tmp/k.py", line, "k"), *inner)
+
+
+def ops(text: str, table: tuple[PtxLine, ...]) -> dict[str, int | None]:
+    lines = text.splitlines()
+    return {lines[entry.line - 1].split()[0]: entry.op_id for entry in table}
+
+
+LOCATIONS = {op: frames(op * 10) for op in (10, 11, 12, 13)}
+
+
+def test_each_instruction_has_its_op() -> None:
+    text, table = rewrite_locations(PTX, LOCATIONS, (KERNEL,))
+    found = ops(text, table)
+    assert found["ld.global.b32"] == 10
+    assert found["fma.rn.f32"] == 11
+    assert found["mul.f32"] == 12
+    assert found["st.global.b32"] == found["ret;"] == 13
+
+
+def test_constants_and_parameters_are_of_their_first_reader() -> None:
+    text, table = rewrite_locations(PTX, LOCATIONS, (KERNEL,))
+    found = ops(text, table)
+    assert found["ld.param.b64"] == 10
+    assert found["mov.b32"] == 12
+    assert found["mov.b64"] is None
+
+
+def test_arithmetic_without_a_place_is_generated_code() -> None:
+    text, table = rewrite_locations(PTX, LOCATIONS, (KERNEL,))
+    assert ops(text, table)["add.f32"] is None
+    file = re.search(rf'\.file\t(\d+) "{GENERATED_FILE}"', text)
+    assert file
+    assert f"\t.loc\t{file[1]} 1 0\n\tadd.f32" in text
+
+
+def test_no_line_0_and_no_op_id_is_left() -> None:
+    text, _ = rewrite_locations(PTX, LOCATIONS, (KERNEL,))
+    lines = {int(number) for number in re.findall(r"\.loc\t\d+ (\d+)", text)}
+    assert lines == {1, 3, 100, 110, 120, 130}
+    assert '"ops"' not in text
+
+
+def test_op_without_a_location_is_generated_code() -> None:
+    text, table = rewrite_locations(PTX, {}, ())
+    assert {entry.op_id for entry in table} == {None}
+    assert set(re.findall(r'\.file\t\d+ "(.*)"', text)) == {GENERATED_FILE}
+
+
+def test_nothing_but_locations_changes() -> None:
+    def rest(text: str) -> list[str]:
+        drop = (".loc", ".file", ".section", "$L__info", ".b8")
+        return [t for t in text.splitlines() if t.strip() and not t.strip().startswith(drop)]
+
+    inner = Frame("/tmp/d.py", 5, "f")
+    text, _ = rewrite_locations(PTX, {**LOCATIONS, 11: frames(1, inner)}, (KERNEL,))
+    assert [t for t in rest(text) if t not in ("\t{", "\t}")] == [
+        t for t in rest(PTX) if t not in ("\t{", "\t}")
+    ]
+
+
+def test_call_chain_names_each_position_before_it_is_inlined_at() -> None:
+    inner, deep = Frame("/tmp/d.py", 5, "f"), Frame("/tmp/d.py", 9, "g")
+    locations = {**LOCATIONS, 11: frames(1, inner, deep), 12: frames(2, inner, deep)}
+    text, _ = rewrite_locations(PTX, locations, (KERNEL,))
+    named = set()
+    for line in text.splitlines():
+        if not line.startswith("\t.loc"):
+            continue
+        place, _, outer = line.removeprefix("\t.loc\t").partition(", function_name ")
+        if outer:
+            assert outer.partition("inlined_at ")[2] in named
+        named.add(place)
+
+
+def test_chains_that_end_on_one_line_are_told_apart() -> None:
+    inner = Frame("/tmp/d.py", 5, "f")
+    locations = {**LOCATIONS, 11: frames(1, inner), 12: frames(2, inner)}
+    text, _ = rewrite_locations(PTX, locations, (KERNEL,))
+    positions = re.findall(r"\.loc\t(\S+ 5 \d+), function_name", text)
+    assert set(positions) == {"2 5 0", "2 5 1"}
+
+
+def test_text_without_debug_information_stays() -> None:
+    ptx = ".version 8.0\n.visible .entry k()\n{\n\tret;\n}\n"
+    assert rewrite_locations(ptx, LOCATIONS) == (ptx, ())
+
+
+def test_file_names_that_ptxas_cannot_take_are_encoded() -> None:
+    locations = {op: (Frame('/tmp/é "x"\\y.py', op, "k"),) for op in LOCATIONS}
+    text, _ = rewrite_locations(PTX, locations)
+    assert '"/tmp/%C3%A9 %22x%22%5Cy.py"' in text
+    assert text.isascii()

@@ -1,0 +1,107 @@
+"""A compiled kernel as a record, and what ptxas's log says of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tkdebug.linemap.ptx_locations import PtxLine
+
+_NOTE = re.compile(r"\((C75\d\d)\)\s*(.*)")
+_NOTE_LINE = re.compile(r"\bline (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceNote:
+    """Ptxas says that it could not do what a wgmma kernel is written for.
+
+    Attributes:
+        code: C7510 and its kin.
+        message: the note's text.
+        ptx_line: the line it names, None where it names none.
+        op_id: the op of that line.
+    """
+
+    code: str
+    message: str
+    ptx_line: int | None = None
+    op_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCode:
+    """A compiled kernel.
+
+    Attributes:
+        ptx: the text that was assembled.
+        cubin: ELF image.
+        registers: 32-bit registers of a thread.
+        spill_store_bytes: bytes of a thread's stores because registers ran out.
+        spill_load_bytes: bytes of a thread's loads because registers ran out.
+        stack_bytes: local memory of a thread, spills included.
+        shared_bytes: static shared memory; the dynamic part is the launch's.
+        log: what nvJitLink said.
+        warnings: lost speed, e.g. serialised wgmma.
+        ptx_lines: the op of each instruction line of `ptx`.
+        times_ns: time of each step; empty when it came from the cache.
+    """
+
+    ptx: str
+    cubin: bytes
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    log: str
+    warnings: tuple[PerformanceNote, ...] = ()
+    ptx_lines: tuple[PtxLine, ...] = ()
+    times_ns: tuple[tuple[str, int], ...] = ()
+
+
+def native_code(
+    ptx: str,
+    cubin: bytes,
+    kernel: str,
+    log: str,
+    ptx_lines: tuple[PtxLine, ...],
+    times_ns: tuple[tuple[str, int], ...] = (),
+) -> NativeCode:
+    """The record of a kernel, its resources read from the log.
+
+    Raises:
+        ValueError: the log speaks of no such kernel.
+    """
+    # One block of the log per function; the kernel's begins with its "Compiling entry" line.
+    start = log.find(f"entry function '{kernel}'")
+    if start < 0:
+        raise ValueError(f"no entry {kernel} in the assembler's log: {log[:200]}")
+    end = log.find("Compiling entry", start)
+    block = log[start : end if end > 0 else len(log)]
+
+    def number(pattern: str) -> int:
+        found = re.search(pattern, block)
+        return int(found[1]) if found else 0
+
+    return NativeCode(
+        ptx=ptx,
+        cubin=cubin,
+        registers=number(r"Used (\d+) registers"),
+        spill_store_bytes=number(r"(\d+) bytes spill stores"),
+        spill_load_bytes=number(r"(\d+) bytes spill loads"),
+        stack_bytes=number(r"(\d+) bytes stack frame"),
+        shared_bytes=number(r"(\d+) bytes smem"),
+        log=log,
+        warnings=_notes(log, {line.line: line.op_id for line in ptx_lines}),
+        ptx_lines=ptx_lines,
+        times_ns=times_ns,
+    )
+
+
+def _notes(log: str, ops: dict[int, int | None]) -> tuple[PerformanceNote, ...]:
+    notes = []
+    for code, message in _NOTE.findall(log):
+        place = _NOTE_LINE.search(message)
+        line = int(place[1]) if place else None
+        notes.append(PerformanceNote(code, message, line, ops.get(line) if line else None))
+    return tuple(notes)

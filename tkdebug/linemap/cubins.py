@@ -1,0 +1,162 @@
+"""Line information of a cubin: SASS address -> Python line and call chain, and -> PTX line.
+
+Reads any cubin with `-lineinfo`: tkdebug's, upstream Triton's, nvcc's. What its tables do not say
+is not guessed. Two tables answer: `.debug_line` (file, line, inlined chain) and
+`.nv_debug_line_sass` (line of the PTX text). The second is the finer one: ptxas starts no new row
+in the first where the chain changes and file and line stay.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tkdebug.errors import Frame, TkError
+from tkdebug.linemap.line_programs import LineProgramError, Row, decode
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
+
+EM_CUDA = 190
+INSTRUCTION_BYTES = 16  # since Volta
+_TEXT = ".text."
+
+
+class CubinError(TkError):
+    """The bytes are no cubin, are cut short, or hold no line information."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLines:
+    """Line information of one function of a cubin.
+
+    Attributes:
+        name: the symbol, a kernel or a device function that was not inlined.
+        size_bytes: of its code, padding included.
+        source: rows of `.debug_line` by address; the chain of each, outermost first.
+        ptx: rows of `.nv_debug_line_sass` by address; the PTX line of each.
+    """
+
+    name: str
+    size_bytes: int
+    source: tuple[tuple[int, tuple[Frame, ...]], ...]
+    ptx: tuple[tuple[int, int], ...]
+
+    def frames_at(self, address: int) -> tuple[Frame, ...]:
+        """Call chain of the instruction at `address` in the function, () where none is given."""
+        index = bisect.bisect_right(self.source, address, key=lambda row: row[0])
+        return self.source[index - 1][1] if index else ()
+
+    def ptx_line_at(self, address: int) -> int | None:
+        """Line (1-based) of the PTX text the instruction at `address` was made of."""
+        index = bisect.bisect_right(self.ptx, address, key=lambda row: row[0])
+        return (self.ptx[index - 1][1] or None) if index else None
+
+    @property
+    def addresses(self) -> range:
+        """Addresses of all instructions, padding included."""
+        return range(0, self.size_bytes, INSTRUCTION_BYTES)
+
+
+def read_line_info(cubin: bytes) -> dict[str, FunctionLines]:
+    """Line information by function name.
+
+    Raises:
+        CubinError: not a cubin, cut short, or without line information.
+    """
+    elf = _open(cubin)
+    try:
+        return _read(elf)
+    except (CubinError, LineProgramError):
+        raise
+    except Exception as error:  # pyelftools raises what it happens to meet in damaged files
+        raise CubinError(f"cubin is damaged: {type(error).__name__}: {error}") from error
+
+
+def _open(cubin: bytes) -> ELFFile:
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        elf = ELFFile(io.BytesIO(cubin))
+    except (ELFError, ValueError, KeyError, OSError) as error:
+        raise CubinError(f"not a cubin: {error or type(error).__name__}") from None
+    if elf.header["e_machine"] not in ("EM_CUDA", EM_CUDA):
+        raise CubinError(f"not a cubin: an ELF file for {elf.header['e_machine']}")
+    end = elf.header["e_shoff"] + elf.header["e_shnum"] * elf.header["e_shentsize"]
+    if end > len(cubin):
+        raise CubinError(f"cubin is cut short: got {len(cubin)} bytes, expected {end} or more")
+    return elf
+
+
+def _read(elf: ELFFile) -> dict[str, FunctionLines]:
+    sizes = {
+        section.name[len(_TEXT) :]: int(section["sh_size"])
+        for section in elf.iter_sections()
+        if section.name.startswith(_TEXT)
+    }
+    if elf.get_section_by_name(".debug_line") is None:
+        raise CubinError("cubin has no line information (.debug_line); compile with -lineinfo")
+    strings = _data(elf, ".debug_str")
+    source = decode(_data(elf, ".debug_line"), _symbols(elf, ".debug_line"), strings)
+    name = ".nv_debug_line_sass"
+    ptx = decode(_data(elf, name), _symbols(elf, name))
+    only = next(iter(sizes)) if len(sizes) == 1 else ""
+    chains = dict(_chains(source, only))
+    return {
+        function: FunctionLines(
+            function,
+            size,
+            tuple(chains.get(function, ())),
+            tuple((row.address, row.line) for row in _rows_of(ptx, function, only)),
+        )
+        for function, size in sizes.items()
+    }
+
+
+def _rows_of(rows: tuple[Row, ...], function: str, only: str) -> Iterator[Row]:
+    # The row that ends a sequence stands behind the code: it is of no instruction.
+    return (row for row in rows if not row.end and (row.function or only) == function)
+
+
+def _chains(rows: tuple[Row, ...], only: str) -> dict[str, list[tuple[int, tuple[Frame, ...]]]]:
+    """For each function its (address, chain) rows."""
+    built: list[tuple[Frame, ...]] = []
+    functions: dict[str, list[tuple[int, tuple[Frame, ...]]]] = {}
+    for index, row in enumerate(rows):
+        function = row.function or only
+        outer: tuple[Frame, ...] = ()
+        if row.context is not None and 0 <= row.context < index:
+            outer = built[row.context]
+        chain = (*outer, Frame(row.file, row.line, row.callee or function))
+        built.append(chain if row.line else ())
+        if not row.end:
+            functions.setdefault(function, []).append((row.address, built[-1]))
+    return functions
+
+
+def _data(elf: ELFFile, name: str) -> bytes:
+    section = elf.get_section_by_name(name)
+    data: bytes = section.data() if section is not None else b""
+    return data
+
+
+def _symbols(elf: ELFFile, name: str) -> dict[int, str]:
+    """Offset in section `name` -> the symbol that is put there."""
+    from elftools.elf.relocation import RelocationSection
+    from elftools.elf.sections import SymbolTableSection
+
+    for prefix in (".rela", ".rel"):
+        section = elf.get_section_by_name(prefix + name)
+        if isinstance(section, RelocationSection):
+            symbols = elf.get_section(section["sh_link"])
+            if not isinstance(symbols, SymbolTableSection):
+                raise CubinError(f"cubin is damaged: {section.name} has no symbol table")
+            return {
+                int(relocation["r_offset"]): symbols.get_symbol(relocation["r_info_sym"]).name
+                for relocation in section.iter_relocations()
+            }
+    return {}

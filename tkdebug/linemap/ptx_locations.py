@@ -1,0 +1,183 @@
+"""Op ids in PTX's `.loc` lines become Python lines; which op a PTX line is of stays in a table.
+
+LLVM is given the id of the op as the line number of each instruction. Here each `.loc` gets the
+real place, with its chain of `inlined_at` where device functions were inlined (LLVM's PTX printer
+drops those), so that NVIDIA's tools show Python.
+
+Invariants: no `.loc` of line 0 is left, because ptxas would let its instructions inherit the line
+before; an instruction that LLVM gives no place is under `GENERATED_FILE`, except that a constant, a
+copy or a kernel parameter belongs to the instruction that reads it first.
+Source: PTX ISA, "Debugging Directives": .file, .loc, .section.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tkdebug.errors import Frame
+
+GENERATED_FILE = "<tkdebug>"
+_ENTRY_OP = -1
+_LOC = re.compile(r"\s*\.loc\s+\d+\s+(\d+)\s")
+_REGISTER = re.compile(r"%[a-zA-Z]+\d+")
+# What LLVM writes for its own needs, without a place: constants, copies, parameters, addresses.
+_FOLLOWS_USE = re.compile(r"\s*(?:mov|ld\.param|cvta?)(?:\.\w+)*\s+(%[a-zA-Z]+\d+),")
+
+
+@dataclass(frozen=True, slots=True)
+class PtxLine:
+    """The instruction on `line` (1-based) of the PTX is of the op `op_id`, None for no op."""
+
+    line: int
+    op_id: int | None
+
+
+def rewrite_locations(
+    ptx: str, locations: Mapping[int, tuple[Frame, ...]], entry: tuple[Frame, ...] = ()
+) -> tuple[str, tuple[PtxLine, ...]]:
+    """PTX with Python lines in its `.loc`, and the op of each of its instructions.
+
+    Args:
+        ptx: text whose `.loc` lines carry op ids, or 0.
+        locations: op id -> call chain, outermost first.
+        entry: place of the kernel's `def`, for the code before its first op.
+
+    Returns:
+        The new text, and one entry per instruction line of it, in order.
+    """
+    lines = ptx.splitlines()
+    ops = _op_of_each_line(lines)
+    _adopt_unplaced(lines, ops)
+    places = _Places()
+    output: list[str] = []
+    table: list[PtxLine] = []
+    current: int | None = None
+    for text, op_id in zip(lines, ops, strict=True):
+        if _LOC.match(text) or text.lstrip().startswith(".file"):
+            continue
+        if text.startswith("$L__func_begin"):
+            current = None
+            places.named.clear()
+        if op_id is not None:
+            if op_id != current:
+                frames = entry if op_id == _ENTRY_OP else locations.get(op_id, ())
+                output += places.directives(frames)
+                current = op_id
+            table.append(PtxLine(len(output) + 1, op_id if op_id in locations else None))
+        output.append(text)
+    output += places.sections()
+    return "\n".join(output) + "\n", tuple(table)
+
+
+def _op_of_each_line(lines: list[str]) -> list[int | None]:
+    """The op id in force at each instruction, 0 for no place, None where there is none."""
+    ops: list[int | None] = []
+    current: int | None = None
+    at_entry = False
+    for text in lines:
+        op_id = None
+        if text.startswith("$L__func_begin"):
+            current, at_entry = _ENTRY_OP, True
+        elif text.startswith("$L__func_end"):
+            current = None
+        elif found := _LOC.match(text):
+            # The first one after the label is the subprogram's own line, no op's.
+            current = _ENTRY_OP if at_entry else int(found[1])
+            at_entry = False
+        elif current is not None and _is_instruction(text):
+            op_id = current
+        ops.append(op_id)
+    return ops
+
+
+def _is_instruction(text: str) -> bool:
+    stripped = text.lstrip()
+    return (
+        bool(stripped)
+        and not stripped.startswith((".", "//", "$"))
+        and stripped not in "{}"
+        and not stripped.endswith(":")
+    )
+
+
+def _adopt_unplaced(lines: list[str], ops: list[int | None]) -> None:
+    """Give copies, constants and parameters without a place that of their first reader."""
+    wanted: dict[str, list[int]] = {}
+    for index, op_id in enumerate(ops):
+        if op_id in (0, _ENTRY_OP) and (found := _FOLLOWS_USE.match(lines[index])):
+            wanted.setdefault(found[1], []).append(index)
+    if not wanted:
+        return
+    readers: dict[str, list[int]] = {}
+    for index, op_id in enumerate(ops):
+        if op_id is not None and op_id > 0:
+            for register in _REGISTER.findall(lines[index]):
+                if register in wanted:
+                    readers.setdefault(register, []).append(index)
+    for register, indices in wanted.items():
+        reading = readers.get(register)
+        if reading:
+            for index in indices:
+                ops[index] = ops[next((r for r in reading if r > index), reading[0])]
+
+
+@dataclass(slots=True)
+class _Places:
+    """Files, function names and call chains that were given numbers in this PTX."""
+
+    files: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, int] = field(default_factory=dict)
+    chains: dict[tuple[Frame, ...], tuple[int, int, int]] = field(default_factory=dict)
+    columns: dict[tuple[int, int], int] = field(default_factory=dict)
+    named: set[tuple[Frame, ...]] = field(default_factory=set)
+
+    def directives(self, frames: tuple[Frame, ...]) -> list[str]:
+        """The `.loc` lines that bring `frames` into force; () is generated code."""
+        if not frames:
+            return [f"\t.loc\t{self._file(GENERATED_FILE)} 1 0"]
+        # A position must have been named in this function before `inlined_at` may name it.
+        outer = [frames[:depth] for depth in range(1, len(frames))]
+        chains = [*(chain for chain in outer if chain not in self.named), frames]
+        self.named.update(chains)
+        return [self._loc(chain) for chain in chains]
+
+    def _loc(self, chain: tuple[Frame, ...]) -> str:
+        file, line, column = self._position(chain)
+        text = f"\t.loc\t{file} {line} {column}"
+        if len(chain) == 1:
+            return text
+        label = self.functions.setdefault(chain[-1].function, len(self.functions))
+        outer = " ".join(str(number) for number in self._position(chain[:-1]))
+        return f"{text}, function_name $L__info_string{label}, inlined_at {outer}"
+
+    def _position(self, chain: tuple[Frame, ...]) -> tuple[int, int, int]:
+        # The column tells chains apart that end on one line; it does not reach the cubin.
+        if chain not in self.chains:
+            place = self._file(chain[-1].file), max(1, chain[-1].line)
+            column = self.columns[place] = self.columns.get(place, -1) + 1
+            self.chains[chain] = (*place, column)
+        return self.chains[chain]
+
+    def _file(self, name: str) -> int:
+        return self.files.setdefault(name, len(self.files) + 1)
+
+    def sections(self) -> list[str]:
+        """The `.file` lines and the string section, for the end of the text."""
+        lines = [f'\t.file\t{number} "{_quoted(name)}"' for name, number in self.files.items()]
+        if self.functions:
+            lines += ["\t.section\t.debug_str", "\t{"]
+            for name, label in self.functions.items():
+                data = ",".join(str(byte) for byte in (*name.encode(errors="replace"), 0))
+                lines += [f"$L__info_string{label}:", f"\t.b8 {data}"]
+            lines.append("\t}")
+        return lines
+
+
+def _quoted(name: str) -> str:
+    # ptxas takes ASCII only, knows no escapes, and turns backslashes into slashes.
+    return "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"%{byte:02X}"
+        for byte in name.encode(errors="surrogateescape")
+    )
