@@ -349,12 +349,12 @@ class Emitter:
             constraints: LLVM's, as `=r,l,r`.
             result: LLVM type, a literal struct for several, or `void`.
             arguments: the inputs.
-            side_effects: whether it may be neither dropped nor merged.
+            side_effects: whether it may be neither dropped nor merged; without, it reads no memory.
             convergent: whether all threads of a warp must run it together.
         """
         escaped = template.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
         flag = "sideeffect " if side_effects else ""
-        attributes = " #1" if convergent else " #2"
+        attributes = " #1" if convergent else " #2" if side_effects else " #3"
         text = f'call {result} asm {flag}"{escaped}", "{constraints}"({_typed(arguments)})'
         if result == "void":
             self.raw_void(text + attributes)
@@ -384,6 +384,7 @@ class Emitter:
             f'attributes #0 = {{ nounwind "nvvm.reqntid"="{self._threads}"{attributes} }}',
             "attributes #1 = { convergent nounwind }",
             "attributes #2 = { nounwind }",
+            "attributes #3 = { nounwind willreturn memory(none) }",
             "!llvm.dbg.cu = !{!0}",
             "!llvm.module.flags = !{!1, !2}",
             "!0 = distinct !DICompileUnit(language: DW_LANG_C, file: !3, producer: "

@@ -46,6 +46,10 @@ INTRINSICS: dict[str, Intrinsic] = _table(
     ("llvm.nvvm.shfl.sync.idx.i32", "i32", "i32, i32, i32, i32"),
     ("llvm.nvvm.shfl.sync.up.i32", "i32", "i32, i32, i32, i32"),
     ("llvm.nvvm.barrier.cta.sync.aligned.all", "void", "i32"),
+    *(
+        (f"llvm.nvvm.redux.sync.{name}", "i32", "i32, i32")
+        for name in ("add", "and", "or", "xor", "min", "max", "umin", "umax")
+    ),
     ("llvm.assume", "void", "i1"),
     *(
         (f"llvm.{name}.{suffix}", type_, type_)
@@ -63,6 +67,26 @@ INTRINSICS: dict[str, Intrinsic] = _table(
         for type_ in _INTS
         for name in ("smin", "smax", "umin", "umax")
     ),
-    *((f"llvm.fptosi.sat.{i}.{s}", i, t) for i in _INTS for s, t in _FLOATS),
-    *((f"llvm.fptoui.sat.{i}.{s}", i, t) for i in _INTS for s, t in _FLOATS),
+    ("llvm.nvvm.mulhi.ui", "i32", "i32, i32"),
+    ("llvm.nvvm.mulhi.ull", "i64", "i64, i64"),
+    ("llvm.nvvm.div.full", "float", "float, float"),
+    # Float to integer; they saturate.
+    *(
+        (f"llvm.nvvm.{letter}2{sign}{size}.{mode}", integer, floating)
+        for letter, floating in (("f", "float"), ("d", "double"))
+        for size, integer in (("i", "i32"), ("ll", "i64"))
+        for sign in ("", "u")
+        for mode in ("rz", "rn")
+    ),
+    ("llvm.nvvm.d2f.rz", "float", "double"),
+    # Pairs of fp8: the high element comes first in ff.to.
+    *(
+        row
+        for name in ("e4m3", "e5m2")
+        for row in (
+            (f"llvm.nvvm.ff.to.{name}x2.rn", "i16", "float, float"),
+            (f"llvm.nvvm.f16x2.to.{name}x2.rn", "i16", "<2 x half>"),
+            (f"llvm.nvvm.{name}x2.to.f16x2.rn", "<2 x half>", "i16"),
+        )
+    ),
 )

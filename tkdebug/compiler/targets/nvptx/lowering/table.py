@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from tkdebug.compiler.targets.nvptx.lowering import (
+    arithmetic,
+    casts,
     control,
     conversions,
+    reductions,
     shapes,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower
 
-_FAMILIES = (control, shapes, conversions)
+_FAMILIES = (control, shapes, conversions, arithmetic, casts, reductions)
 LOWERINGS: dict[str, Lower] = {
     name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()
 }

@@ -1,0 +1,231 @@
+"""Lowering of arithmetic, comparisons, selects and pointer arithmetic.
+
+Float sums and products may contract to FMA and round to their own type. `/` of fp32 is div.full
+(2 ulp), as upstream's; tt.precise_divf rounds to nearest. bfloat16 has arithmetic of its own from
+sm_90 on; LLVM writes it as fma.rn.bf16 with 1.0 or -0.0 before, which gives the same numbers.
+
+Source: PTX ISA, "Floating Point Instructions: div", "Logic and Shift Instructions: shl, shr".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import PointerType, element_of
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.constants import constant
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
+from tkdebug.compiler.targets.nvptx.lowering.types import (
+    Lower,
+    Registers,
+    llvm_scalar,
+    memory_bits,
+)
+
+FLOAT_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+_WORD_BITS = 32
+
+
+def lower_constant(ctx: Lowering, op: Operation) -> Sequence[Registers]:
+    """The same constant in every register."""
+    value, element = op.attributes["value"], element_of(op.result.type)
+    assert isinstance(value, int | float)
+    if isinstance(element, PointerType):
+        assert value == 0, f"a pointer constant {value}"
+        return ([ctx.zero(op.result)] * ctx.register_count(op.result),)
+    return ([constant(element, value)] * ctx.register_count(op.result),)
+
+
+def _instruction(name: str) -> ElementRule:
+    def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        return ctx.emit.binary(name, a, b)
+
+    return rule
+
+
+def _shift(direction: str, is_signed: bool) -> ElementRule:
+    """LLVM leaves shifts by the width or more undefined; PTX's clamp, as the language asks."""
+    llvm_name = "shl" if direction == "shl" else "ashr" if is_signed else "lshr"
+
+    def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        emit, bits = ctx.emit, TYPE_BITS[a.type]
+        amount = b.constant
+        if amount is not None:
+            amount &= (1 << bits) - 1
+            if amount >= bits and not is_signed:
+                return integer(a.type, 0)
+            return emit.binary(llvm_name, a, integer(b.type, min(amount, bits - 1)))
+        width = max(bits, _WORD_BITS)
+        wide = emit.cast("sext" if is_signed else "zext", a, f"i{width}")
+        by = emit.cast("zext", b, f"i{width}")
+        if width > _WORD_BITS:
+            by = emit.intrinsic("llvm.umin.i64", by, integer("i64", width))
+            by = emit.cast("trunc", by, "i32")
+        kind = "b" if direction == "shl" else "s" if is_signed else "u"
+        letter = "r" if width == _WORD_BITS else "l"
+        shifted = emit.asm(
+            f"{direction}.{kind}{width} $0, $1, $2;",
+            f"={letter},{letter},r",
+            f"i{width}",
+            (wide, by),
+            side_effects=False,
+        )
+        return emit.cast("trunc", shifted, a.type)
+
+    return rule
+
+
+def _integer_extremum(name: str) -> ElementRule:
+    # i1 is unsigned: its minimum is `and`, its maximum `or`; signed, the other way round.
+    logical = "and" if name in ("umin", "smax") else "or"
+
+    def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        if a.type == "i1":
+            return ctx.emit.binary(logical, a, b)
+        return ctx.emit.intrinsic(f"llvm.{name}.{a.type}", a, b)
+
+    return rule
+
+
+def _high_product(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+    suffix = {"i32": "ui", "i64": "ull"}.get(a.type)
+    if suffix is not None:
+        return ctx.emit.intrinsic(f"llvm.nvvm.mulhi.{suffix}", a, b)
+    bits = TYPE_BITS[a.type]
+    wide = [ctx.emit.cast("zext", x, f"i{2 * bits}") for x in (a, b)]
+    product = ctx.emit.binary("mul", *wide)
+    return ctx.emit.cast("trunc", ctx.emit.lshr(product, bits), a.type)
+
+
+def _float_extremum(name: str) -> ElementRule:
+    def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        return ctx.emit.intrinsic(f"llvm.{name}.{FLOAT_SUFFIX[a.type]}", a, b)
+
+    return rule
+
+
+def _quotient(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+    """fp32 by div.full; half precision by way of it."""
+    match a.type:
+        case "float":
+            return ctx.emit.intrinsic("llvm.nvvm.div.full", a, b)
+        case "double":
+            return ctx.emit.binary("fdiv", a, b)
+        case _:
+            wide = [ctx.emit.cast("fpext", x, "float") for x in (a, b)]
+            quotient = ctx.emit.intrinsic("llvm.nvvm.div.full", *wide)
+            return ctx.emit.cast("fptrunc", quotient, a.type)
+
+
+def _precise_quotient(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+    # LLVM's fdiv is div.rn here: no fast-math flag but `contract` is set anywhere.
+    return ctx.emit.binary("fdiv", a, b)
+
+
+def _float_remainder(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+    """libdevice's, which is exact; LLVM's a - trunc(a / b) * b is not for large quotients."""
+    if a.type == "double":
+        return ctx.emit.function("double", "__nv_fmod", (a, b))
+    wide = [ctx.emit.cast("fpext", x, "float") for x in (a, b)]
+    rest = ctx.emit.function("float", "__nv_fmodf", wide)
+    return ctx.emit.cast("fptrunc", rest, a.type)
+
+
+def _negation(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+    return ctx.emit.fneg(x)
+
+
+def _integer_comparison(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+    return ctx.emit.icmp(str(op.attributes["predicate"]), a, b)
+
+
+def _float_comparison(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+    return ctx.emit.fcmp(str(op.attributes["predicate"]), a, b)
+
+
+def lower_select(
+    ctx: Lowering, op: Operation, condition: Registers, a: Registers, b: Registers
+) -> Sequence[Registers]:
+    """Element by element; a scalar condition holds for all."""
+    conditions = condition * len(a) if len(condition) == 1 else condition
+    return ([ctx.emit.select(*each) for each in zip(conditions, a, b, strict=True)],)
+
+
+def _moved_pointer(ctx: Lowering, op: Operation, pointer: LLVMValue, by: LLVMValue) -> LLVMValue:
+    """Offsets count elements and are signed."""
+    pointee = element_of(op.result.type)
+    assert isinstance(pointee, PointerType)
+    return ctx.emit.gep(pointer, f"i{memory_bits(pointee.pointee)}", by)
+
+
+def _pointer_to_integer(ctx: Lowering, op: Operation, pointer: LLVMValue) -> LLVMValue:
+    return ctx.emit.cast("ptrtoint", pointer, "i64")
+
+
+def _integer_to_pointer(ctx: Lowering, op: Operation, value: LLVMValue) -> LLVMValue:
+    return ctx.emit.cast("inttoptr", value, llvm_scalar(element_of(op.result.type)))
+
+
+def _bitcast(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+    """The same bits; to i1 it is the value that converts, as an i1 has no byte of its own."""
+    target = llvm_scalar(element_of(op.result.type))
+    if x.type == target:
+        return x
+    if x.type == "i1":
+        return ctx.from_bits(ctx.emit.cast("zext", x, f"i{TYPE_BITS[target]}"), target)
+    bits = ctx.to_bits(x)
+    if target == "i1":
+        return ctx.emit.icmp("ne", bits, 0)
+    return ctx.from_bits(bits, target)
+
+
+_RULES: dict[str, ElementRule] = {
+    **{
+        f"arith.{name}": _instruction(llvm_name)
+        for name, llvm_name in (
+            ("addi", "add"),
+            ("subi", "sub"),
+            ("muli", "mul"),
+            ("divsi", "sdiv"),
+            ("divui", "udiv"),
+            ("remsi", "srem"),
+            ("remui", "urem"),
+            ("andi", "and"),
+            ("ori", "or"),
+            ("xori", "xor"),
+            ("addf", "fadd"),
+            ("subf", "fsub"),
+            ("mulf", "fmul"),
+        )
+    },
+    "arith.shli": _shift("shl", is_signed=False),
+    "arith.shrsi": _shift("shr", is_signed=True),
+    "arith.shrui": _shift("shr", is_signed=False),
+    "arith.minsi": _integer_extremum("smin"),
+    "arith.maxsi": _integer_extremum("smax"),
+    "arith.minui": _integer_extremum("umin"),
+    "arith.maxui": _integer_extremum("umax"),
+    "arith.mulhiui": _high_product,
+    "arith.maxnumf": _float_extremum("maxnum"),
+    "arith.minnumf": _float_extremum("minnum"),
+    "arith.maximumf": _float_extremum("maximum"),
+    "arith.minimumf": _float_extremum("minimum"),
+    "arith.divf": _quotient,
+    "tt.precise_divf": _precise_quotient,
+    "arith.remf": _float_remainder,
+    "arith.negf": _negation,
+    "arith.cmpi": _integer_comparison,
+    "arith.cmpf": _float_comparison,
+    "tt.addptr": _moved_pointer,
+    "tt.ptr_to_int": _pointer_to_integer,
+    "tt.int_to_ptr": _integer_to_pointer,
+    "tt.bitcast": _bitcast,
+}
+
+LOWERINGS: dict[str, Lower] = {
+    "arith.constant": lower_constant,
+    "arith.select": lower_select,
+    **{name: per_element(rule) for name, rule in _RULES.items()},
+}

@@ -1,0 +1,137 @@
+"""Lowering of conversions between integers and floats, and among floats of 16 bits and more.
+
+Conversions to fp8 and back are in floats8. Floats become integers by cvt.rzi, which saturates; NaN
+becomes 0 everywhere (the hardware gives the lowest integer where either side has 64 bits).
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: cvt".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import element_of
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering import floats8
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_scalar
+
+_INTEGER_BITS = 32
+
+
+def _target(op: Operation) -> str:
+    return llvm_scalar(element_of(op.result.type))
+
+
+def _integer_cast(name: str) -> ElementRule:
+    def rule(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+        return ctx.emit.cast(name, x, _target(op))
+
+    return rule
+
+
+def _from_integer(name: str) -> ElementRule:
+    def rule(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+        return ctx.emit.cast(name, x, _target(op))
+
+    return rule
+
+
+def _to_integer(is_signed: bool) -> ElementRule:
+    def rule(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+        emit, target = ctx.emit, _target(op)
+        bits = TYPE_BITS[target]
+        if x.type in ("half", "bfloat"):
+            x = emit.cast("fpext", x, "float")
+        letter = "d" if x.type == "double" else "f"
+        size = "ll" if bits > _INTEGER_BITS else "i"
+        sign = "" if is_signed else "u"
+        whole = emit.intrinsic(f"llvm.nvvm.{letter}2{sign}{size}.rz", x)
+        if "d" in letter or bits > _INTEGER_BITS:
+            whole = emit.select(emit.fcmp("uno", x, x), integer(whole.type, 0), whole)
+        if bits < _INTEGER_BITS:
+            whole = _clamped(ctx, whole, bits, is_signed)
+        return emit.cast("trunc", whole, target)
+
+    return rule
+
+
+def _clamped(ctx: Lowering, x: LLVMValue, bits: int, is_signed: bool) -> LLVMValue:
+    if not is_signed:
+        return ctx.emit.intrinsic("llvm.umin.i32", x, integer("i32", (1 << bits) - 1))
+    high = (1 << (bits - 1)) - 1
+    below = ctx.emit.intrinsic("llvm.smin.i32", x, integer("i32", high))
+    return ctx.emit.intrinsic("llvm.smax.i32", below, integer("i32", -high - 1))
+
+
+def _between_floats(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+    """To nearest even where the target is narrower."""
+    target = _target(op)
+    if x.type == target:
+        return x
+    have, want = TYPE_BITS[x.type], TYPE_BITS[target]
+    if have == want:
+        x = ctx.emit.cast("fpext", x, "float")
+    return ctx.emit.cast("fpext" if have < want else "fptrunc", x, target)
+
+
+_PTX_TYPES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+_ASM_LETTERS = {"half": "h", "bfloat": "h", "float": "f", "double": "d"}
+
+
+def _toward_zero(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+    """cvt.rz; beyond the largest number it gives that, infinity stays."""
+    target = _target(op)
+    if x.type == "double" and target == "bfloat":
+        # Two truncations are one; cvt.bf16.f64 only exists from sm_90 on.
+        x = _truncated(ctx, x, "float")
+    if TYPE_BITS[x.type] == TYPE_BITS[target] and x.type != target:
+        x = ctx.emit.cast("fpext", x, "float")
+    if TYPE_BITS[x.type] <= TYPE_BITS[target]:
+        return ctx.emit.cast("fpext", x, target)
+    return _truncated(ctx, x, target)
+
+
+def _truncated(ctx: Lowering, x: LLVMValue, target: str) -> LLVMValue:
+    register = target if target in ("float", "double") else "i16"
+    result = ctx.emit.asm(
+        f"cvt.rz.{_PTX_TYPES[target]}.{_PTX_TYPES[x.type]} $0, $1;",
+        f"={_ASM_LETTERS[target]},{_ASM_LETTERS[x.type]}",
+        register,
+        (x,),
+        side_effects=False,
+    )
+    return ctx.from_bits(result, target)
+
+
+_lower_toward_zero = per_element(_toward_zero)
+_lower_between_floats = per_element(_between_floats)
+
+
+def lower_float_to_float(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """tt.fp_to_fp, arith.extf and arith.truncf."""
+    if floats8.involves_float8(op):
+        return (floats8.convert(ctx, op, x),)
+    if op.attributes.get("rounding") == "rtz":
+        return _lower_toward_zero(ctx, op, x)
+    return _lower_between_floats(ctx, op, x)
+
+
+_RULES: dict[str, ElementRule] = {
+    "arith.extsi": _integer_cast("sext"),
+    "arith.extui": _integer_cast("zext"),
+    "arith.trunci": _integer_cast("trunc"),
+    "arith.sitofp": _from_integer("sitofp"),
+    "arith.uitofp": _from_integer("uitofp"),
+    "arith.fptosi": _to_integer(is_signed=True),
+    "arith.fptoui": _to_integer(is_signed=False),
+}
+
+LOWERINGS: dict[str, Lower] = {
+    **{name: per_element(rule) for name, rule in _RULES.items()},
+    "arith.extf": lower_float_to_float,
+    "arith.truncf": lower_float_to_float,
+    "tt.fp_to_fp": lower_float_to_float,
+}

@@ -1,0 +1,221 @@
+"""Conversions to and from the fp8 formats.
+
+From sm_89 on the OCP formats have instructions for pairs; the other formats, older targets and
+rounding toward zero are done with integers. Every format passes through fp32, or through half
+where that holds it exactly. Conversions to fp8 saturate to the largest finite number.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: cvt"; formats in float_formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import element_of
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.float_formats import FORMATS, Float8
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers, llvm_scalar
+
+# Formats that cvt knows, as the intrinsics write them.
+_HARDWARE = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
+_FLOAT_BIAS, _FLOAT_MANTISSA = 127, 23
+_SIGN = 0x80
+
+
+def involves_float8(op: Operation) -> bool:
+    """Whether operand or result of a conversion is of an fp8 type."""
+    return any(_is_float8(value.type) for value in (op.operands[0], op.result))
+
+
+def _is_float8(type_: object) -> bool:
+    return _name(type_) in FORMATS
+
+
+def _name(type_: object) -> str:
+    return str(element_of(type_))  # type: ignore[arg-type]
+
+
+def convert(ctx: Lowering, op: Operation, values: Registers) -> Registers:
+    """The registers of a conversion that has an fp8 type on either side."""
+    source, target = _name(op.operands[0].type), _name(op.result.type)
+    if source == target:
+        return values
+    if source in FORMATS:
+        values = _widened(ctx, values, source)
+    if target in FORMATS:
+        return narrowed(ctx, values, target, op.attributes.get("rounding") == "rtz")
+    return [_resized(ctx, value, llvm_scalar(element_of(op.result.type))) for value in values]
+
+
+def _resized(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
+    """half or float as another float type; exact for all that fp8 holds."""
+    if value.type == "half" and type_ == "bfloat":
+        value = ctx.emit.cast("fpext", value, "float")
+    narrower = value.type == "float" and type_ in ("half", "bfloat")
+    return ctx.emit.cast("fptrunc" if narrower else "fpext", value, type_)
+
+
+def _distinct(
+    values: Registers, convert_all: Callable[[Sequence[LLVMValue]], Registers]
+) -> Registers:
+    """Convert each value once, though several registers may hold it."""
+    different = list(dict.fromkeys(values))
+    converted = dict(zip(different, convert_all(different), strict=True))
+    return [converted[value] for value in values]
+
+
+# From fp8
+
+
+def _widened(ctx: Lowering, values: Registers, source: str) -> Registers:
+    """Fp8 as half or float, whichever is nearer."""
+    if source in _HARDWARE and ctx.target.fp8_conversions:
+        return _distinct(values, lambda all_: _from_pairs(ctx, all_, _HARDWARE[source]))
+    match source:
+        case "f8E5M2":
+            rule = _from_upper_byte
+        case "f8E4M3B11FNUZ":
+            rule = _from_half_exponent
+        case _:
+
+            def rule(ctx: Lowering, value: LLVMValue) -> LLVMValue:
+                return _from_bits(ctx, value, FORMATS[source])
+
+    return _distinct(values, lambda all_: [rule(ctx, value) for value in all_])
+
+
+def _from_pairs(ctx: Lowering, values: Sequence[LLVMValue], format_: str) -> Registers:
+    emit, out = ctx.emit, []
+    for first in range(0, len(values), 2):
+        pair = values[first : first + 2]
+        word = emit.cast("zext", pair[0], "i16")
+        if len(pair) == 2:
+            word = emit.binary("or disjoint", emit.shl(emit.cast("zext", pair[1], "i16"), 8), word)
+        both = emit.intrinsic(f"llvm.nvvm.{format_}x2.to.f16x2.rn", word)
+        out += emit.elements(both, len(pair), "half")
+    return out
+
+
+def _from_upper_byte(ctx: Lowering, value: LLVMValue) -> LLVMValue:
+    """E5M2 is the upper byte of a half, specials included."""
+    bits = ctx.emit.shl(ctx.emit.cast("zext", value, "i16"), 8)
+    return ctx.from_bits(bits, "half")
+
+
+def _from_half_exponent(ctx: Lowering, value: LLVMValue) -> LLVMValue:
+    """E4M3 with half's own bias: only the sign is elsewhere."""
+    wide = ctx.emit.cast("zext", value, "i16")
+    magnitude = ctx.emit.shl(ctx.emit.bit_and(wide, 0x7F), 7)
+    sign = ctx.emit.shl(ctx.emit.bit_and(wide, _SIGN), 8)
+    return ctx.from_bits(ctx.emit.binary("or disjoint", magnitude, sign), "half")
+
+
+def _from_bits(ctx: Lowering, value: LLVMValue, format_: Float8) -> LLVMValue:
+    """The bits where fp32 has them, scaled by the difference of the biases: subnormals too."""
+    emit = ctx.emit
+    wide = emit.cast("zext", value, "i32")
+    magnitude = emit.shl(emit.bit_and(wide, 0x7F), _FLOAT_MANTISSA - format_.mantissa)
+    sign = emit.shl(emit.bit_and(wide, _SIGN), 24)
+    scaled = ctx.from_bits(emit.binary("or disjoint", magnitude, sign), "float")
+    number = emit.binary("fmul", scaled, floating("float", 2.0 ** (_FLOAT_BIAS - format_.bias)))
+    if format_.nan is None:
+        return number
+    bits = wide if format_.nan & _SIGN else emit.bit_and(wide, 0x7F)
+    is_nan = emit.icmp("eq", bits, format_.nan)
+    return emit.select(is_nan, floating("float", float("nan")), number)
+
+
+# To fp8
+
+
+def narrowed(ctx: Lowering, values: Registers, target: str, toward_zero: bool) -> Registers:
+    """Floats as fp8 of format `target`, saturating, to nearest even or toward zero."""
+    wide = "half" if values[0].type == "half" else "float"
+    if target in _HARDWARE and ctx.target.fp8_conversions and not toward_zero:
+        return _distinct(values, lambda all_: _to_pairs(ctx, all_, wide, _HARDWARE[target]))
+    return _distinct(
+        values,
+        lambda all_: [
+            _to_bits(ctx, _as_float(ctx, value, toward_zero), FORMATS[target], toward_zero)
+            for value in all_
+        ],
+    )
+
+
+def _as_float(ctx: Lowering, value: LLVMValue, toward_zero: bool = False) -> LLVMValue:
+    """Any float as fp32; a double keeps in the last bit whether it was inexact.
+
+    What is then rounded to 8 bits has been rounded once (Boldo, Melquiond: Emulation of FMA and
+    correctly rounded sums, 2008).
+    """
+    if value.type != "double":
+        return ctx.emit.cast("fpext", value, "float")
+    emit = ctx.emit
+    cut = emit.intrinsic("llvm.nvvm.d2f.rz", value)
+    if toward_zero:
+        return cut
+    lost = emit.fcmp("une", emit.cast("fpext", cut, "double"), value)
+    sticky = emit.cast("zext", lost, "i32")
+    return ctx.from_bits(emit.binary("or", ctx.to_bits(cut), sticky), "float")
+
+
+def _to_pairs(ctx: Lowering, values: Sequence[LLVMValue], wide: str, format_: str) -> Registers:
+    emit, out = ctx.emit, []
+    for first in range(0, len(values), 2):
+        pair = list(values[first : first + 2])
+        if wide == "float":
+            pair = [_as_float(ctx, value) for value in pair]
+        low, high = pair[0], pair[-1]
+        if wide == "float":
+            word = emit.intrinsic(f"llvm.nvvm.ff.to.{format_}x2.rn", high, low)
+        else:
+            both = emit.vector((low, high))
+            word = emit.intrinsic(f"llvm.nvvm.f16x2.to.{format_}x2.rn", both)
+        out.append(emit.cast("trunc", word, "i8"))
+        if len(pair) == 2:
+            out.append(emit.cast("trunc", emit.lshr(word, 8), "i8"))
+    return out
+
+
+def _to_bits(ctx: Lowering, value: LLVMValue, format_: Float8, toward_zero: bool) -> LLVMValue:
+    emit = ctx.emit
+    magnitude = emit.intrinsic("llvm.fabs.f32", value)
+    limit = floating("float", _decoded(format_, format_.largest))
+    magnitude = emit.intrinsic("llvm.minnum.f32", magnitude, limit)
+    normal = _normal_bits(ctx, magnitude, format_, toward_zero)
+    # Below the normal numbers: how many steps of the smallest one.
+    steps = emit.binary("fmul", magnitude, floating("float", 2.0**-format_.step_exponent))
+    subnormal = emit.intrinsic(f"llvm.nvvm.f2i.{'rz' if toward_zero else 'rn'}", steps)
+    smallest = floating("float", 2.0 ** (1 - format_.bias))
+    bits = emit.select(emit.fcmp("olt", magnitude, smallest), subnormal, normal)
+    sign = emit.bit_and(emit.lshr(ctx.to_bits(value), 24), _SIGN)
+    signed = emit.binary("or", bits, sign)
+    if not format_.has_negative_zero:
+        signed = emit.select(emit.icmp("eq", bits, 0), bits, signed)
+    if format_.nan is not None:
+        is_nan = emit.fcmp("uno", value, value)
+        signed = emit.select(is_nan, integer("i32", format_.nan), signed)
+    return emit.cast("trunc", signed, "i8")
+
+
+def _normal_bits(
+    ctx: Lowering, magnitude: LLVMValue, format_: Float8, toward_zero: bool
+) -> LLVMValue:
+    """Bits of a normal number: fp32's without the mantissa's tail, under another bias."""
+    emit, dropped = ctx.emit, _FLOAT_MANTISSA - format_.mantissa
+    bits = ctx.to_bits(magnitude)
+    if not toward_zero:
+        # Half a step less one, and one more where the kept mantissa is odd: ties go to even.
+        odd = emit.bit_and(emit.lshr(bits, dropped), 1)
+        bits = emit.add(emit.add(bits, odd), (1 << (dropped - 1)) - 1)
+    rebias = (_FLOAT_BIAS - format_.bias) << format_.mantissa
+    return emit.add(emit.lshr(bits, dropped), -rebias)
+
+
+def _decoded(format_: Float8, bits: int) -> float:
+    """The normal number of these bits."""
+    exponent = bits >> format_.mantissa
+    fraction = 1 + (bits & ((1 << format_.mantissa) - 1)) / (1 << format_.mantissa)
+    return fraction * 2.0 ** (exponent - format_.bias)
