@@ -24,6 +24,7 @@ from tkdebug.events import (
     LaunchRecord,
 )
 from tkdebug.instrument import tables
+from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.output import OutputTee
 from tkdebug.instrument.schema import RunStart, create_session
 from tkdebug.instrument.session import SessionWriter
@@ -71,7 +72,9 @@ class Recorder:
             autotuned=self._on_autotuned,
             fault=self._on_fault,
             progress=self._on_progress,
+            timed=True,
         )
+        self._device_times: DeviceTimes | None = None
 
     @property
     def error(self) -> str | None:
@@ -117,6 +120,8 @@ class Recorder:
             tee.stop()
         self._tees = ()
         HOOKS.remove(self._hook)
+        if self._device_times is not None:
+            self._device_times.stop()
         # A forked child that comes here, or one that joined, does not end the run.
         if not self._join and os.getpid() == self._owner:
             self._put((tables.END, exit_status, time.time_ns()))
@@ -155,7 +160,16 @@ class Recorder:
         )
 
     def _on_exit(self, kernel: object, record: LaunchRecord) -> None:
-        self._put((tables.FINISHED, record.id, record.duration_ns, record.error))
+        if record.device_ns is None or record.error is not None:
+            self._put((tables.FINISHED, record.id, record.duration_ns, record.error))
+            return
+        # A native launch lasts until the device is done with it.
+        if self._device_times is None:
+            self._device_times = DeviceTimes(self._on_settled)
+        self._device_times.add(record.id, record.device_ns)
+
+    def _on_settled(self, launch: int, duration_ns: int | None, error: str | None) -> None:
+        self._put((tables.FINISHED, launch, duration_ns, error))
 
     def _on_compiled(self, event: KernelCompiled) -> None:
         self._put((tables.COMPILED, event))

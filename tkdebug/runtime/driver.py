@@ -51,37 +51,44 @@ def has_real_gpu() -> bool:
     return count is not None and count() > 0
 
 
-@cache
-def _cuda_attributes(device: int) -> dict[str, int]:
-    from cuda.bindings import driver as cuda
-
-    attribute = cuda.CUdevice_attribute
-    wanted = {
-        "max_shared_mem": attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-        "max_num_regs": attribute.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK,
-        "multiprocessor_count": attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-        "warpSize": attribute.CU_DEVICE_ATTRIBUTE_WARP_SIZE,
-        "sm_clock_rate": attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE,
-        "mem_clock_rate": attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
-        "mem_bus_width": attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
-    }
-    (status,) = cuda.cuInit(0)
-    status, handle = cuda.cuDeviceGet(device) if int(status) == 0 else (status, None)
-    properties = {}
-    for name, which in wanted.items():
-        if int(status) == 0:
-            status, properties[name] = cuda.cuDeviceGetAttribute(which, handle)
-    if int(status) != 0:
-        raise RuntimeError(f"device {device}: the CUDA driver answered {status}")
-    return properties
-
-
 class DriverUtils:
     """Device queries below torch's."""
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """Properties of `device`: clocks in kHz, bus width in bits, memory in bytes."""
-        return dict(_cuda_attributes(device) if has_real_gpu() else H200_PROPERTIES)
+        """Properties of `device`: clocks in kHz, bus width in bits, memory in bytes.
+
+        Raises:
+            NoDeviceError: there is no device of that number.
+        """
+        if not has_real_gpu():
+            return dict(H200_PROPERTIES)
+        from tkdebug.runtime.cuda.device import device as cuda_device
+
+        found = cuda_device(device)
+        return {
+            "max_shared_mem": found.max_shared_bytes,
+            "max_num_regs": found.max_registers,
+            "multiprocessor_count": found.multiprocessors,
+            "warpSize": found.warp_size,
+            "sm_clock_rate": found.sm_clock_khz,
+            "mem_clock_rate": found.memory_clock_khz,
+            "mem_bus_width": found.memory_bus_bits,
+        }
+
+    def load_binary(
+        self, name: str, cubin: bytes, shared_bytes: int, device: int
+    ) -> tuple[int, int, int, int, int]:
+        """Load kernel `name` of a cubin: module, function, registers, spills, most threads.
+
+        Raises:
+            OutOfResources: the device has less than the kernel needs.
+            CudaError: the driver refuses the cubin.
+        """
+        from tkdebug.runtime.cuda.device import device as cuda_device
+        from tkdebug.runtime.cuda.module import load_kernel
+
+        found = load_kernel(cuda_device(device), cubin, name, 0, shared_bytes)
+        return found.module, found.function, found.registers, found.spills, found.max_threads
 
 
 class Driver:
@@ -120,6 +127,9 @@ class Driver:
 
         if not torch.cuda.is_available():
             return 0
+        if has_real_gpu():
+            index = self.get_current_device() if device is None else device
+            return int(torch._C._cuda_getCurrentRawStream(index))  # noqa: SLF001
         return int(torch.cuda.current_stream(device).cuda_stream)
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:

@@ -210,7 +210,7 @@ def _make_launch(
         f"{_P}data_ptr": torch._C.TensorBase.data_ptr,  # noqa: SLF001
         f"{_P}device": getters[0],
         f"{_P}stream": getters[1],
-        f"{_P}kernels": fn.kernels,
+        f"{_P}find": fn.kernels.get,
         f"{_P}path": path,
         f"{_P}unusual": path.unusual,
         f"{_P}constant_key": constant_key,
@@ -264,9 +264,10 @@ def {_P}launch({_P}grid, {_declare(params)}**{_P}options):
     {_P}key = (
         {_P}dev, {_P}knobs.debug, tuple({_P}options.items()) if {_P}options else (), {keys})
     try:
-        {_P}kernel = {_P}kernels[{_P}key]
-        if {_P}surplus: raise KeyError
-    except (KeyError, TypeError):
+        {_P}kernel = {_P}find({_P}key)
+    except TypeError:
+        {_P}kernel = None
+    if {_P}kernel is None or {_P}surplus:
         {_P}kernel = {_P}path.compile(
             {_P}key, {_P}dev, ({names}), {_P}surplus, {_P}options, {_P}grid)
         if {_P}kernel is None: return None
