@@ -7,12 +7,14 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     casts,
     control,
     conversions,
+    memory,
     reductions,
     shapes,
+    warp_group_dots,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower
 
-_FAMILIES = (control, shapes, conversions, arithmetic, casts, reductions)
+_FAMILIES = (control, shapes, conversions, arithmetic, casts, reductions, memory, warp_group_dots)
 LOWERINGS: dict[str, Lower] = {
     name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()
 }
