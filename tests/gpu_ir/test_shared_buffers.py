@@ -1,3 +1,4 @@
+# ruff: noqa: E501  IR lines are long.
 """Buffers in shared memory, as the interpreter runs them."""
 
 from __future__ import annotations
@@ -131,17 +132,25 @@ def test_index_outside_the_buffers_is_an_error() -> None:
 
 
 def test_index_may_differ_between_programs() -> None:
-    body = POINTERS + LOAD + """
+    body = (
+        POINTERS
+        + LOAD
+        + """
     %p = tt.get_program_id {axis = 0} : i32
     %three = arith.constant 3 : i32
     %n = arith.remui %p, %three : i32
-    """ + RING + STORE + READ.replace("%b", "%c") + """
+    """
+        + RING
+        + STORE
+        + READ.replace("%b", "%c")
+        + """
     %c32 = arith.constant 32 : i32
     %row = arith.muli %p, %c32 : i32
     %rows = tt.splat %row : i32 -> tensor<32xi32, #line>
     %at = tt.addptr %to, %rows : (tensor<32x!tt.ptr<f32>, #line>, tensor<32xi32, #line>) -> tensor<32x!tt.ptr<f32>, #line>
     tt.store %at, %r : tensor<32x!tt.ptr<f32>, #line>, tensor<32xf32, #line>
     """
+    )
     y = torch.zeros(5, 32)
     run(kernel("%x: !tt.ptr<f32>, %y: !tt.ptr<f32>", body), lanes(), y, grid=(5, 1, 1))
     holds = [bool(torch.equal(row, lanes())) for row in y]
@@ -186,13 +195,19 @@ def test_views_of_a_buffer_share_its_memory() -> None:
 
 def test_divergent_programs_wait_for_their_own_copies() -> None:
     """Programs 0 and 2 copy and commit in a branch; all wait for what they have."""
-    body = POINTERS + """
+    body = (
+        POINTERS
+        + """
     %p = tt.get_program_id {axis = 0} : i32
     %one = arith.constant 1 : i32
     %odd = arith.andi %p, %one : i32
     %zero = arith.constant 0 : i32
     %even = arith.cmpi %odd, %zero {predicate = "eq"} : (i32, i32) -> i1
-    """ + LOAD + BUFFER + STORE + """
+    """
+        + LOAD
+        + BUFFER
+        + STORE
+        + """
     scf.if %even {
       %t = ttg.async_copy_global_to_local %from, %b : (tensor<32x!tt.ptr<f32>, #line>, !ttg.memdesc<32xf32, #shared, mutable>) -> !ttg.async.token
       %g = ttg.async_commit_group %t : !ttg.async.token
@@ -201,13 +216,16 @@ def test_divergent_programs_wait_for_their_own_copies() -> None:
       scf.yield
     }
     %w = ttg.async_wait {num = NUM} : () -> !ttg.async.token
-    """ + READ + """
+    """
+        + READ
+        + """
     %c32 = arith.constant 32 : i32
     %row = arith.muli %p, %c32 : i32
     %rows = tt.splat %row : i32 -> tensor<32xi32, #line>
     %at = tt.addptr %to, %rows : (tensor<32x!tt.ptr<f32>, #line>, tensor<32xi32, #line>) -> tensor<32x!tt.ptr<f32>, #line>
     tt.store %at, %r : tensor<32x!tt.ptr<f32>, #line>, tensor<32xf32, #line>
     """
+    )
     y = torch.zeros(4, 32)
     text = body.replace("NUM", "0")
     run(kernel("%x: !tt.ptr<f32>, %y: !tt.ptr<f32>", text), lanes(), y, grid=(4, 1, 1))
@@ -219,17 +237,26 @@ def test_divergent_programs_wait_for_their_own_copies() -> None:
 
 
 def test_buffer_chosen_by_a_branch_is_written_in_its_programs() -> None:
-    body = POINTERS + """
+    body = (
+        POINTERS
+        + """
     %p = tt.get_program_id {axis = 0} : i32
     %one = arith.constant 1 : i32
     %first = arith.cmpi %p, %one {predicate = "slt"} : (i32, i32) -> i1
-    """ + LOAD + BUFFER + BUFFER.replace("%b", "%c") + """
+    """
+        + LOAD
+        + BUFFER
+        + BUFFER.replace("%b", "%c")
+        + """
     %d = scf.if %first -> (!ttg.memdesc<32xf32, #shared, mutable>) {
       scf.yield %b : !ttg.memdesc<32xf32, #shared, mutable>
     } else {
       scf.yield %c : !ttg.memdesc<32xf32, #shared, mutable>
     }
-    """ + STORE.replace("%b", "%d") + READ + """
+    """
+        + STORE.replace("%b", "%d")
+        + READ
+        + """
     %s = ttg.local_load %d : !ttg.memdesc<32xf32, #shared, mutable> -> tensor<32xf32, #line>
     %c64 = arith.constant 64 : i32
     %c32 = arith.constant 32 : i32
@@ -242,6 +269,7 @@ def test_buffer_chosen_by_a_branch_is_written_in_its_programs() -> None:
     %au = tt.addptr %to, %nexts : (tensor<32x!tt.ptr<f32>, #line>, tensor<32xi32, #line>) -> tensor<32x!tt.ptr<f32>, #line>
     tt.store %au, %s : tensor<32x!tt.ptr<f32>, #line>, tensor<32xf32, #line>
     """
+    )
     y = torch.zeros(2, 2, 32)
     run(kernel("%x: !tt.ptr<f32>, %y: !tt.ptr<f32>", body), lanes(), y, grid=(2, 1, 1))
     assert torch.equal(y[0, 0], lanes())

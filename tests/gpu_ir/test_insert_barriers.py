@@ -1,0 +1,253 @@
+# ruff: noqa: E501  IR lines are long.
+"""`InsertBarriers`: where warps wait for each other, and where not."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_ir_support import after, kernel
+
+from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
+from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
+
+TILE = "tensor<32xf32, #line>"
+BUFFER = "!ttg.memdesc<32xf32, #shared, mutable>"
+RING = "!ttg.memdesc<3x32xf32, #shared, mutable>"
+PARAMETERS = "%c: i1, %n: i32, %i: i32"
+_SHORT = {
+    "alloc": "ttg.local_alloc",
+    "barrier": "gpu.barrier",
+    "store": "ttg.local_store",
+    "load": "ttg.local_load",
+    "copy": "ttg.async_copy_global_to_local",
+    "commit": "ttg.async_commit_group",
+    "wait": "ttg.async_wait",
+    "convert": "ttg.convert_layout",
+    "for": "scf.for",
+    "if": "scf.if",
+}
+NAMES = {name: short for short, name in _SHORT.items()}
+HEAD = f"""
+%v = arith.constant dense<1.0> : {TILE}
+%p = arith.constant dense<0> : tensor<32xi64, #line>
+%px = tt.int_to_ptr %p : tensor<32xi64, #line> -> tensor<32x!tt.ptr<f32>, #line>
+%zero = arith.constant 0 : i32
+%one = arith.constant 1 : i32
+%two = arith.constant 2 : i32
+%three = arith.constant 3 : i32
+"""
+
+
+def body(lines: str) -> str:
+    """IR for a shorthand: one op a line, everything else taken as it is."""
+    out = []
+    for number, line in enumerate(lines.strip().splitlines()):
+        word, *names = line.split()
+        out.append(_op(word, names, number) or line)
+    return HEAD + "\n".join(out)
+
+
+def _op(word: str, names: list[str], number: int) -> str | None:
+    match word, names:
+        case "alloc", [name]:
+            return f"{name} = ttg.local_alloc : () -> {BUFFER}"
+        case "ring", [name]:
+            return f"{name} = ttg.local_alloc : () -> {RING}"
+        case "index", [name, ring, index]:
+            return f"{name} = ttg.memdesc_index {ring}, {index} : ({RING}, i32) -> {BUFFER}"
+        case "store", [name]:
+            return f"ttg.local_store %v, {name} : {TILE}, {BUFFER}"
+        case "load", [name]:
+            return f"%r{number} = ttg.local_load {name} : {BUFFER} -> {TILE}"
+        case "copy", [name]:
+            return (
+                f"%t{number} = ttg.async_copy_global_to_local %px, {name} : "
+                f"(tensor<32x!tt.ptr<f32>, #line>, {BUFFER}) -> !ttg.async.token"
+            )
+        case "commit", []:
+            return f"%g{number} = ttg.async_commit_group : () -> !ttg.async.token"
+        case "wait", [count]:
+            return f"%w{number} = ttg.async_wait {{num = {count}}} : () -> !ttg.async.token"
+        case "barrier", []:
+            return "gpu.barrier"
+        case "loop", []:
+            return "scf.for %k = %zero to %n step %one : i32 {"
+        case "end", []:
+            return "scf.yield\n}"
+        case "then", []:
+            return "scf.if %c {"
+        case "else", []:
+            return "scf.yield\n} else {"
+    return None
+
+
+def order(lines: str, *, allocated: bool = True) -> str:
+    """The ops on shared memory in the order in which they stand after the pass, in short."""
+    passes = (AllocateShared(), InsertBarriers()) if allocated else (InsertBarriers(),)
+    module = kernel(PARAMETERS, body(lines))
+    after(module, *passes)
+    found = [op.name for op in module.walk()]
+    return " ".join(NAMES[name] for name in found if name in NAMES and name != "ttg.local_alloc")
+
+
+def test_read_after_write_waits_once() -> None:
+    got = order("alloc %a\nstore %a\nload %a\nload %a")
+    assert got == "store barrier load load"
+
+
+def test_write_after_read_and_write_after_write_wait() -> None:
+    got = order("alloc %a\nstore %a\nstore %a\nload %a\nstore %a")
+    assert got == "store barrier store barrier load barrier store"
+
+
+def test_buffers_apart_do_not_wait() -> None:
+    assert order("alloc %a\nalloc %b\nstore %a\nstore %b\nbarrier\nload %a\nload %b") == (
+        "store store barrier load load"
+    )
+
+
+def test_buffers_that_share_bytes_wait() -> None:
+    """%b takes the bytes of %a, which is dead."""
+    lines = "alloc %a\nstore %a\nbarrier\nload %a\nalloc %b\nstore %b"
+    assert order(lines) == "store barrier load barrier store"
+    assert order(lines, allocated=False) == "store barrier load store"
+
+
+def test_barrier_that_is_there_is_enough() -> None:
+    assert order("alloc %a\nstore %a\nbarrier\nload %a") == "store barrier load"
+
+
+def test_loop_waits_for_the_iteration_before() -> None:
+    got = order("alloc %a\nloop\nstore %a\nload %a\nend")
+    assert got == "for barrier store barrier load"
+
+
+def test_hazard_before_a_loop_is_met_inside() -> None:
+    got = order("alloc %a\nstore %a\nloop\nload %a\nend")
+    assert got == "store for barrier load"
+
+
+def test_hazard_of_a_loop_is_met_after_it() -> None:
+    got = order("alloc %a\nloop\nload %a\nend\nstore %a")
+    assert got == "for load barrier store"
+
+
+def test_each_branch_waits_for_itself() -> None:
+    got = order("alloc %a\nstore %a\nthen\nload %a\nelse\nend\nload %a")
+    assert got == "store if barrier load barrier load"
+
+
+def test_hazard_of_one_branch_is_met_after_both() -> None:
+    got = order("alloc %a\nthen\nstore %a\nelse\nend\nload %a")
+    assert got == "if store barrier load"
+
+
+def test_async_copy_writes_at_its_wait() -> None:
+    got = order("alloc %a\ncopy %a\ncommit\nbarrier\nwait 0\nload %a")
+    assert got == "copy commit barrier wait barrier load"
+
+
+def test_wait_that_covers_no_copy_writes_nothing() -> None:
+    lines = (
+        "alloc %a\nalloc %b\nstore %b\ncopy %a\ncommit\nbarrier\nwait 1\nload %b\nwait 0\nload %a"
+    )
+    assert order(lines) == "store copy commit barrier wait load wait barrier load"
+
+
+def test_async_copy_waits_for_what_it_overwrites() -> None:
+    got = order("alloc %a\nstore %a\nbarrier\nload %a\ncopy %a\ncommit\nwait 0")
+    assert got == "store barrier load barrier copy commit wait"
+
+
+RINGS = {
+    "remainders": (
+        "scf.for %k = %zero to %n step %one : i32 {",
+        """
+        %read = arith.remsi %k, %three : i32
+        %ahead = arith.addi %k, %two : i32
+        %fill = arith.remsi %ahead, %three : i32
+        """,
+        "scf.yield\n}",
+    ),
+    "carried": (
+        "%s:2 = scf.for".replace("%s:2", "%s, %u")
+        + " %k = %zero to %n step %one iter_args(%read = %zero, %fill = %two) -> (i32, i32) : i32 {",
+        """
+        %read1 = arith.addi %read, %one : i32
+        %is_in = arith.cmpi %read1, %three {predicate = "slt"} : (i32, i32) -> i1
+        %read2 = arith.select %is_in, %read1, %zero : (i1, i32, i32) -> i32
+        %fill1 = arith.addi %fill, %one : i32
+        %is_out = arith.cmpi %fill1, %three {predicate = "eq"} : (i32, i32) -> i1
+        %fill2 = arith.select %is_out, %zero, %fill1 : (i1, i32, i32) -> i32
+        """,
+        "scf.yield %read2, %fill2 : i32, i32\n}",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", RINGS)
+def test_pipelined_loop_has_one_barrier_an_iteration(form: str) -> None:
+    head, steps, end = RINGS[form]
+    prologue = """
+    ring %ring
+    index %b0 %ring %zero
+    index %b1 %ring %one
+    copy %b0
+    commit
+    copy %b1
+    commit
+    """
+    inside = """
+    index %from %ring %read
+    index %to %ring %fill
+    wait 1
+    load %from
+    copy %to
+    commit
+    """
+    lines = [line.strip() for line in prologue.strip().splitlines()]
+    lines += [head, *steps.strip().splitlines()]
+    lines += [line.strip() for line in inside.strip().splitlines()]
+    lines += end.splitlines()
+    assert order("\n".join(lines)) == ("copy commit copy commit for wait barrier load copy commit")
+
+
+def test_ring_that_fills_what_was_just_read_waits_in_between() -> None:
+    """The load needs no barrier of its own: its copy landed two iterations before."""
+    lines = """
+    ring %ring
+    scf.for %k = %zero to %n step %one : i32 {
+    %read = arith.remsi %k, %three : i32
+    index %from %ring %read
+    wait 1
+    load %from
+    copy %from
+    commit
+    end
+    """
+    got = order("\n".join(line.strip() for line in lines.strip().splitlines()))
+    assert got == "for wait load barrier copy commit"
+
+
+def test_op_with_scratch_waits_for_the_one_before() -> None:
+    """Both conversions cross warps and share bytes; each has a barrier of its own inside."""
+    from tkdebug.compiler.ir.parser import parse_module
+    from tkdebug.compiler.passes import PassManager
+
+    text = """
+    #a = #ttg.linear<{register = [[1]], lane = [[2], [4], [8], [16], [32]], warp = [[64]], block = []}>
+    #b = #ttg.linear<{register = [[64]], lane = [[2], [4], [8], [16], [32]], warp = [[1]], block = []}>
+    tt.func @k(%x: f32) attributes {num_warps = 2} {
+      %v = tt.splat %x : f32 -> tensor<128xf32, #a>
+      %w = ttg.convert_layout %v : tensor<128xf32, #a> -> tensor<128xf32, #b>
+      %u = ttg.convert_layout %w : tensor<128xf32, #b> -> tensor<128xf32, #a>
+      tt.print %u : tensor<128xf32, #a>
+      tt.return
+    }
+    """
+    module = parse_module(text)
+    PassManager((AllocateShared(), InsertBarriers()), verify_each=True, print_after=()).run(module)
+    names = [NAMES[op.name] for op in module.walk() if op.name in NAMES]
+    assert names == ["convert", "barrier", "convert"]
+    offsets = [op.attributes.get("scratch_offset") for op in module.walk() if "convert" in op.name]
+    assert offsets == [0, 0]
+    assert module.function.attributes["shared_bytes"] == 512

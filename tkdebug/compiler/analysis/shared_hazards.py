@@ -1,0 +1,232 @@
+"""What warps may do to shared memory before they next wait for each other.
+
+`HazardState` is what may have happened since the last barrier, and what was started and may still
+be under way. An op that conflicts with it needs a barrier before it. Invariant: states only grow
+when they are joined, so that loops reach a fixed point.
+
+An async copy begins to write where it is issued (so what it overwrites must have been read) and
+has written at the wait that covers it (so others need a barrier after that). An async dot reads
+from where it is issued to its wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, Region, offset_of
+from tkdebug.compiler.analysis.ring_index import RingIndex
+from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.types import MemDescType
+
+BARRIERS = frozenset(("gpu.barrier", "tt.barrier"))
+# Older groups are taken to be of this age or older.
+_MAX_AGE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """What one op does to shared memory when it runs.
+
+    Attributes:
+        reads: what it reads at once.
+        writes: what it writes at once.
+        starts: what it begins to write and has not written when it ends.
+        lasting: what it reads on after it ended.
+    """
+
+    reads: frozenset[Region] = frozenset()
+    writes: frozenset[Region] = frozenset()
+    starts: frozenset[Region] = frozenset()
+    lasting: frozenset[Region] = frozenset()
+
+
+def accesses(op: Operation, aliases: BufferAliases) -> Accesses:
+    """What `op` reads and writes, scratch memory not counted."""
+    match op.name:
+        case "ttg.local_alloc" if op.operands:
+            return Accesses(writes=aliases.regions(op.result))
+        case "ttg.local_load":
+            return Accesses(reads=aliases.regions(op.operands[0]))
+        case "ttg.local_store":
+            return Accesses(writes=aliases.regions(op.operands[1]))
+        case "ttg.async_copy_global_to_local":
+            return Accesses(starts=aliases.regions(op.operands[1]))
+        case "ttng.warp_group_dot":
+            read = aliases.regions(op.operands[0]) | aliases.regions(op.operands[1])
+            return Accesses(reads=read, lasting=read if op.attributes.get("async") else frozenset())
+    return Accesses()
+
+
+def scratch_region(op: Operation, size_bytes: int) -> Region | None:
+    """The scratch memory that AllocateShared gave `op`."""
+    if op.name == ALLOC or offset_of(op) is None:
+        return None
+    return Region(op, 0, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How many groups were made after one, at least and at most."""
+
+    least: int = 0
+    most: int = 0
+
+    def older(self) -> Ages:
+        """After one more group."""
+        return Ages(min(self.least + 1, _MAX_AGE), min(self.most + 1, _MAX_AGE))
+
+    def may_reach(self, count: int) -> bool:
+        """Whether `count` groups or more may have come after."""
+        return self.most >= min(count, _MAX_AGE)
+
+    def join(self, other: Ages) -> Ages:
+        """On whichever path one came."""
+        return Ages(min(self.least, other.least), max(self.most, other.most))
+
+
+InFlight = Mapping[Region, Ages]
+
+
+@dataclass(frozen=True)
+class HazardState:
+    """What may have happened and may be under way at one place of a function.
+
+    Attributes:
+        reads: since the last barrier.
+        writes: since the last barrier.
+        started: copies that belong to no group yet.
+        copies: groups of copies that may not have landed.
+        dots: dots that may still read.
+    """
+
+    reads: frozenset[Region] = frozenset()
+    writes: frozenset[Region] = frozenset()
+    started: frozenset[Region] = frozenset()
+    copies: InFlight = field(default_factory=dict)
+    dots: InFlight = field(default_factory=dict)
+
+    def join(self, other: HazardState) -> HazardState:
+        """What may be on either of two paths."""
+        return HazardState(
+            self.reads | other.reads,
+            self.writes | other.writes,
+            self.started | other.started,
+            _joined(self.copies, other.copies),
+            _joined(self.dots, other.dots),
+        )
+
+    def conflicts(self, op: Accesses) -> bool:
+        """Whether warps must wait for each other before `op`."""
+        written = op.writes | op.starts
+        return _overlap(op.reads | written, self.writes) or _overlap(written, self.reads)
+
+    def synchronised(self) -> HazardState:
+        """After a barrier."""
+        return replace(self, reads=frozenset(), writes=frozenset())
+
+    def after(self, op: Operation, done: Accesses) -> HazardState:
+        """After `op`, which does `done`."""
+        state = replace(
+            self,
+            reads=self.reads | done.reads,
+            writes=self.writes | done.writes,
+            started=self.started | done.starts,
+        )
+        if op.name == "ttg.async_commit_group":
+            return state.committed()
+        if op.name == "ttg.async_wait":
+            return state.copies_landed(_count(op, "num"))
+        if op.name == "ttng.warp_group_dot" and op.attributes.get("async"):
+            dots = {region: ages.older() for region, ages in state.dots.items()}
+            return replace(state, dots=_joined(dots, dict.fromkeys(done.lasting, Ages())))
+        if op.name == "ttng.warp_group_dot_wait":
+            pendings = _count(op, "pendings")
+            ended = {r for r, ages in state.dots.items() if ages.may_reach(pendings)}
+            left = {r: ages for r, ages in state.dots.items() if ages.least < pendings}
+            return replace(state, reads=state.reads | ended, dots=left)
+        return state
+
+    def committed(self) -> HazardState:
+        """After what was started became a group."""
+        copies = {region: ages.older() for region, ages in self.copies.items()}
+        # A region that is under way twice counts as both old and new.
+        fresh = dict.fromkeys(self.started, Ages())
+        return replace(self, started=frozenset(), copies=_joined(copies, fresh))
+
+    def copies_landed(self, kept: int) -> HazardState:
+        """After a wait that leaves at most the last `kept` groups under way."""
+        landed = {r for r, ages in self.copies.items() if ages.may_reach(kept)}
+        left = {r: ages for r, ages in self.copies.items() if ages.least < kept}
+        return replace(self, writes=self.writes | landed, copies=left)
+
+    def inside(self, loop: Operation) -> HazardState:
+        """What comes before `loop` is to its first iteration."""
+        return self._mapped(lambda region: _entering(region, loop))
+
+    def next_iteration(self, loop: Operation) -> HazardState:
+        """What the end of an iteration of `loop` is to the beginning of the next."""
+        return self._mapped(lambda region: _later(region, loop))
+
+    def outside(self, loop: Operation) -> HazardState:
+        """What the inside of `loop` is to what follows it."""
+        return self._mapped(lambda region: _leaving(region, loop))
+
+    def _mapped(self, change: Callable[[Region], Region]) -> HazardState:
+        return HazardState(
+            frozenset(map(change, self.reads)),
+            frozenset(map(change, self.writes)),
+            frozenset(map(change, self.started)),
+            _changed(self.copies, change),
+            _changed(self.dots, change),
+        )
+
+
+def _joined(a: InFlight, b: InFlight) -> InFlight:
+    out = dict(a)
+    for region, ages in b.items():
+        out[region] = out[region].join(ages) if region in out else ages
+    return out
+
+
+def _changed(items: InFlight, change: Callable[[Region], Region]) -> InFlight:
+    out: dict[Region, Ages] = {}
+    for region, ages in items.items():
+        key = change(region)
+        out[key] = out[key].join(ages) if key in out else ages
+    return out
+
+
+def _entering(region: Region, loop: Operation) -> Region:
+    """Buffer k of several is the one of phase k in iteration 0."""
+    if region.owner.name != ALLOC or region.ring is not None:
+        return region
+    type_ = region.owner.result.type
+    assert isinstance(type_, MemDescType)
+    size = type_.buffer_bytes
+    if type_.buffers == 1 or region.size_bytes != size or region.start_bytes % size:
+        return region
+    ring = RingIndex(loop, type_.buffers, region.start_bytes // size)
+    return Region(region.owner, 0, type_.size_bytes, ring)
+
+
+def _later(region: Region, loop: Operation) -> Region:
+    if region.ring is None or region.ring.loop is not loop:
+        return region
+    return replace(region, ring=region.ring.shifted(1))
+
+
+def _leaving(region: Region, loop: Operation) -> Region:
+    if region.ring is None or region.ring.loop is not loop:
+        return region
+    return replace(region, ring=None)
+
+
+def _overlap(a: Iterable[Region], b: Iterable[Region]) -> bool:
+    return any(x.overlaps(y) for x in a for y in b)
+
+
+def _count(op: Operation, name: str) -> int:
+    count = op.attributes[name]
+    assert isinstance(count, int)
+    return count
