@@ -1,0 +1,174 @@
+"""Lowers a short piece of GPU IR whose tiles come in registers, and runs it without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from llvm_simulator import FLOATS, Simulator, to_bfloat
+
+from tkdebug.compiler.ir import Module, Value
+from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.types import MemDescType, TensorType
+from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
+from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering import arithmetic, reductions, shapes
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
+
+LOWERINGS = {**arithmetic.LOWERINGS, **shapes.LOWERINGS, **reductions.LOWERINGS}
+
+
+class Piece:
+    """The lowered text of a function whose arguments are tiles, scalars or pointers.
+
+    Args:
+        text: GPU IR of one `tt.func`.
+        num_warps: warps of the block.
+        target: name of the architecture.
+    """
+
+    def __init__(self, text: str, num_warps: int, target: str = "sm_90a") -> None:
+        self.module: Module = parse_module(text)
+        self.num_warps = num_warps
+        function = self.module.function
+        function.attributes["num_warps"] = num_warps
+        self.shared_bytes = place_shared(self.module)
+        self.arguments = function.regions[0].block.arguments
+        types = [llvm_type(a.type) for a in self.arguments for _ in range(registers(a))]
+        self.parameters = len(types)
+        emit = Emitter("k", [*types, "ptr addrspace(1)"], 32 * num_warps)
+        self.ctx = Lowering(self.module, TARGETS[target], emit, LOWERINGS)
+        emit.set_op(function.id)
+        index = 0
+        for argument in self.arguments:
+            count = registers(argument)
+            self.ctx.values[argument] = [emit.parameter(index + i) for i in range(count)]
+            index += count
+        self.terminator = self.ctx.lower_block(function.regions[0].block)
+        self.results = [v for v in self.ctx.values if v.defining_op is not None]
+        last = self.terminator
+        emit.set_op(last.id)
+
+    def llvm_ir(self) -> str:
+        """The module, with everything computed last stored, so that none of it is dead."""
+        emit = self.ctx.emit
+        sink = emit.parameter(self.parameters)
+        place = emit.add(emit.mul(self.ctx.thread, 4096), 0)
+        for result in self.outputs():
+            for i, value in enumerate(self.ctx.values[result]):
+                if isinstance(result.type, TensorType) or not value.type.startswith("ptr"):
+                    pointer = emit.gep(emit.gep(sink, "i8", place), "i8", i * 8)
+                    stored = value
+                    if value.type == "i1":
+                        stored = emit.cast("zext", value, "i8")
+                    emit.store(stored, pointer, 1)
+        emit.ret()
+        return emit.module("test")
+
+    def outputs(self) -> list[Value]:
+        """What nothing in the function uses."""
+        kept = []
+        for op in self.module.function.regions[0].block.operations:
+            for result in op.results:
+                is_buffer = isinstance(result.type, MemDescType) or "token" in str(result.type)
+                if not result.uses and not is_buffer:
+                    kept.append(result)
+        return kept
+
+    def run(self, *inputs: np.ndarray, memory: bytes = b"") -> list[np.ndarray]:
+        """The outputs for tiles given whole; checks that all copies are equal."""
+        threads = 32 * self.num_warps
+        parameters = []
+        for argument, tile in zip(self.arguments, inputs, strict=True):
+            parameters += distribute(argument, np.asarray(tile), threads)
+        parameters.append(np.zeros(threads, np.uint64))
+        self.ctx.emit.ret()
+        text = self.ctx.emit.module("test")
+        self.simulator = Simulator(text, parameters, threads, self.shared_bytes, memory)
+        self.simulator.run()
+        return [self._collect(value, threads) for value in self.outputs()]
+
+    def _collect(self, value: Value, threads: int) -> np.ndarray:
+        held = [self._held(v) for v in self.ctx.values[value]]
+        if not isinstance(value.type, TensorType):
+            (scalar,) = held
+            assert same(scalar, scalar[0]).all(), "threads disagree about a scalar"
+            return scalar[0]
+        layout = self.ctx.layout(value)
+        found = np.zeros(value.type.shape, held[0].dtype)
+        seen = np.zeros(value.type.shape, bool)
+        for place, coordinates in places(layout, threads):
+            at = tuple(coordinates)
+            here = held[place[0]][place[1]]
+            if seen[at]:
+                assert same(found[at], here), f"copies at {at} differ"
+            found[at], seen[at] = here, True
+        assert seen.all()
+        return found
+
+    def _held(self, value: LLVMValue) -> np.ndarray:
+        return np.broadcast_to(self.simulator.get(value.type, value.text), (32 * self.num_warps,))
+
+
+def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return (a == b) | ((a != a) & (b != b))
+
+
+def registers(value: Value) -> int:
+    return Lowering.register_count(value)
+
+
+def places(layout: LinearLayout, threads: int) -> Sequence[tuple[tuple[int, int], list[int]]]:
+    """((register, thread), coordinates) of everything that is held."""
+    found = []
+    for register in range(layout.in_size(REGISTER)):
+        for thread in range(threads):
+            at = layout.apply({REGISTER: register, LANE: thread % 32, WARP: thread // 32})
+            found.append(((register, thread), list(at.values())))
+    return found
+
+
+def distribute(value: Value, tile: np.ndarray, threads: int) -> list[np.ndarray]:
+    """The tile's elements by register and thread."""
+    type_ = llvm_type(value.type)
+    if type_ == "bfloat":
+        tile = to_bfloat(tile.astype(np.float32))
+    elif type_ in FLOATS:
+        tile = tile.astype(FLOATS[type_])
+    elif type_ == "i1":
+        tile = tile.astype(bool)
+    else:
+        width = 64 if type_.startswith("ptr") else int(type_[1:])
+        tile = tile.astype(f"i{width // 8}").view(f"u{width // 8}")
+    if not isinstance(value.type, TensorType):
+        return [np.full(threads, tile)]
+    layout = Lowering.layout(value)
+    held = [np.zeros(threads, tile.dtype) for _ in range(layout.in_size(REGISTER))]
+    for (register, thread), coordinates in places(layout, threads):
+        held[register][thread] = tile[tuple(coordinates)]
+    return held
+
+
+def place_shared(module: Module) -> int:
+    """Give every buffer and scratch its own place; the bytes in all."""
+    total = 0
+    for op in module.walk():
+        if op.name == "ttg.local_alloc":
+            total = -(-total // 1024) * 1024
+            op.attributes["offset"] = total
+            assert isinstance(op.result.type, MemDescType)
+            total += op.result.type.size_bytes
+        size = scratch_bytes(op)
+        if size:
+            total = -(-total // 16) * 16
+            op.attributes["scratch_offset"] = total
+            total += size
+    return max(total, 16)
+
+
+def zero() -> LLVMValue:
+    return integer("i32", 0)

@@ -1,0 +1,153 @@
+"""Lowering of tt.reduce: in registers, by shuffles, through shared memory, by `reduction_plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import I32, element_of
+from tkdebug.compiler.layouts import LayoutError
+from tkdebug.compiler.targets.nvptx.emitter import integer
+from tkdebug.compiler.targets.nvptx.lowering.combine import (
+    Combine,
+    Element,
+    elements_of,
+    single_op,
+)
+from tkdebug.compiler.targets.nvptx.lowering.context import FULL_WARP, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.exchange import exchange_tiles, trip_bytes
+from tkdebug.compiler.targets.nvptx.lowering.reduction_plan import (
+    ReductionPlan,
+    Step,
+    plan_reduction,
+)
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+
+_LANE_BITS = 5
+# PTX ISA, "redux.sync": sm_80 and newer, 32-bit integers.
+_REDUX = {
+    "arith.addi": "add",
+    "arith.andi": "and",
+    "arith.ori": "or",
+    "arith.xori": "xor",
+    "arith.minsi": "min",
+    "arith.maxsi": "max",
+    "arith.minui": "umin",
+    "arith.maxui": "umax",
+}
+
+
+def lower_reduce(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
+    """The elements along the axis combined; every thread gets the results of its coordinates."""
+    plan = _plan(op)
+    combine = Combine(ctx, op)
+    by_register = _over_lanes(combine, plan, _in_thread(combine, plan, elements_of(operands)))
+    reduced = [by_register[register] for register in plan.kept]
+    if plan.warp_steps:
+        reduced = _over_warps(combine, plan, reduced)
+    return [list(values) for values in zip(*reduced, strict=True)]
+
+
+def _plan(op: Operation) -> ReductionPlan:
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    try:
+        return plan_reduction(Lowering.layout(op.operands[0]), axis)
+    except LayoutError as error:
+        raise LoweringError.at(op, f"{op.name}: {error}") from error
+
+
+def _in_thread(combine: Combine, plan: ReductionPlan, elements: list[Element]) -> list[Element]:
+    """Pairs, pairs of pairs, …: short chains of dependent instructions."""
+    for step in plan.register_steps:
+        # Registers that an earlier step has combined hold the very same element.
+        made: dict[tuple[int, int], Element] = {}
+        combined = []
+        for register, own in enumerate(elements):
+            other = elements[register ^ step.register]
+            pair = (other, own) if step.is_second.of_register(register) else (own, other)
+            key = (id(pair[0]), id(pair[1]))
+            if key not in made:
+                made[key] = combine(*pair)
+            combined.append(made[key])
+        elements = combined
+    return elements
+
+
+def _over_lanes(
+    combine: Combine, plan: ReductionPlan, elements: list[Element]
+) -> dict[int, Element]:
+    """Butterflies; a whole warp of 32-bit integers in one instruction."""
+    wanted = set(plan.kept)
+    if any(step.register for step in plan.lane_steps):
+        wanted = set(range(len(elements)))
+    found = {register: elements[register] for register in sorted(wanted)}
+    redux = _redux(combine.op, plan)
+    if redux is not None:
+        name = f"llvm.nvvm.redux.sync.{redux}"
+        every = integer("i32", FULL_WARP)
+        emit = combine.ctx.emit
+        return {r: (emit.intrinsic(name, value, every),) for r, (value,) in found.items()}
+    for step in plan.lane_steps:
+        found = _butterfly(combine, step, found)
+    return found
+
+
+def _butterfly(combine: Combine, step: Step, elements: dict[int, Element]) -> dict[int, Element]:
+    others: dict[int, Element] = {}
+    for element in elements.values():
+        if id(element) not in others:
+            others[id(element)] = combine.shuffled(element, step.lane)
+    made: dict[tuple[int, int, int], Element] = {}
+    result = {}
+    for register, own in elements.items():
+        source = elements[register ^ step.register]
+        key = (id(own), id(source), step.is_second.of_register(register))
+        if key not in made:
+            is_second = combine.parity(step.is_second, register)
+            made[key] = combine.ordered(own, others[id(source)], is_second)
+        result[register] = made[key]
+    return result
+
+
+def _redux(op: Operation, plan: ReductionPlan) -> str | None:
+    """The redux.sync that does all lane steps, if one does."""
+    if len(plan.lane_steps) != _LANE_BITS or any(step.register for step in plan.lane_steps):
+        return None
+    if element_of(op.operands[0].type) != I32:
+        return None
+    return _REDUX.get(single_op(op) or "")
+
+
+def _over_warps(combine: Combine, plan: ReductionPlan, elements: list[Element]) -> list[Element]:
+    """All parts of every element, read from shared memory and combined."""
+    ctx, op = combine.ctx, combine.op
+    tiles = [list(values) for values in zip(*elements, strict=True)]
+    read = exchange_tiles(
+        ctx, ctx.scratch(op), plan.partial, plan.gathered, tiles, _element_bytes(op)
+    )
+    parts = 1 << len(plan.warp_steps)
+    gathered = elements_of(read)
+    return [_tree(combine, gathered[i : i + parts]) for i in range(0, len(gathered), parts)]
+
+
+def _tree(combine: Combine, parts: Sequence[Element]) -> Element:
+    while len(parts) > 1:
+        parts = [combine(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _element_bytes(op: Operation) -> list[int]:
+    return [memory_bits(element_of(value.type)) // 8 for value in op.operands]
+
+
+def reduce_scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that a tt.reduce needs."""
+    plan = _plan(op)
+    if not plan.warp_steps:
+        return 0
+    return sum(trip_bytes(plan.partial, plan.gathered, size) for size in _element_bytes(op))
+
+
+LOWERINGS: dict[str, Lower] = {"tt.reduce": lower_reduce}
