@@ -1,9 +1,9 @@
 """Every kernel that is interpreted is also compiled natively: the compile corpus. Needs no GPU.
 
 Inside `Corpus.collecting()` each new specialisation of a launch is compiled for every target, so
-that LLVM's verifier and ptxas judge it. With `check_gpu_ir` the launch is also run as the GPU passes
-left it, from the same memory, and must give the same; where it does not, the first pass that is to
-blame is looked for.
+that LLVM's verifier and ptxas judge it. With `check_gpu_ir` the launch is also run as the GPU
+passes left it, from the same memory, and must give the same; where it does not, the first pass that
+is to blame is looked for.
 
 As a script, `python corpus.py --targets sm_80,sm_90a [--check-gpu-ir] --report FILE SCRIPT …` runs
 a script interpreted and writes one JSON line for each compile.

@@ -1,4 +1,4 @@
-"""`pytest --also-native sm_80,sm_90a`: every kernel that a test interprets is compiled natively too.
+"""`pytest --also-native sm_80,sm_90a`: what any test interprets is compiled natively too.
 
 `--check-gpu-ir` also runs each launch as the GPU passes left it and compares. No test fails for it:
 what failed is listed at the end by cause, and fails the session. Needs no GPU.

@@ -9,6 +9,8 @@ from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
+from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
+from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
 from tkdebug.compiler.passes.pipeline import Pass
 from tkdebug.compiler.targets import Target
 
@@ -24,6 +26,8 @@ def gpu_pipeline(target: Target, num_stages: int) -> tuple[Pass, ...]:
     from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 
     return (
+        LowerDescriptors(),
+        LowerScaledDot(),
         CoalesceAccesses(),
         SelectTensorCores(target),
         AssignLayouts(),
