@@ -1,8 +1,15 @@
-"""What all tests share: a process started in the background must not hand its signals on."""
+"""What all tests share.
 
+A process started in the background must not hand its signals on. Tests marked `gpu` need a GPU; the
+others run as on a machine without one, so that the mode "auto" interprets.
+"""
+
+import os
 import signal
 import sys
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "native"))
 pytest_plugins = ["corpus_plugin"]
@@ -13,3 +20,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def has_gpu():
+    from tkdebug.runtime.driver import has_real_gpu
+
+    return has_real_gpu()
+
+
+def pytest_configure(config):
+    # Of the processes that tests start, too.
+    os.environ.setdefault("TKDEBUG_MODE", "interpret" if has_gpu() else "auto")
+
+
+def pytest_collection_modifyitems(items):
+    if has_gpu():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU; this machine has none"))
+
+
+@pytest.fixture(autouse=True)
+def auto_interprets(request, monkeypatch):
+    """Mode "auto" means the same for tests that need no GPU, wherever they run."""
+    if not request.node.get_closest_marker("gpu") and has_gpu():
+        from tkdebug.runtime import modes
+
+        monkeypatch.setattr(modes, "_auto", lambda: "interpret")

@@ -1,0 +1,629 @@
+"""The launch path to the driver, with a function in the driver's place."""
+
+import ctypes
+import json
+import struct
+import threading
+
+import pytest
+import torch
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.compiler import dtypes
+from tkdebug.compiler.dtypes import block_type, pointer_type, tensor_descriptor_type
+from tkdebug.compiler.frontend.arguments import Constant
+from tkdebug.errors import UnsupportedError
+from tkdebug.events import HOOKS, Hook
+from tkdebug.knobs import scope
+from tkdebug.runtime import jit as jit_module
+from tkdebug.runtime import native_cache, native_launch
+from tkdebug.runtime.cuda import device as device_module
+from tkdebug.runtime.cuda import driver_api, pointers
+from tkdebug.runtime.cuda.binary import Binary
+from tkdebug.runtime.cuda.device import Device
+from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
+from tkdebug.runtime.cuda.module import check_resources
+from tkdebug.runtime.cuda.packing import Slot, bfloat16_bits, checked_value, kernel_slots
+from tkdebug.runtime.errors import (
+    ArgumentOverflowError,
+    ArgumentTypeError,
+    GridError,
+    NoDeviceError,
+    OutOfResources,
+    PointerError,
+)
+from tkdebug.runtime.native_compilation import refuse_options
+from tkdebug.runtime.options import LaunchOptions
+from tkdebug.runtime.specialize import alignment_key, argument_spec
+
+CONFIG = struct.Struct("=7I4xQQI4x")
+
+
+class FakeDriver:
+    """Stands for cuLaunchKernelEx: keeps what it is given as bytes."""
+
+    def __init__(self, slots, statuses=()):
+        self.slots = slots
+        self.statuses = list(statuses)
+        self.launches = []
+
+    def __call__(self, config, function, parameters, extra):
+        fields = CONFIG.unpack(ctypes.string_at(config, CONFIG.size))
+        pointers = (ctypes.c_uint64 * self.slots).from_address(parameters)
+        values = [ctypes.string_at(pointer, 8) for pointer in pointers]
+        self.launches.append((fields, function, values))
+        return self.statuses.pop(0) if self.statuses else 0
+
+
+def never(status, is_last):
+    raise AssertionError(f"status {status}")
+
+
+def submit_to(specs, shape=None, recover=never, statuses=()):
+    names = [f"p{index}" for index in range(len(specs))]
+    slots = kernel_slots(names, specs)
+    fake = FakeDriver(len(slots), statuses)
+    shape = shape or LaunchShape(0x30, 128, 1024)
+    arguments = [f"v{index}" for index in range(len(specs))]
+    return make_submit("k", slots, arguments, shape, recover, fake), fake
+
+
+def test_slots_follow_the_ir_arguments():
+    half = tensor_descriptor_type(block_type(dtypes.float16, (16, 32)))
+    specs = [
+        pointer_type(dtypes.float32),
+        Constant(1),
+        (dtypes.int32, pointer_type(dtypes.int8)),
+        half,
+    ]
+    slots = kernel_slots(["x", "one", "pair", "desc"], specs)
+    assert [slot.name for slot in slots] == [
+        "x", "pair.0", "pair.1", "desc",
+        "desc.shape.0", "desc.shape.1", "desc.strides.0", "desc.strides.1",
+        "desc.shape.0", "desc.shape.1", "desc.strides.0", "desc.strides.1",
+    ]  # fmt: skip
+    assert "".join(slot.code for slot in slots) == "QiQQqqqqiiqq"
+    assert [slot.expression for slot in slots[:3]] == ["v0", "v2[0]", "v2[1].data_ptr()"]
+
+
+def test_submit_packs_config_and_values():
+    specs = [
+        pointer_type(dtypes.float32), dtypes.int32, dtypes.int64, dtypes.uint64, dtypes.float32,
+        dtypes.int1, dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8,
+    ]  # fmt: skip
+    submit, fake = submit_to(specs)
+    submit(
+        3, 4, 5, 0x77, 0x7F00_0000_1000, -2, 1 << 40, (1 << 64) - 1, 1.5, True, 0.5, 1.0, 2.5, -1
+    )
+    fields, function, values = fake.launches[0]
+    assert fields == (3, 4, 5, 128, 1, 1, 1024, 0x77, 0, 0)
+    assert function == 0x30
+    formats = ("Q", "i", "q", "Q", "f", "?", "e", "H", "d", "b")
+    got = [
+        struct.unpack_from(f"={code}", value)[0]
+        for code, value in zip(formats, values, strict=True)
+    ]
+    assert got == [
+        0x7F00_0000_1000, -2, 1 << 40, (1 << 64) - 1, 1.5, True, 0.5, 0x3F80, 2.5, -1,
+    ]  # fmt: skip
+
+
+def test_submit_without_arguments():
+    submit, fake = submit_to([])
+    submit(1, 1, 1, 0)
+    assert fake.launches[0][2] == []
+
+
+def test_submit_opens_tuples_and_descriptors():
+    x = torch.zeros(8, 32, dtype=torch.float16)
+    descriptor = tkdebug.TensorDescriptor.from_tensor(x, [4, 32])
+    half = tensor_descriptor_type(block_type(dtypes.float16, (4, 32)))
+    submit, fake = submit_to([(dtypes.int32, pointer_type(dtypes.float16)), half])
+    submit(1, 1, 1, 0, (7, x), descriptor)
+    values = [int.from_bytes(value, "little", signed=True) for value in fake.launches[0][2]]
+    assert values == [7, x.data_ptr(), x.data_ptr(), 8, 32, 32, 1, 8, 32, 32, 1]
+
+
+def test_floats_beyond_the_type_become_infinite_as_in_c():
+    submit, fake = submit_to([dtypes.float32, dtypes.float16])
+    submit(1, 1, 1, 0, 1e39, -1e6)
+    values = fake.launches[0][2]
+    assert struct.unpack_from("=f", values[0])[0] == float("inf")
+    assert struct.unpack_from("=e", values[1])[0] == float("-inf")
+
+
+def test_negative_ints_wrap_where_there_is_no_sign():
+    submit, fake = submit_to([dtypes.uint32])
+    submit(1, 1, 1, 0, -1)
+    assert fake.launches[0][2][0][:4] == b"\xff" * 4
+
+
+def test_ints_that_do_not_fit_are_named():
+    submit, fake = submit_to([dtypes.int32])
+    with pytest.raises(
+        ArgumentOverflowError, match=r"kernel k: argument `p0` is 2147483648, .*32 bits"
+    ):
+        submit(1, 1, 1, 0, 1 << 31)
+    assert fake.launches == []
+    with pytest.raises(ArgumentTypeError, match="`p0` is a str, expected an int"):
+        submit(1, 1, 1, 0, "x")
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 1.00390625, 1.01171875, 3.4e38, 1e39, 1e-40])
+def test_bfloat16_rounds_as_torch(value):
+    # Through float32, as a float argument of a kernel goes.
+    expected = torch.tensor(value, dtype=torch.float32).bfloat16().view(torch.int16).item() & 0xFFFF
+    assert bfloat16_bits(value) == expected
+    assert bfloat16_bits(float("nan")) == 0x7FC0
+
+
+def test_addresses_must_be_numbers():
+    with pytest.raises(ArgumentTypeError, match="an address"):
+        checked_value("k", Slot("x", "Q", "v0"), object())
+
+
+def test_type_that_cannot_be_passed():
+    with pytest.raises(UnsupportedError, match="parameter `x`: an argument of type fp8e5"):
+        kernel_slots(["x"], [dtypes.float8e5])
+
+
+def test_launch_attributes_stand_in_an_array():
+    shape = LaunchShape(1, 128, 0, clusters=2, cooperative=True, programmatic=True)
+    submit, fake = submit_to([], shape)
+    submit(1, 1, 1, 0)
+    *_, address, count = fake.launches[0][0]
+    raw = ctypes.string_at(address, 72 * count)
+    entries = [struct.unpack_from("=I4x3I", raw, 72 * index) for index in range(count)]
+    assert entries == [(4, 2, 1, 1), (5, 1, 0, 0), (2, 1, 0, 0), (6, 1, 0, 0)]
+
+
+def test_a_launch_inside_a_launch_has_memory_of_its_own():
+    specs = [dtypes.int32]
+    slots = kernel_slots(["n"], specs)
+    seen = []
+
+    def fake(config, function, parameters, extra):
+        if len(seen) == 0:
+            seen.append(None)
+            submit(2, 1, 1, 0, 22)
+        pointer = ctypes.c_uint64.from_address(parameters).value
+        seen.append(ctypes.c_int32.from_address(pointer).value)
+        return 0
+
+    submit = make_submit("k", slots, ["v0"], LaunchShape(1, 32, 0), never, fake)
+    submit(1, 1, 1, 0, 11)
+    assert seen == [None, 22, 11]
+
+
+def test_threads_launch_at_once():
+    slots = kernel_slots(["n"], [dtypes.int64])
+    wrong = []
+
+    def fake(config, function, parameters, extra):
+        fields = CONFIG.unpack(ctypes.string_at(config, CONFIG.size))
+        pointer = ctypes.c_uint64.from_address(parameters).value
+        value = ctypes.c_int64.from_address(pointer).value
+        if fields[0] != value:
+            wrong.append((fields[0], value))
+        return 0
+
+    submit = make_submit("k", slots, ["v0"], LaunchShape(1, 32, 0), never, fake)
+
+    def work(base):
+        for number in range(base, base + 2000):
+            submit(number, 1, 1, 0, number)
+
+    threads = [threading.Thread(target=work, args=(1 + 10000 * index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_failed_launch_is_tried_once_more():
+    told = []
+    submit, fake = submit_to(
+        [dtypes.int32], recover=lambda s, last: told.append((s, last)), statuses=[201]
+    )
+    submit(1, 1, 1, 0, 5)
+    assert told == [(201, False)]
+    assert len(fake.launches) == 2
+
+
+# The generated function of a jit function: keys, grids, modes. Tensors of the CPU pose as being on
+# the current device, -1.
+
+
+class FakeKernel:
+    def __init__(self, key, values):
+        self.key = key
+        self.values = values
+        self.watched = ()
+        self.used_globals = ()
+        self.launches = []
+        self.hooked = []
+
+    def submit(self, x, y, z, stream, *passed):
+        self.launches.append(((x, y, z), stream, passed))
+
+    def launch_hooked(self, grid, stream, values, passed):
+        self.hooked.append((grid, stream, values, passed))
+
+
+@pytest.fixture
+def native(monkeypatch):
+    """Native launches of CPU tensors; gives the kernels compiled, in order."""
+    compiled = []
+
+    def compile_native(self, key, device, values, options, is_warmup):
+        self._specialization(values, options, alignment_key(self.params, values))
+        kernel = self.kernels[key] = FakeKernel(key, values)
+        kernel.options = options
+        compiled.append(kernel)
+        return kernel
+
+    monkeypatch.setattr(jit_module.JITFunction, "compile_native", compile_native)
+    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: -1), (lambda index: 77)))
+    monkeypatch.setattr(device_module, "obstacle", lambda: None)
+    monkeypatch.setattr(pointers, "_driver_knows", lambda address: True)
+    with tkdebug.mode("native"):
+        yield compiled
+
+
+def make_kernel():
+    @tkdebug.jit
+    def kernel(x, y, n, BLOCK: tl.constexpr = 64):
+        pass
+
+    return kernel
+
+
+@pytest.fixture
+def x():
+    return torch.zeros(128)
+
+
+def test_native_launch_passes_addresses_and_values(native, x):
+    kernel = make_kernel()
+    for _ in range(2):
+        assert kernel[(2, 3)](x, x[1:], 5) is native[0]
+    assert native[0].launches == [((2, 3, 1), 77, (x.data_ptr(), x.data_ptr() + 4, 5))] * 2
+    assert len(native) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "is_new"),
+    [
+        ({"x": torch.zeros(128)}, False),
+        ({"x": torch.zeros(128)[1:]}, True),
+        ({"x": torch.zeros(128)[4:]}, False),
+        ({"x": torch.zeros(128, dtype=torch.float16)}, True),
+        ({"x": torch.nn.Parameter(torch.zeros(128))}, False),
+        ({"x": None}, True),
+        ({"n": 32}, False),
+        ({"n": 33}, True),
+        ({"n": 1}, True),
+        ({"n": 1 << 40}, True),
+        ({"n": 16.0}, True),
+        ({"n": True}, True),
+        ({"BLOCK": 32}, True),
+        ({"BLOCK": 64}, False),
+        ({"BLOCK": 64.0}, True),
+        ({"BLOCK": True}, True),
+        ({"BLOCK": "64"}, True),
+        ({"num_warps": 8}, True),
+    ],
+)
+def test_native_key(native, x, other, is_new):
+    kernel = make_kernel()
+    first = {"x": x, "y": x, "n": 16, "BLOCK": 64}
+    kernel[(1,)](**first)
+    kernel[(1,)](**{**first, **other})
+    assert (len(native) == 2) is is_new
+
+
+@pytest.mark.parametrize("values", [(64, 16), (1, 33), (1.5, 0), (None, -16), (True, 1 << 40)])
+def test_equal_native_keys_mean_equal_specialisations(native, x, values):
+    kernel = make_kernel()
+    tensors = (x, x[1:], x.half(), (x, 3))
+    by_key = {}
+    for first in (*tensors, *values):
+        for n in (*values, 48, 1, 2):
+            compiled = kernel[(1,)](first, x, n)
+            given = (first, x, n, 64)
+            specs = [argument_spec(p, v) for p, v in zip(kernel.params, given, strict=True)]
+            meaning = repr((specs, alignment_key(kernel.params, given)))
+            assert by_key.setdefault(compiled.key, meaning) == meaning
+
+
+def test_annotated_parameters_have_one_type(native, x):
+    @tkdebug.jit
+    def kernel(x: tl.pointer_type(tl.int8), n: tl.int64, f: tl.float32):
+        pass
+
+    kernel[(1,)](x, 16, 1.0)
+    kernel[(1,)](x, 1 << 40, 2)
+    assert len(native) == 1
+    kernel[(1,)](x, 1, 1.0)
+    assert len(native) == 2
+
+
+def test_alignment_is_not_noted_where_it_is_not_wanted(native, x):
+    @tkdebug.jit(do_not_specialize=["n"], do_not_specialize_on_alignment=["x"])
+    def kernel(x, n):
+        pass
+
+    for tensor in (x, x[1:]):
+        for n in (1, 16, 17):
+            kernel[(1,)](tensor, n)
+    assert len(native) == 1
+    assert native[0].launches[0][2] == (x.data_ptr(), 1)
+
+
+@pytest.mark.parametrize(
+    ("grid", "dimensions"),
+    [
+        ((5,), (5, 1, 1)),
+        ((5, 6), (5, 6, 1)),
+        ((5, 6, 7), (5, 6, 7)),
+        ([5, 6], (5, 6, 1)),
+        (5, (5, 1, 1)),
+        (lambda meta: (meta["n"] * meta["BLOCK"],), (1024, 1, 1)),
+        (lambda meta: [2], (2, 1, 1)),
+        ((torch.tensor(3),), (3, 1, 1)),
+    ],
+)
+def test_native_grids(native, x, grid, dimensions):
+    make_kernel()[grid](x, x, 16)
+    assert native[0].launches[0][0] == dimensions
+
+
+@pytest.mark.parametrize("grid", [(0,), (4, 0), (4, 4, 0)])
+def test_zero_sized_grid_launches_nothing(native, x, grid):
+    assert make_kernel()[grid](x, x, 16) is native[0]
+    assert native[0].launches == []
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ((1 << 31,), "limit along x is 2147483647"),
+        ((1, 65536), "limit along y is 65535"),
+        ((1, 1, 65536), "limit along z is 65535"),
+        ((-1,), "is -1, expected 0 or more"),
+        ((1.5,), r"grid\[0\] is 1.5"),
+        ((1, 1, 1, 1), "4 axes"),
+        ((), "0 axes"),
+        (None, "NoneType"),
+    ],
+)
+def test_native_grid_errors(native, x, grid, words):
+    with pytest.raises(GridError, match=words):
+        make_kernel()[grid](x, x, 16)
+    assert native[0].launches == []
+
+
+def test_native_binding_errors_name_the_argument(native, x):
+    kernel = make_kernel()
+    for _ in range(2):
+        with pytest.raises(ArgumentTypeError, match="missing argument `n`"):
+            kernel[(1,)](x, x)
+        with pytest.raises(ArgumentTypeError, match="takes 4 arguments, got 5"):
+            kernel[(1,)](x, x, 1, 64, 2)
+        with pytest.raises(TypeError, match=r"multiple values for argument 'x'|got `x` twice"):
+            kernel[(1,)](x, x, 1, x=x)
+        kernel[(1,)](x, x, 16)
+    with pytest.raises(KeyError, match="wide was specified"):
+        kernel[(1,)](x, x, 16, wide=3)
+
+
+def test_unhashable_options_compile_once(native, x, monkeypatch):
+    kernel = make_kernel()
+    kernel[(1,)](x, x, 16, extern_libs={"a": "b"})
+    assert native[0].options == {"extern_libs": {"a": "b"}}
+    assert len(native[0].launches) == 1
+
+
+def test_parameter_named_like_an_option_sets_both(native, x):
+    @tkdebug.jit
+    def kernel(x, num_warps: tl.constexpr = 4):
+        pass
+
+    kernel[(1,)](x, num_warps=8)
+    assert native[0].options == {"num_warps": 8}
+    kernel[(1,)](x)
+    assert native[1].options == {}
+    kernel[(1,)](x, num_warps=8)
+    assert len(native) == 2
+
+
+def test_keyword_only_parameters(native, x):
+    @tkdebug.jit
+    def kernel(x, *, n):
+        pass
+
+    kernel[(1,)](x, n=3)
+    assert native[0].launches[0][2] == (x.data_ptr(), 3)
+    with pytest.raises(ArgumentTypeError, match="missing argument `n`"):
+        kernel[(1,)](x)
+
+
+def test_warmup_launches_nothing(native):
+    kernel = make_kernel()
+    kernel.warmup(torch.float32, torch.float16, 16, grid=(1,))
+    assert native[0].launches == []
+    kernel[(1,)](torch.zeros(4), torch.zeros(4, dtype=torch.float16), 16)
+    assert len(native) == 1
+
+
+def test_hooks_get_the_values_and_what_is_passed(native, x):
+    hook = Hook(enter=lambda kernel, record: None)
+    HOOKS.add(hook)
+    try:
+        make_kernel()[(2,)](x, x, 16)
+    finally:
+        HOOKS.remove(hook)
+    (launch,) = native[0].hooked
+    assert launch == ((2, 1, 1), 77, (x, x, 16, 64), (x.data_ptr(), x.data_ptr(), 16))
+    assert native[0].launches == []
+
+
+def test_pre_run_hooks_are_called_before(native, x):
+    kernel = make_kernel()
+    kernel[(1,)](x, x, 16)
+    seen = []
+    kernel.add_pre_run_hook(lambda *args, **kwargs: seen.append((len(args), sorted(kwargs))))
+    kernel[(1,)](x, x, n=16)
+    assert seen == [(2, ["n"])]
+
+
+def test_kernels_chosen_for_interpretation_are_not_launched_natively(native, launches, x):
+    kernel = make_kernel()
+    kernel[(1,)](x, x, 16)
+    with scope(interpret_kernels=("kern*",)):
+        kernel[(1,)](x, x, 16)
+    kernel.interpret[(1,)](x, x, 16)
+    with tkdebug.mode("interpret"):
+        kernel[(1,)](x, x, 16)
+    assert len(native[0].launches) == 1
+    assert len(launches) == 3
+
+
+def test_changed_global_is_told(native, x):
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.runtime.errors import GlobalChangedError
+
+    kernel = make_kernel()
+    compiled = kernel[(1,)](x, x, 16)
+    namespace = {"SIZE": 4}
+    compiled.used_globals = (UsedGlobal("SIZE", 4, namespace),)
+    compiled.watched = ((namespace.get, "SIZE", 4),)
+    kernel[(1,)](x, x, 16)
+    namespace["SIZE"] = 5
+    with pytest.raises(GlobalChangedError, match="`SIZE` has changed"):
+        kernel[(1,)](x, x, 16)
+
+
+@pytest.fixture
+def on_device_0(native, monkeypatch):
+    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 0)))
+    return native
+
+
+def test_host_tensors_are_refused(on_device_0, monkeypatch, x):
+    monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
+    words = r"argument `y` is on cpu, .*cannot be accessed from Triton \(cpu tensor\?\)"
+    with pytest.raises(ValueError, match=words) as caught:
+        make_kernel()[(1,)](None, x, 16)
+    assert isinstance(caught.value, PointerError)
+    with pytest.raises(PointerError, match="argument `y`"):
+        make_kernel()[(1,)](None, (x, 3), 16)
+
+
+def test_pinned_tensors_are_what_the_driver_says(on_device_0, monkeypatch, x):
+    asked = []
+    monkeypatch.setattr(pointers, "_driver_knows", lambda address: asked.append(address) or True)
+    make_kernel()[(1,)](None, x, 16)
+    assert asked == [x.data_ptr()]
+    assert len(on_device_0[0].launches) == 1
+
+
+def test_empty_host_tensors_pass(on_device_0, monkeypatch):
+    monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
+    make_kernel()[(1,)](None, torch.zeros(0), 16)
+    with pytest.raises(PointerError, match="on meta"):
+        make_kernel()[(1,)](None, torch.zeros(4, device="meta"), 16)
+
+
+def test_descriptor_padding_is_refused_by_name(on_device_0, monkeypatch):
+    x = torch.zeros(8, 32)
+    descriptor = tkdebug.TensorDescriptor.from_tensor(x, [4, 32], padding="nan")
+    with pytest.raises(UnsupportedError, match="argument `x`: padding 'nan'"):
+        make_kernel()[(1,)](descriptor, x, 16)
+
+
+def test_native_without_a_gpu_says_so(native, monkeypatch, x):
+    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 0)))
+    monkeypatch.setattr(device_module, "obstacle", lambda: "native mode needs a GPU")
+    with pytest.raises(NoDeviceError, match="needs a GPU"):
+        make_kernel()[(1,)](x, x, 16)
+
+
+# What stands around code generation.
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_ctas": 2}, "option num_ctas=2 is not supported natively"),
+        ({"extern_libs": (("a", "b"),)}, "option extern_libs"),
+        ({"ir_override": "k.ttir"}, "option ir_override"),
+        ({"enable_fp_fusion": False}, "option enable_fp_fusion"),
+    ],
+)
+def test_options_that_native_code_cannot_honour(options, words):
+    with pytest.raises(UnsupportedError, match=words):
+        refuse_options("k", LaunchOptions(**options))
+
+
+def h200():
+    return Device(0, "H200", 1, 9, 0, 232448, 1024, 65536, 132, 32, 1, 1, 1)
+
+
+def test_resources_name_what_to_lower():
+    check_resources(h200(), 1024, 232448)
+    with pytest.raises(OutOfResources, match=r"shared memory, required 300000.*232448.*num_stages"):
+        check_resources(h200(), 128, 300000)
+    with pytest.raises(OutOfResources, match=r"threads, required 2048.*1024; lower num_warps"):
+        check_resources(h200(), 2048, 0)
+
+
+def binary():
+    return Binary({"ptx": "text", "gpu-ir": "ir"}, b"\x7fELF", "k", "sm_90a", 128, 512, 40, 8)
+
+
+def test_cache_gives_back_what_it_was_given(tmp_path):
+    with scope(cache_dir=tmp_path):
+        key = native_cache.cache_key("ir", {"num_warps": 4}, "sm_90a")
+        assert native_cache.load(key) is None
+        native_cache.store(key, binary())
+        native_cache.store(key, binary())
+        assert native_cache.load(key) == binary()
+        with scope(always_compile=True):
+            assert native_cache.load(key) is None
+    assert not list(tmp_path.rglob(".new-*"))
+
+
+@pytest.mark.parametrize(
+    ("ir", "options", "target"), [("other", 4, "sm_90a"), ("ir", 8, "sm_90a"), ("ir", 4, "sm_80")]
+)
+def test_cache_keys_differ(ir, options, target):
+    key = native_cache.cache_key("ir", {"num_warps": 4}, "sm_90a")
+    assert native_cache.cache_key(ir, {"num_warps": options}, target) != key
+
+
+@pytest.mark.parametrize("damage", ["truncate", "text", "list", "field", "type"])
+def test_damaged_cache_entries_are_none(tmp_path, damage):
+    with scope(cache_dir=tmp_path):
+        native_cache.store("key", binary())
+        folder = tmp_path / "native" / "key"
+        fields = json.loads((folder / "kernel.json").read_text())
+        if damage == "truncate":
+            (folder / "kernel.cubin").write_bytes(b"\x7f")
+        elif damage == "text":
+            (folder / "kernel.json").write_text("{")
+        elif damage == "list":
+            (folder / "kernel.json").write_text("[]")
+        elif damage == "field":
+            (folder / "kernel.json").write_text(json.dumps({**fields, "more": 1}))
+        else:
+            (folder / "kernel.json").write_text(json.dumps({**fields, "threads": "128"}))
+        assert native_cache.load("key") is None
+
+
+def test_cuda_errors_have_the_drivers_name(monkeypatch):
+    monkeypatch.setattr(driver_api, "status_name", lambda status: "CUDA_ERROR_ILLEGAL_ADDRESS")
+    text = str(driver_api.cuda_error(700, "kernel k: launch"))
+    assert text.startswith("kernel k: launch: CUDA_ERROR_ILLEGAL_ADDRESS (700); an earlier kernel")
