@@ -11,6 +11,8 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from tkdebug.runtime.errors import ArgumentTypeError
@@ -78,9 +80,15 @@ def make_binder(
         f"def {_PREFIX}bind({_declare(parameters)}**{_PREFIX}options):\n"
         f"    return ({names}), ({keys}), {_PREFIX}options\n"
     )
-    exec(compile(text, f"<arguments of {kernel}>", "exec"), namespace)
+    exec(_compiled(text), namespace)
     binder: Callable[..., Bound] = namespace[f"{_PREFIX}bind"]
     return binder
+
+
+@lru_cache(maxsize=1024)
+def _compiled(text: str) -> CodeType:
+    # Kernels that take the same arguments are many.
+    return compile(text, "<arguments of a kernel>", "exec")
 
 
 def _declare(parameters: Sequence[KernelParam]) -> str:

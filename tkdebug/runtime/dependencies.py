@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
+from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -60,15 +61,30 @@ def _cell_value(cell: Any) -> Any:
         return _UNBOUND
 
 
-def _free_names(definition: ast.FunctionDef) -> set[str]:
+@lru_cache(maxsize=1024)
+def _free_names(definition: ast.FunctionDef) -> frozenset[str]:
     """Names, dotted where attributes are read off them, that the body reads and does not bind."""
-    bound = {argument.arg for argument in ast.walk(definition) if isinstance(argument, ast.arg)}
-    nodes = [node for statement in definition.body for node in ast.walk(statement)]
-    for node in nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
-    dotted = (_dotted(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute))
-    return {name for name in dotted if name and name.partition(".")[0] not in bound}
+    bound = {node.arg for node in ast.walk(definition.args) if isinstance(node, ast.arg)}
+    names: list[str] = []
+    pending: list[Any] = list(definition.body)
+    # `ast.walk` also visits operators and contexts, and takes a third of a small kernel's compile.
+    while pending:
+        node = pending.pop()
+        kind = type(node)
+        if kind is ast.Name:
+            (bound.add if type(node.ctx) is ast.Store else names.append)(node.id)
+        elif kind is ast.arg:
+            bound.add(node.arg)
+        else:
+            if kind is ast.Attribute:
+                names.append(_dotted(node))
+            for field in node._fields:
+                value = getattr(node, field, None)
+                if type(value) is list:
+                    pending += [item for item in value if isinstance(item, ast.AST)]
+                elif isinstance(value, ast.expr | ast.stmt | ast.arguments | ast.arg):
+                    pending.append(value)
+    return frozenset(n for n in names if n and n.partition(".")[0] not in bound)
 
 
 def _dotted(node: ast.expr) -> str:

@@ -45,7 +45,7 @@ class KernelSource:
         Raises:
             CompileError: the source cannot be found, or is not that of a plain `def`.
         """
-        return _source_of(fn)
+        return _source_of(_SameCode(fn))
 
     def line(self, number: int) -> str | None:
         """The text of file line `number` when the function spans it."""
@@ -71,9 +71,26 @@ class KernelSource:
         return self._returning[key]
 
 
+class _SameCode:
+    """Makes functions that share one code object, as closures made anew do, one key."""
+
+    __slots__ = ("code", "fn")
+
+    def __init__(self, fn: FunctionType) -> None:
+        self.fn = fn
+        self.code = fn.__code__
+
+    def __eq__(self, other: object) -> bool:
+        # Not `==` of the codes, which ignores comments and the file.
+        return isinstance(other, _SameCode) and other.code is self.code
+
+    def __hash__(self) -> int:
+        return id(self.code)
+
+
 @lru_cache(maxsize=1024)
-def _source_of(fn: FunctionType) -> KernelSource:
-    code = fn.__code__
+def _source_of(key: _SameCode) -> KernelSource:
+    fn, code = key.fn, key.code
     file, first_line = code.co_filename, code.co_firstlineno
     file_lines = linecache.getlines(file, fn.__globals__)
     if not file_lines or first_line > len(file_lines):
@@ -81,9 +98,8 @@ def _source_of(fn: FunctionType) -> KernelSource:
             f"kernel source not available for `{fn.__name__}` (defined in a REPL or by exec?), "
             f"looked for line {first_line} of {file}; define the kernel in a .py file and import it"
         )
-    lines = inspect.getblock(file_lines[first_line - 1 :])
     try:
-        definition = _parse(lines, first_line, fn.__name__)
+        lines, definition = _read(file_lines, first_line, fn.__name__)
     except SyntaxError as error:
         raise _changed(fn, f"does not parse ({error.msg})") from None
     if definition is None:
@@ -104,16 +120,52 @@ def _changed(fn: FunctionType, what: str) -> CompileError:
     )
 
 
+def _read(
+    file_lines: list[str], first_line: int, name: str
+) -> tuple[list[str], ast.FunctionDef | None]:
+    """The function's lines and its AST."""
+    lines = _indented_block(file_lines, first_line)
+    try:
+        return lines, _parse(lines, first_line, name)
+    except SyntaxError:
+        # Cut short by a string or brackets whose lines stand further left than `def`.
+        lines = inspect.getblock(file_lines[first_line - 1 :])
+        return lines, _parse(lines, first_line, name)
+
+
+def _indented_block(file_lines: list[str], first_line: int) -> list[str]:
+    """What looks like the function from `first_line` on: `inspect.getblock` reads every token.
+
+    Where this cuts inside a string or brackets, what is left does not parse.
+    """
+    first = file_lines[first_line - 1]
+    indent = first[: len(first) - len(first.lstrip())]
+    inside, end = False, first_line
+    for number in range(first_line, len(file_lines) + 1):
+        line = file_lines[number - 1]
+        stripped = line.strip()
+        if not stripped or stripped[0] == "#":
+            continue
+        if not (line.startswith(indent) and line[len(indent)] in " \t"):
+            if inside and stripped[0] not in ")]}":
+                break
+            inside = inside or stripped.startswith("def ")
+        end = number
+    return file_lines[first_line - 1 : end]
+
+
 def _parse(lines: list[str], first_line: int, name: str) -> ast.FunctionDef | None:
     indented = lines[0][:1] in (" ", "\t")
     # An enclosing `if` makes an indented function parse where it stands, so columns stay true
-    # and multi-line strings keep their text; dedenting would change both.
-    tree = ast.parse(("if 1:\n" if indented else "") + "".join(lines))
-    body = tree.body
-    if indented and isinstance(tree.body[0], ast.If):
-        body = tree.body[0].body
+    # and multi-line strings keep their text; dedenting would change both. Empty lines before it
+    # give the file's line numbers.
+    before = "\n" * (first_line - 1 - indented)
+    body = ast.parse(before + ("if 1:\n" if indented else "") + "".join(lines)).body
+    if indented and body and isinstance(body[0], ast.If):
+        body = body[0].body
     definition = body[0] if body else None
     if not isinstance(definition, ast.FunctionDef) or definition.name != name:
         return None
-    ast.increment_lineno(definition, first_line - (2 if indented else 1))
+    if indented and first_line == 1:
+        ast.increment_lineno(definition, -1)
     return definition

@@ -105,21 +105,20 @@ class Visitor:
         previous, builder.location = builder.location, self.locate(node)
         try:
             yield
-        except CompileError:
-            raise
-        except SemanticError as error:
-            raise self.error(node, str(error)) from error
-        except IRError as error:
-            self._note(error, node)
-            raise
-        except TkError as error:
-            raise self.error(node, str(error)) from error
         except Exception as error:
-            # Not the kernel author's mistake but ours: show it as it is, with where it happened.
-            self._note(error, node)
+            self._raise_at(node, error)
             raise
         finally:
             builder.location = previous
+
+    def _raise_at(self, node: ast.AST, error: Exception) -> None:
+        """Raise a wrong use as an error at `node`; return for what has a place, or is our bug."""
+        if isinstance(error, CompileError):
+            return
+        if isinstance(error, SemanticError | TkError) and not isinstance(error, IRError):
+            raise self.error(node, str(error)) from error
+        # Not the kernel author's mistake but ours: shown as it is, with where it happened.
+        self._note(error, node)
 
     def _note(self, error: Exception, node: ast.AST) -> None:
         notes: list[str] = getattr(error, "__notes__", [])
@@ -135,11 +134,19 @@ class Visitor:
 
     def expression(self, node: ast.expr) -> Any:
         """The value of an expression."""
-        with self.visiting(node):
+        # As `visiting`, written out: it is entered for every node of a kernel.
+        builder = self.emit.builder
+        previous, builder.location = builder.location, self.locate(node)
+        try:
             handler = self.program.expressions.get(type(node))
             if handler is None:
                 raise SemanticError(_unsupported(node))
             return handler(self, node)
+        except Exception as error:
+            self._raise_at(node, error)
+            raise
+        finally:
+            builder.location = previous
 
     def statement(self, node: ast.stmt, rest: Rest) -> Outcome | None:
         """Compile one statement; None means that control goes on with `rest`."""
