@@ -85,6 +85,19 @@ def test_host_descriptors_of_four_axes_some_of_extent_one():
     assert len(names) == len(module.function.regions[0].block.arguments)
 
 
+@pytest.mark.parametrize("padding", ["zero", "nan"])
+def test_host_descriptors_keep_their_padding(padding):
+    source, target = torch.randn(8, 16), torch.zeros(8, 16)
+
+    @tkdebug.jit
+    def kernel(source, target):
+        target.store([0, 0], source.load([4, 12]))
+
+    described = [TensorDescriptor.from_tensor(t, [8, 16], padding) for t in (source, target)]
+    check(kernel, (1,), *described)
+    assert bool(target.isnan().any()) == (padding == "nan")
+
+
 @tkdebug.jit
 def carried_kernel(a, b, out, M, N, rounds, flag):
     first = tl.make_tensor_descriptor(a, [M, N], [N, 1], [4, 8])

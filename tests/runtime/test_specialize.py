@@ -229,7 +229,7 @@ def test_arg_divisibility_follows_flattened_types():
         argument_spec(parameter, v) for parameter, v in zip(parameters, values, strict=True)
     )
     assert arg_divisibility(specs, alignment_key(parameters, values)) == (
-        16, 16, 16, 1, 16, 16, 1, 1, 4, 1, 1, 1,
+        16, 16, 16, 1, 16, 16, 1, 16, 4, 1, 1, 1,
     )  # fmt: skip
 
 

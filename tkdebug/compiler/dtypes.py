@@ -7,7 +7,7 @@ forms and predicates (`str(tl.float32) == "fp32"`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tkdebug.compiler.ir import types as ir
@@ -297,10 +297,13 @@ class tensor_descriptor_type(LanguageType):
     """A tensor descriptor that loads and stores blocks of `block`.
 
     Attributes:
+        padding: what reads outside the tensor give, where it is made on the host: "zero" or "nan".
+            Blocks of both are alike, so types that differ in it are equal.
         rank: dimensions of the described tensor, as many as the block's.
     """
 
     block: block_type
+    padding: str = field(default="zero", compare=False)
 
     @property
     def rank(self) -> int:

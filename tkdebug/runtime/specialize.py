@@ -121,7 +121,7 @@ def launch_key(value: Any, specialize: bool = True) -> Hashable:
     if isinstance(value, float):
         return "fp32"
     if isinstance(value, TensorDescriptor):
-        return "descriptor", value.base.dtype, tuple(value.block_shape)
+        return "descriptor", value.base.dtype, tuple(value.block_shape), value.padding
     if is_tensor_like(value):
         element: Hashable = value.dtype
         return element
@@ -193,7 +193,7 @@ def _spec(value: Any, specialize: bool, is_const: bool) -> ArgSpec:
         return dtypes.float32
     if isinstance(value, TensorDescriptor):
         block = dtypes.block_type(language_dtype(value.base.dtype), tuple(value.block_shape))
-        return dtypes.tensor_descriptor_type(block)
+        return dtypes.tensor_descriptor_type(block, value.padding)
     if is_tensor_like(value):
         return pointer_type(language_dtype(value.dtype), const=is_const)
     if isinstance(value, tuple):
@@ -221,7 +221,8 @@ def aligned(value: Any) -> Hashable:
     if isinstance(value, int):
         return value % ALIGNMENT == 0
     if isinstance(value, TensorDescriptor):
-        return True
+        # Its base and strides always are; an access is masked by its last extent.
+        return int(value.shape[-1]) % ALIGNMENT == 0
     if is_tensor_like(value):
         return int(value.data_ptr()) % ALIGNMENT == 0
     if isinstance(value, tuple):
@@ -258,7 +259,8 @@ def _append_divisors(divisors: list[int], spec: ArgSpec, aligned: Hashable) -> N
         element = spec.block.element_ty
         assert isinstance(element, dtype)
         stride = ALIGNMENT // element.itemsize
-        divisors += [ALIGNMENT, *[1] * spec.rank, *[stride] * (spec.rank - 1), 1]
+        last = ALIGNMENT if aligned is True else 1
+        divisors += [ALIGNMENT, *[1] * (spec.rank - 1), last, *[stride] * (spec.rank - 1), 1]
         return
     can_be = spec.is_ptr() or (isinstance(spec, dtype) and spec.is_int() and spec != dtypes.int1)
     divisors.append(ALIGNMENT if can_be and aligned is True else 1)
@@ -311,7 +313,9 @@ def upstream_name(spec: ArgSpec) -> Any:
     if isinstance(spec, pointer_type):
         return ("*k" if spec.const else "*") + upstream_name(spec.element_ty)
     if isinstance(spec, dtypes.tensor_descriptor_type):
-        return f"tensordesc<{upstream_name(spec.block.element_ty)}{list(spec.block.shape)}>"
+        padding = ",nan" if spec.padding == "nan" else ""
+        block = f"{upstream_name(spec.block.element_ty)}{list(spec.block.shape)}"
+        return f"tensordesc<{block}{padding}>"
     name = str(spec)
     if name == "int1":
         return "u1"

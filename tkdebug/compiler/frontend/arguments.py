@@ -81,6 +81,15 @@ def flatten_names(name: str, spec: ArgSpec) -> list[str]:
     return [leaf for leaf, _ in _leaves(name, spec)]
 
 
+def nan_padded_names(name: str, spec: ArgSpec) -> list[str]:
+    """The names of the tensor descriptors in an argument that pad with NaN."""
+    return [
+        leaf
+        for leaf, type_ in _leaves(name, spec)
+        if isinstance(type_, tensor_descriptor_type) and type_.padding == "nan"
+    ]
+
+
 def _leaves(name: str, spec: ArgSpec) -> Iterator[tuple[str, LanguageType]]:
     if isinstance(spec, Constant):
         return

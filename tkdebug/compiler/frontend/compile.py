@@ -12,6 +12,7 @@ from tkdebug.compiler.frontend.arguments import (
     JitCallable,
     bind_argument,
     flatten_names,
+    nan_padded_names,
 )
 from tkdebug.compiler.frontend.arithmetic import OPERATORS
 from tkdebug.compiler.frontend.assignments import visit_annotated, visit_assign, visit_augmented
@@ -27,6 +28,7 @@ from tkdebug.compiler.frontend.statements import STATEMENTS
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
 from tkdebug.compiler.ir import Block, Module, Region
 from tkdebug.compiler.ops import table
+from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 
 _EXPRESSIONS: dict[type[ast.expr], ExpressionHandler] = {
@@ -87,6 +89,7 @@ def compile_to_tile_ir(
     definition = source.definition
     block = Block()
     names: list[str] = []
+    nan_padded: list[str] = []
     with visitor.visiting(definition):
         for parameter in kernel.params:
             spec = arguments.get(parameter.name)
@@ -95,17 +98,20 @@ def compile_to_tile_ir(
                     raise visitor.error(definition, f"no argument given for `{parameter.name}`")
                 spec = Constant(parameter.default)
             names += flatten_names(parameter.name, spec)
+            nan_padded += nan_padded_names(parameter.name, spec)
             value = bind_argument(parameter.name, spec, block)
             visitor.bind(parameter.name, value, definition)
         with emit.builder.inside(block):
             outcome = visitor.run(definition.body, END_OF_FUNCTION)
             assert outcome.flow is Flow.RETURNS, f"{source.name} ends in {outcome.flow}"
             emit.op("tt.return")
-        emit.op(
+        function = emit.op(
             "tt.func",
             result_types=(),
             regions=[Region([block])],
             sym_name=source.name,
             arg_names=tuple(names),
         )
+        if nan_padded:
+            function.attributes[NAN_PADDED] = tuple(nan_padded)
     return module

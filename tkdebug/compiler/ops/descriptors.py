@@ -21,6 +21,8 @@ from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, n
 from tkdebug.compiler.tensor import scalar_dtype, tensor, tensor_descriptor, unwrap
 from tkdebug.errors import IRError
 
+# Attribute of a function: the names of its descriptor parameters that pad with NaN.
+NAN_PADDED = "nan_padded"
 KINDS = ("add", "min", "max", "and", "or", "xor")
 _MIN_ROWS = 8
 _MIN_ROW_BYTES = 32

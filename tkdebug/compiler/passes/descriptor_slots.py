@@ -15,14 +15,13 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Block, Operation, Region, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, TensorType, Type
+from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.passes.op_builder import OpBuilder
 from tkdebug.errors import CompileError, IRError
 
 _RULE = "spread-descriptor"
 # Ops that hand values on; a descriptor anywhere else is an error.
 _HANDING_ON = frozenset(("scf.for", "scf.while", "scf.if", "scf.yield", "scf.condition"))
-# Function attribute: the names of the parameters whose descriptors pad with NaN.
-NAN_PADDED = "nan_padded"
 
 
 @dataclass(frozen=True, slots=True)
