@@ -1,52 +1,54 @@
-"""How many elements one access of global memory may take."""
+"""How many elements one access to global memory can move."""
 
 from __future__ import annotations
 
-from tkdebug.compiler.analysis.axis_info import AxisInfo
-from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir.types import PointerType, element_of
+from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
+from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.layouts import LinearLayout
 
-# Widest access of a thread (PTX ISA, "ld": .v4.b32 and .v2.b64).
+# The widest access of a thread (PTX ISA, "ld": .v4 of 32-bit or .v2 of 64-bit elements).
 MAX_ACCESS_BYTES = 16
+# How many operands of an access come before its mask.
+_MASK_PLACES = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
 
 
-def pointee_bytes(op: Operation) -> int:
-    """Bytes of an element that the access `op` moves; an i1 takes one."""
-    pointer = element_of(op.operands[0].type)
-    assert isinstance(pointer, PointerType)
-    return max(1, pointer.pointee.bits // 8)
+def mask_index(op: Operation) -> int | None:
+    """Which operand of an access is its mask; None when it has none."""
+    place = _MASK_PLACES.get(op.name)
+    return place if place is not None and place < len(op.operands) else None
 
 
-def aligned_run(info: AxisInfo, dim: int, element_bytes: int) -> int:
-    """Elements along `dim` that follow each other in memory and are aligned as one access."""
-    return max(1, min(info.contiguity[dim], info.divisibility[dim] // element_bytes))
+def accessible_elems(
+    op: Operation, axis: int, pointers: AxisInfo, mask: AxisInfo | None = None
+) -> int:
+    """How many elements along `axis` one access can move, wherever the layout puts them.
 
-
-def fastest_first(info: AxisInfo) -> tuple[int, ...]:
-    """Dimensions by how far they are contiguous in memory, the last one first on a tie."""
-    rank = len(info.contiguity)
-    return tuple(sorted(reversed(range(rank)), key=lambda d: -info.contiguity[d]))
+    The address must be a multiple of the access's size, and the mask one for all its elements.
+    """
+    element_bytes = unit_of(op.operands[0].type)
+    count = min(pointers.run(axis, element_bytes), max(1, MAX_ACCESS_BYTES // element_bytes))
+    return count if mask is None else min(count, mask.constancy[axis])
 
 
 def vector_elems(
-    op: Operation, layout: LinearLayout, info: AxisInfo, mask: AxisInfo | None
+    op: Operation, layout: LinearLayout, info: AxisInfo, mask_info: AxisInfo | None = None
 ) -> int:
-    """Consecutive registers that one access of `op` can take.
+    """How many consecutive registers of a tile one access can move.
 
     Args:
-        op: a load, store or asynchronous copy.
+        op: a load, store or atomic on tiles.
         layout: of its pointers.
-        info: of its pointers.
-        mask: of its mask; None without one.
+        info: facts about its pointers.
+        mask_info: facts about its mask, if it has one.
+
+    Returns:
+        A power of two: each aligned group of so many registers is consecutive in memory, begins
+        at a multiple of its size, and has one mask. The group is 16 bytes at most.
     """
-    element_bytes = pointee_bytes(op)
-    dim = fastest_first(info)[0]
     names = layout.out_dims
-    order = (names[dim], *(name for name in names if name != names[dim]))
-    count = min(
-        layout.consecutive_elements(order),
-        aligned_run(info, dim, element_bytes),
-        MAX_ACCESS_BYTES // element_bytes,
-    )
-    return count if mask is None else min(count, mask.constancy[dim])
+    best = 1
+    for axis, name in enumerate(names):
+        order = [name, *(other for other in names if other != name)]
+        together = min(layout.consecutive_elements(order), layout.out_size(name))
+        best = max(best, min(together, accessible_elems(op, axis, info, mask_info)))
+    return best

@@ -1,100 +1,172 @@
-"""`CoalesceAccesses`: the layout in which each tile of memory is accessed.
+"""`CoalesceAccesses`: the layout in which each tile of memory is read and written.
 
-A thread takes as many consecutive elements as one access can carry, the lanes of a warp go on where
-it ends, and accesses of equal tiles agree on one layout so that nothing moves between a load and a
-store. Sets `layout` on every load, store and atomic of a tile.
+Neighbouring lanes get neighbouring addresses, and each thread as many consecutive elements as one
+access can move. Accesses to tiles of one shape that run along the same axes share a layout, so that
+between the loads and the stores of a kernel nothing needs to be converted.
+
+The layout goes into the attribute `layout` of the access; tiles get theirs from `AssignLayouts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.analysis.axis_info import AxisInfo, analyse
-from tkdebug.compiler.analysis.layout_rules import ACCESSES
+from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
+from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.vectorization import (
     MAX_ACCESS_BYTES,
-    aligned_run,
-    fastest_first,
-    pointee_bytes,
+    accessible_elems,
+    mask_index,
 )
-from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.types import shape_of
-from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
+from tkdebug.compiler.ir.types import TensorType, shape_of
+from tkdebug.compiler.layouts import LinearLayout, blocked
+from tkdebug.errors import IRError
 
-_WARP_LANES = 32
-_Kind = tuple[tuple[int, ...], tuple[int, ...]]
+ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
+_ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
+_LANES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class CoalesceAccesses:
-    """Chooses access layouts from what is known of pointers."""
+    """Chooses the layouts of loads, stores and atomics on tiles."""
 
     name: ClassVar[str] = "coalesce-accesses"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Annotate every access of a tile."""
-        num_warps = module.function.attributes["num_warps"]
-        assert isinstance(num_warps, int)
-        accesses = [
-            op
-            for op in module.walk()
-            if op.name in ACCESSES and shape_of(op.operands[0].type)
-        ]
-        if not accesses:
-            return
+        """Annotate every access.
+
+        Raises:
+            IRError: the function does not say how many warps run it.
+        """
+        warps = module.function.attributes.get("num_warps")
+        if not isinstance(warps, int):
+            raise IRError(f"{module.name}: the function has no num_warps")
         infos = analyse(module.function)
-        widest: dict[_Kind, int] = {}
-        for op in accesses:
-            kind = _kind(op, infos)
-            widest[kind] = max(widest.get(kind, 1), _elems_per_thread(op, infos, num_warps))
-        for op in accesses:
-            kind = _kind(op, infos)
-            op.attributes["layout"] = access_layout(*kind, widest[kind], num_warps)
-            rewriter.record_change(op, "choose-access-layout")
-        rewriter.commit()
+        groups: dict[tuple[object, ...], list[_Access]] = {}
+        for access in _accesses(module, infos):
+            groups.setdefault(access.group, []).append(access)
+        _adopt_scattered(groups)
+        for group in groups.values():
+            layout = _layout(group, warps)
+            for access in group:
+                access.op.attributes["layout"] = layout
+                rewriter.record_change(access.op, "choose-layout")
 
 
-def _kind(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Kind:
-    pointer = op.operands[0]
-    return shape_of(pointer.type), fastest_first(infos[pointer])
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """One access to a tile of memory.
+
+    Attributes:
+        order: axes, the one along which memory runs first.
+        elems: how many elements along it one access can move.
+        runs: whether memory runs along any axis at all.
+    """
+
+    op: Operation
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    elems: int
+    runs: bool
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return unit_of(self.op.operands[0].type)
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """What the accesses that share a layout have in common."""
+        return self.shape, self.order, self.op.name in _ATOMICS and self.runs
+
+    @property
+    def most_elems(self) -> int:
+        """How many consecutive elements a thread may hold without gaps between threads' accesses.
+
+        A gap costs a store twice the transactions. Loads find the second half of a pair in the
+        cache. The lanes of an atomic are combined where they lie side by side.
+        """
+        if self.op.name in _ATOMICS and self.runs:
+            return 2 if self.element_bytes == 2 else 1
+        bytes_ = MAX_ACCESS_BYTES if self.op.name != "tt.load" else 2 * MAX_ACCESS_BYTES
+        return max(1, bytes_ // self.element_bytes)
 
 
-def _elems_per_thread(op: Operation, infos: Mapping[Value, AxisInfo], num_warps: int) -> int:
-    """A vector, as long as every thread gets one."""
-    info, element_bytes = infos[op.operands[0]], pointee_bytes(op)
-    shape, order = _kind(op, infos)
-    elements = 1
-    for size in shape:
-        elements *= size
-    share = max(1, elements // (_WARP_LANES * num_warps))
-    run = aligned_run(info, order[0], element_bytes)
-    return min(run, MAX_ACCESS_BYTES // element_bytes, share, shape[order[0]])
+def _accesses(module: Module, infos: Mapping[Value, AxisInfo]) -> Iterator[_Access]:
+    for op in module.walk():
+        if op.name not in ACCESSES or not isinstance(op.operands[0].type, TensorType):
+            continue
+        pointers = infos[op.operands[0]]
+        place = mask_index(op)
+        mask = None if place is None else infos[op.operands[place]]
+        order = _order(pointers)
+        elems = accessible_elems(op, order[0], pointers, mask)
+        runs = max(pointers.contiguity) > 1
+        yield _Access(op, shape_of(op.operands[0].type), order, elems, runs)
 
 
-def access_layout(
-    shape: tuple[int, ...], order: tuple[int, ...], vector: int, num_warps: int
+def _order(pointers: AxisInfo) -> tuple[int, ...]:
+    """Axes by how far memory runs along them, then by how long it stays; the last axis wins ties."""
+
+    def rank(axis: int) -> tuple[int, int, int]:
+        return pointers.contiguity[axis], pointers.constancy[axis], axis
+
+    return tuple(sorted(range(len(pointers.contiguity)), key=rank, reverse=True))
+
+
+def _adopt_scattered(groups: dict[tuple[object, ...], list[_Access]]) -> None:
+    """Put accesses without any run to a group of their shape that has one: they lose nothing."""
+    for key, group in list(groups.items()):
+        if any(access.runs for access in group):
+            continue
+        for other, members in groups.items():
+            if other[0] == key[0] and other[2] is False and members[0].runs:
+                members += group
+                del groups[key]
+                break
+
+
+def _layout(group: Sequence[_Access], num_warps: int) -> LinearLayout:
+    first = next((access for access in group if access.runs), group[0])
+    elems = max(access.elems for access in group)
+    elems = min(elems, *(access.most_elems for access in group))
+    return tiled(first.shape, first.order, elems, num_warps)
+
+
+def tiled(
+    shape: tuple[int, ...], order: tuple[int, ...], elems: int, num_warps: int
 ) -> LinearLayout:
-    """Vectors along the fastest dimension, then lanes, then warps.
+    """A blocked layout with `elems` consecutive elements a thread, fewer where threads would idle.
+
+    Lanes fill the axes in `order`. Warps fill them from the other end, so that a warp holds whole
+    rows and reductions along them stay inside it.
 
     Args:
         shape: of the tile.
-        order: dimensions, the fastest first.
-        vector: consecutive elements of a thread.
-        num_warps: warps of a block.
+        order: axes, fastest first.
+        elems: elements of a thread along `order[0]`.
+        num_warps: warps of the block.
     """
+    size = 1
+    for extent in shape:
+        size *= extent
     rank = len(shape)
-    box, lanes, warps = [1] * rank, [1] * rank, [1] * rank
-    box[order[0]] = vector
-    left_lanes, left_warps = _WARP_LANES, num_warps
-    for d in order:
-        lanes[d] = min(shape[d] // box[d], left_lanes)
-        left_lanes //= lanes[d]
-        warps[d] = min(shape[d] // (box[d] * lanes[d]), left_warps)
-        left_warps //= warps[d]
-    lanes[order[-1]] *= left_lanes
-    warps[order[-1]] *= left_warps
-    made = blocked(tuple(box), tuple(lanes), tuple(warps), order, shape)
-    return made.without_zero_bases(REGISTER)
+    held = [1] * rank
+    held[order[0]] = min(elems, shape[order[0]], max(1, size // (_LANES * num_warps)))
+    lanes, left = [1] * rank, _LANES
+    for axis in order:
+        lanes[axis] = min(left, shape[axis] // held[axis])
+        left //= lanes[axis]
+    # Lanes that no element is left for hold copies.
+    lanes[order[-1]] *= left
+    warps, left = [1] * rank, num_warps
+    for axis in reversed(order):
+        warps[axis] = min(left, max(1, shape[axis] // (held[axis] * lanes[axis])))
+        left //= warps[axis]
+    warps[order[-1]] *= left
+    return blocked(tuple(held), tuple(lanes), tuple(warps), order, shape)
