@@ -23,7 +23,7 @@ from tkdebug.compiler.analysis.vectorization import (
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import TensorType, shape_of
-from tkdebug.compiler.layouts import LinearLayout, blocked
+from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
 from tkdebug.errors import IRError
 
 ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
@@ -111,7 +111,7 @@ def _accesses(module: Module, infos: Mapping[Value, AxisInfo]) -> Iterator[_Acce
 
 
 def _order(pointers: AxisInfo) -> tuple[int, ...]:
-    """Axes by how far memory runs along them, then by how long it stays; the last axis wins ties."""
+    """Axes by how far memory runs along them, then by how long it stays; ties: the last first."""
 
     def rank(axis: int) -> tuple[int, int, int]:
         return pointers.contiguity[axis], pointers.constancy[axis], axis
@@ -169,4 +169,5 @@ def tiled(
         warps[axis] = min(left, max(1, shape[axis] // (held[axis] * lanes[axis])))
         left //= warps[axis]
     warps[order[-1]] *= left
-    return blocked(tuple(held), tuple(lanes), tuple(warps), order, shape)
+    layout = blocked(tuple(held), tuple(lanes), tuple(warps), order, shape)
+    return layout.without_zero_bases(REGISTER)
