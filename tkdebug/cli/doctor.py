@@ -41,7 +41,7 @@ def doctor_command() -> int:
         mark = "ok     " if check.found else "missing" if check.needed else "-      "
         print(f"{check.name.ljust(width)}  {mark}  {check.detail}")
     print()
-    print("mode auto: interpret (native code generation is not in this version)")
+    print(_auto_line())
     todo = [check for check in checks if check.advice and not check.found]
     needed = [check for check in todo if check.needed]
     for check in todo:
@@ -49,6 +49,14 @@ def doctor_command() -> int:
     if not needed:
         print("next: tkdebug run script.py")
     return 1 if needed else 0
+
+
+def _auto_line() -> str:
+    """What `--mode auto` means on this machine, and why."""
+    from tkdebug.runtime.cuda.device import obstacle
+
+    reason = obstacle()
+    return "mode auto: native" if reason is None else f"mode auto: interpret ({reason})"
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:

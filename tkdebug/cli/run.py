@@ -73,7 +73,11 @@ def _check(arguments: Arguments) -> None:
     KNOBS.read_all()
     mode = arguments.mode or KNOBS.mode
     if mode == "native":
-        raise UsageError("native mode is not in this version; use --mode interpret")
+        from tkdebug.runtime.cuda.device import obstacle
+
+        reason = obstacle()
+        if reason is not None:
+            raise UsageError(f"--mode native: {reason}; use --mode interpret")
     script = None if arguments.is_module else Path(arguments.target)
     if arguments.session is not None:
         check_replaceable(arguments.session.absolute())

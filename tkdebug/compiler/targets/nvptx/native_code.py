@@ -72,8 +72,9 @@ def native_code(
     Raises:
         ValueError: the log speaks of no such kernel.
     """
-    # One block of the log per function; the kernel's begins with its "Compiling entry" line.
-    start = log.find(f"entry function '{kernel}'")
+    # One block of the log per function; the kernel's begins with "Compiling entry function", or
+    # (CUDA 13.0's linker) with "Function properties for".
+    start = max(log.find(f"entry function '{kernel}'"), log.find(f"properties for '{kernel}'"))
     if start < 0:
         raise ValueError(f"no entry {kernel} in the assembler's log: {log[:200]}")
     end = log.find("Compiling entry", start)
@@ -86,10 +87,10 @@ def native_code(
     return NativeCode(
         ptx=ptx,
         cubin=cubin,
-        registers=number(r"Used (\d+) registers"),
+        registers=number(r"[Uu]sed (\d+) registers"),
         spill_store_bytes=number(r"(\d+) bytes spill stores"),
         spill_load_bytes=number(r"(\d+) bytes spill loads"),
-        stack_bytes=number(r"(\d+) bytes stack frame"),
+        stack_bytes=number(r"(\d+) (?:bytes stack frame|stack)"),
         shared_bytes=number(r"(\d+) bytes smem"),
         log=log,
         warnings=_notes(log, {line.line: line.op_id for line in ptx_lines}),
