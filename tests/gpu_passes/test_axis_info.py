@@ -1,0 +1,210 @@
+"""The axis analysis: every claim holds in random programs, and the claims that matter are made."""
+
+from __future__ import annotations
+
+from axis_programs import ARGUMENTS, IndexPrograms, Machine, Rejected
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tkdebug.compiler.analysis.axis_info import AxisInfo, analyse
+from tkdebug.compiler.ir import Value
+from tkdebug.compiler.ir.parser import parse_module
+
+_DIVISORS = st.sampled_from([1, 1, 4, 16])
+
+
+def _check(data: st.DataObject, may_wrap: bool, numbers: st.SearchStrategy[int]) -> None:
+    text = IndexPrograms(data.draw).text(data.draw(st.integers(1, 12)))
+    function = parse_module(text).function
+    divisors = tuple(data.draw(_DIVISORS) for _ in ARGUMENTS)
+    function.attributes["arg_divisibility"] = (*divisors, 16)
+    claims = analyse(function)
+    checked = 0
+    for _ in range(3):
+        values = [data.draw(numbers) * divisor for divisor in divisors]
+        machine = Machine(claims, may_wrap)
+        block = function.regions[0].block
+        try:
+            for argument, number in zip(block.arguments, [*values, 1 << 12], strict=True):
+                machine.bind(argument, number)
+            machine.run(block)
+        except Rejected:
+            continue
+        checked += 1
+    assume(checked)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_claims_hold_of_arithmetic_that_does_not_overflow(data: st.DataObject) -> None:
+    _check(data, may_wrap=False, numbers=st.integers(-40, 100))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_aligned_runs_hold_of_arithmetic_that_wraps(data: st.DataObject) -> None:
+    _check(data, may_wrap=True, numbers=st.integers(-(1 << 27), (1 << 27) - 1))
+
+
+def facts(body: str, arguments: str = "%n: i32, %m: i32, %p: !tt.ptr<f16>",
+          divisors: tuple[int, ...] = (16, 1, 16)) -> dict[str, AxisInfo]:  # fmt: skip
+    """The facts about the named values of a function."""
+    module = parse_module(f"tt.func @k({arguments}) {{\n{body}\ntt.return\n}}")
+    module.function.attributes["arg_divisibility"] = divisors
+    named: dict[str, AxisInfo] = {}
+    for value, info in analyse(module.function).items():
+        assert isinstance(value, Value)
+        if value.name is not None:
+            named[value.name] = info
+    return named
+
+
+def test_rows_of_a_matrix() -> None:
+    found = facts("""
+      %rows = tt.make_range {start = 0, end = 32} : tensor<32xi32>
+      %cols = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %0 = tt.expand_dims %rows {axis = 1} : tensor<32xi32> -> tensor<32x1xi32>
+      %1 = tt.splat %n : i32 -> tensor<32x1xi32>
+      %2 = arith.muli %0, %1 : tensor<32x1xi32>
+      %3 = tt.broadcast %2 : tensor<32x1xi32> -> tensor<32x64xi32>
+      %4 = tt.expand_dims %cols {axis = 0} : tensor<64xi32> -> tensor<1x64xi32>
+      %5 = tt.broadcast %4 : tensor<1x64xi32> -> tensor<32x64xi32>
+      %offs = arith.addi %3, %5 : tensor<32x64xi32>
+      %base = tt.splat %p : !tt.ptr<f16> -> tensor<32x64x!tt.ptr<f16>>
+      %ptrs = tt.addptr %base, %offs : (tensor<32x64x!tt.ptr<f16>>, tensor<32x64xi32>)
+          -> tensor<32x64x!tt.ptr<f16>>
+    """)
+    assert found["offs"] == AxisInfo((1, 64), (1, 16), (1, 1))
+    assert found["ptrs"] == AxisInfo((1, 64), (2, 16), (1, 1))
+
+
+def test_a_stride_of_unknown_divisor_aligns_nothing() -> None:
+    found = facts("""
+      %cols = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %0 = tt.splat %m : i32 -> tensor<64xi32>
+      %offs = arith.addi %0, %cols : tensor<64xi32>
+      %base = tt.splat %p : !tt.ptr<f16> -> tensor<64x!tt.ptr<f16>>
+      %ptrs = tt.addptr %base, %offs : (tensor<64x!tt.ptr<f16>>, tensor<64xi32>)
+          -> tensor<64x!tt.ptr<f16>>
+    """)
+    assert found["ptrs"] == AxisInfo((64,), (2,), (1,))
+    assert found["ptrs"].run(0, 2) == 1
+
+
+def test_masks_are_constant_as_far_as_the_bound_divides() -> None:
+    body = """
+      %pid = tt.get_program_id {axis = 0} : i32
+      %c = arith.constant 64 : i32
+      %start = arith.muli %pid, %c : i32
+      %0 = tt.splat %start : i32 -> tensor<64xi32>
+      %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %offs = arith.addi %0, %r : tensor<64xi32>
+      %bound = tt.splat %BOUND : i32 -> tensor<64xi32>
+      %mask = arith.cmpi %offs, %bound {predicate = "slt"} : (tensor<64xi32>, tensor<64xi32>)
+          -> tensor<64xi1>
+    """
+    assert facts(body.replace("BOUND", "n"))["mask"].constancy == (16,)
+    assert facts(body.replace("BOUND", "m"))["mask"].constancy == (1,)
+
+
+def test_remainder_of_a_program_grid_keeps_runs() -> None:
+    found = facts("""
+      %pid = tt.get_program_id {axis = 0} : i32
+      %group = arith.remsi %pid, %m : i32
+      %c = arith.constant 64 : i32
+      %start = arith.muli %group, %c : i32
+      %0 = tt.splat %start : i32 -> tensor<64xi32>
+      %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %run = arith.addi %0, %r : tensor<64xi32>
+      %1 = tt.splat %n : i32 -> tensor<64xi32>
+      %offs = arith.remsi %run, %1 : tensor<64xi32>
+    """)
+    assert found["offs"] == AxisInfo((16,), (16,), (1,), None, True)
+
+
+def test_remainder_of_what_may_be_negative_keeps_none() -> None:
+    found = facts("""
+      %0 = tt.splat %n : i32 -> tensor<64xi32>
+      %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %run = arith.addi %0, %r : tensor<64xi32>
+      %c = arith.constant dense<16> : tensor<64xi32>
+      %offs = arith.remsi %run, %c : tensor<64xi32>
+    """)
+    assert found["offs"].contiguity == (1,)
+
+
+def test_hints_on_one_value() -> None:
+    found = facts("""
+      %0 = tt.splat %m : i32 -> tensor<64xi32>
+      %1 = tt.hint %0 {kind = "divisibility", values = [48]} : tensor<64xi32>
+      %2 = tt.hint %1 {kind = "contiguity", values = [64]} : tensor<64xi32>
+      %offs = tt.hint %2 {kind = "constancy", values = [8]} : tensor<64xi32>
+    """)
+    assert found["offs"] == AxisInfo((64,), (16,), (64,))
+
+
+def test_assumptions_about_arguments() -> None:
+    found = facts("""
+      %c0 = arith.constant 0 : i32
+      %c32 = arith.constant 32 : i32
+      %0 = arith.remsi %m, %c32 : i32
+      %1 = arith.cmpi %0, %c0 {predicate = "eq"} : (i32, i32) -> i1
+      tt.assume %1 : i1
+      %2 = arith.cmpi %c0, %m {predicate = "sle"} : (i32, i32) -> i1
+      tt.assume %2 : i1
+    """)
+    assert found["m"] == AxisInfo((1,), (32,), (1,), None, True)
+
+
+def test_assumption_in_a_branch_says_nothing_outside() -> None:
+    found = facts("""
+      %c0 = arith.constant 0 : i32
+      %0 = arith.cmpi %n, %c0 {predicate = "sgt"} : (i32, i32) -> i1
+      scf.if %0 {
+        %c32 = arith.constant 32 : i32
+        %1 = arith.remsi %m, %c32 : i32
+        %2 = arith.cmpi %1, %c0 {predicate = "eq"} : (i32, i32) -> i1
+        tt.assume %2 : i1
+        scf.yield
+      } else {
+        scf.yield
+      }
+    """)
+    assert found["m"].divisibility == (1,)
+
+
+def test_pointer_carried_by_a_loop_keeps_what_each_step_keeps() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %base = tt.splat %p : !tt.ptr<f16> -> tensor<64x!tt.ptr<f16>>
+      %first = tt.addptr %base, %r : (tensor<64x!tt.ptr<f16>>, tensor<64xi32>)
+          -> tensor<64x!tt.ptr<f16>>
+      %c0 = arith.constant 0 : i32
+      %c4 = arith.constant 4 : i32
+      %step = arith.constant dense<4> : tensor<64xi32>
+      %last = scf.for %i = %c0 to %m step %c4 iter_args(%ptrs = %first)
+          -> (tensor<64x!tt.ptr<f16>>) : i32 {
+        %next = tt.addptr %ptrs, %step : (tensor<64x!tt.ptr<f16>>, tensor<64xi32>)
+            -> tensor<64x!tt.ptr<f16>>
+        scf.yield %next : tensor<64x!tt.ptr<f16>>
+      }
+    """)
+    assert found["i"] == AxisInfo((1,), (4,), (1,), None, True)
+    for name in ("ptrs", "next", "last"):
+        assert found[name] == AxisInfo((64,), (8,), (1,))
+
+
+def test_while_loop_joins_every_way_in() -> None:
+    found = facts("""
+      %c0 = arith.constant 0 : i32
+      %c24 = arith.constant 24 : i32
+      %left = scf.while (%i = %n) : (i32) -> (i32) {
+        %more = arith.cmpi %i, %c0 {predicate = "sgt"} : (i32, i32) -> i1
+        scf.condition(%more) %i : i32
+      } do {
+      ^bb0(%j: i32):
+        %next = arith.subi %j, %c24 : i32
+        scf.yield %next : i32
+      }
+    """)
+    assert found["left"].divisibility == found["j"].divisibility == (8,)
