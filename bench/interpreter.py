@@ -25,6 +25,8 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
+from sections import replace_section
+
 HERE = Path(__file__).resolve().parent
 KERNELS = HERE / "kernels.py"
 UPSTREAM_VENV = HERE / ".venv-upstream"
@@ -269,7 +271,7 @@ def main() -> None:
         results.append(measure(row, upstream))
     print(text_table(results))
     if arguments.markdown:
-        arguments.markdown.write_text(markdown(results, upstream, load), encoding="utf-8")
+        replace_section(arguments.markdown, markdown(results, upstream, load))
     for result in results:
         if result.misses:
             print(f"{result.row.work} is short: {', '.join(result.misses)}")

@@ -1,0 +1,502 @@
+"""The native benchmark's kernels, run on a GPU by upstream's Triton or by tkdebug from one source.
+
+Started by `bench/native.py`: a process that reads requests from stdin, one JSON object a line, and
+writes answers to the file descriptor it is given.
+
+    kernels_native.py --with tkdebug|triton --answers FD
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+WITH = sys.argv[sys.argv.index("--with") + 1] if "--with" in sys.argv else "triton"
+if WITH == "tkdebug":
+    from tkdebug.compat import install
+
+    install("native")
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+# Larger than any L2: zeroed between timed calls, so that none finds its data there.
+L2_EVICTION_BYTES = 256 << 20
+LAUNCHES_PER_BATCH, LAUNCH_BATCHES = 100, 60
+LOG2_E = math.log2(math.e)
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    y = tl.load(y_ptr + offs, mask=mask)
+    tl.store(out_ptr + offs, x + y, mask=mask)
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, x_stride, out_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=-float("inf"))
+    exponentials = tl.exp(x - tl.max(x, axis=0))
+    tl.store(
+        out_ptr + row * out_stride + cols, exponentials / tl.sum(exponentials, axis=0), mask=mask
+    )
+
+
+@triton.jit
+def layer_norm_kernel(
+    x_ptr, out_ptr, weight_ptr, bias_ptr, stride, n_cols, eps, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0)
+    x_ptr += row * stride
+    out_ptr += row * stride
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+    mean = tl.sum(total, axis=0) / n_cols
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+        centered = tl.where(cols < n_cols, x - mean, 0.0)
+        squares += centered * centered
+    scale = 1 / tl.sqrt(tl.sum(squares, axis=0) / n_cols + eps)
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < n_cols
+        weight = tl.load(weight_ptr + cols, mask=mask)
+        bias = tl.load(bias_ptr + cols, mask=mask)
+        x = tl.load(x_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+        tl.store(out_ptr + cols, (x - mean) * scale * weight + bias, mask=mask)
+
+
+def matmul_config(m: int, n: int, k: int, warps: int, stages: int) -> triton.Config:
+    sizes = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8}
+    return triton.Config(sizes, num_warps=warps, num_stages=stages)
+
+
+MATMUL_CONFIGS = [
+    matmul_config(128, 256, 64, 8, 3),
+    matmul_config(128, 256, 64, 8, 4),
+    matmul_config(128, 128, 64, 4, 4),
+    matmul_config(128, 128, 64, 8, 3),
+    matmul_config(128, 256, 128, 8, 3),
+    matmul_config(256, 128, 64, 8, 3),
+    matmul_config(64, 256, 32, 4, 4),
+    matmul_config(128, 128, 32, 4, 4),
+]
+
+
+@triton.autotune(configs=MATMUL_CONFIGS, key=["M", "N", "K"])
+@triton.jit
+def matmul_kernel(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    ACC: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    pid = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    programs_in_group = GROUP_M * tiles_n
+    first_m = (pid // programs_in_group) * GROUP_M
+    rows = min(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + (pid % programs_in_group) % rows
+    tile_n = (pid % programs_in_group) // rows
+
+    offs_m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M
+    offs_n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N)) % N
+    offs_k = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+    b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
+    for k in range(0, tl.cdiv(K, BLOCK_K)):
+        left = K - k * BLOCK_K
+        a = tl.load(a_ptrs, mask=offs_k[None, :] < left, other=0.0)
+        b = tl.load(b_ptrs, mask=offs_k[:, None] < left, other=0.0)
+        acc = tl.dot(a, b, acc, out_dtype=ACC)
+        a_ptrs += BLOCK_K * stride_ak
+        b_ptrs += BLOCK_K * stride_bk
+
+    out_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    out_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    c_ptrs = c_ptr + out_m[:, None] * stride_cm + out_n[None, :] * stride_cn
+    inside = (out_m[:, None] < M) & (out_n[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+def attention_config(m: int, n: int, warps: int, stages: int) -> triton.Config:
+    return triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=warps, num_stages=stages)
+
+
+ATTENTION_CONFIGS = [
+    attention_config(128, 64, 4, 3),
+    attention_config(128, 64, 8, 3),
+    attention_config(128, 128, 8, 2),
+    attention_config(128, 128, 8, 3),
+    attention_config(64, 64, 4, 3),
+    attention_config(128, 32, 4, 4),
+]
+
+
+@triton.jit
+def attend(
+    acc,
+    total,
+    peak,
+    q,
+    k_ptrs,
+    v_ptrs,
+    stride_n,
+    first,
+    last,
+    offs_m,
+    offs_n,
+    scale,
+    BLOCK_N: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Take keys first to last into the running softmax of one block of queries."""
+    k_ptrs += first * stride_n
+    v_ptrs += first * stride_n
+    for start in range(first, last, BLOCK_N):
+        k = tl.load(k_ptrs)
+        scores = tl.dot(q, k)
+        if MASKED:
+            seen = offs_m[:, None] >= start + offs_n[None, :]
+            scores = scores * scale + tl.where(seen, 0.0, -1.0e6)
+            new_peak = tl.maximum(peak, tl.max(scores, 1))
+            scores -= new_peak[:, None]
+        else:
+            new_peak = tl.maximum(peak, tl.max(scores, 1) * scale)
+            scores = scores * scale - new_peak[:, None]
+        p = tl.math.exp2(scores)
+        fade = tl.math.exp2(peak - new_peak)
+        total = total * fade + tl.sum(p, 1)
+        acc = acc * fade[:, None]
+        v = tl.load(v_ptrs)
+        acc = tl.dot(p.to(v.dtype), v, acc)
+        peak = new_peak
+        k_ptrs += BLOCK_N * stride_n
+        v_ptrs += BLOCK_N * stride_n
+    return acc, total, peak
+
+
+@triton.autotune(configs=ATTENTION_CONFIGS, key=["n_tokens", "HEAD_DIM", "CAUSAL"])
+@triton.jit
+def attention_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    scale,
+    stride_head,
+    stride_token,
+    n_tokens,
+    HEAD_DIM: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Queries, keys and values of (heads, tokens, head dim); `scale` is in base 2."""
+    start_m = tl.program_id(0) * BLOCK_M
+    base = tl.program_id(1).to(tl.int64) * stride_head
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    offs_d = tl.arange(0, HEAD_DIM)
+    q = tl.load(q_ptr + base + offs_m[:, None] * stride_token + offs_d[None, :])
+    k_ptrs = k_ptr + base + offs_n[None, :] * stride_token + offs_d[:, None]
+    v_ptrs = v_ptr + base + offs_n[:, None] * stride_token + offs_d[None, :]
+    acc = tl.zeros([BLOCK_M, HEAD_DIM], dtype=tl.float32)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32) + 1.0
+    peak = tl.zeros([BLOCK_M], dtype=tl.float32) - float("inf")
+    # Whole blocks before the diagonal need no mask.
+    unmasked = start_m // BLOCK_N * BLOCK_N if CAUSAL else n_tokens
+    acc, total, peak = attend(
+        acc, total, peak, q, k_ptrs, v_ptrs, stride_token, 0, unmasked, offs_m, offs_n, scale,
+        BLOCK_N, False,
+    )  # fmt: skip
+    if CAUSAL:
+        acc, total, peak = attend(
+            acc, total, peak, q, k_ptrs, v_ptrs, stride_token, unmasked, start_m + BLOCK_M, offs_m,
+            offs_n, scale, BLOCK_N, True,
+        )  # fmt: skip
+    out = acc / total[:, None]
+    out_ptrs = out_ptr + base + offs_m[:, None] * stride_token + offs_d[None, :]
+    tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty))
+
+
+@triton.jit
+def empty_kernel(a, b, c, n, m, BLOCK: tl.constexpr):
+    pass
+
+
+@dataclass
+class Work:
+    """What one row does.
+
+    Attributes:
+        ours: runs the kernel; the result is compared with `eager`'s.
+        eager: the same in torch.
+        amount: bytes moved, or operations done.
+        unit: GB/s or TFLOP/s.
+        tolerance: largest difference relative to the largest element.
+    """
+
+    ours: Callable[[], torch.Tensor]
+    eager: Callable[[], torch.Tensor]
+    amount: float
+    unit: str
+    tolerance: float
+
+
+def vector_add(n: int) -> Work:
+    x, y = (torch.randn(n, device="cuda") for _ in range(2))
+    out, eager_out = torch.empty_like(x), torch.empty_like(x)
+
+    def ours() -> torch.Tensor:
+        add_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
+        return out
+
+    return Work(ours, lambda: torch.add(x, y, out=eager_out), 12.0 * n, "GB/s", 0)
+
+
+def softmax(rows: int, cols: int) -> Work:
+    x = torch.randn(rows, cols, device="cuda")
+    out = torch.empty_like(x)
+    block = triton.next_power_of_2(cols)
+    warps = 4 if block <= 2048 else 8
+
+    def ours() -> torch.Tensor:
+        softmax_kernel[(rows,)](
+            x, out, x.stride(0), out.stride(0), cols, BLOCK=block, num_warps=warps
+        )
+        return out
+
+    return Work(ours, lambda: torch.softmax(x, -1), 8.0 * rows * cols, "GB/s", 1e-5)
+
+
+def layer_norm(rows: int, cols: int) -> Work:
+    x = torch.randn(rows, cols, device="cuda", dtype=torch.float16)
+    weight, bias = (torch.randn(cols, device="cuda", dtype=torch.float16) for _ in range(2))
+    out = torch.empty_like(x)
+    block = triton.next_power_of_2(cols)
+
+    def ours() -> torch.Tensor:
+        layer_norm_kernel[(rows,)](
+            x, out, weight, bias, x.stride(0), cols, 1e-5, BLOCK=block, num_warps=8
+        )
+        return out
+
+    def eager() -> torch.Tensor:
+        return torch.nn.functional.layer_norm(x, (cols,), weight, bias, 1e-5)
+
+    return Work(ours, eager, 4.0 * rows * cols, "GB/s", 1e-2)
+
+
+def matmul(n: int, dtype: str) -> Work:
+    element = getattr(torch, dtype)
+    is_int = element == torch.int8
+    if is_int:
+        a, b = (torch.randint(-8, 8, (n, n), device="cuda", dtype=element) for _ in range(2))
+    else:
+        a, b = (torch.randn(n, n, device="cuda").to(element) for _ in range(2))
+    if element.itemsize == 1:
+        # The tensor cores take 8-bit operands along k only.
+        b = b.T.contiguous().T
+    out_dtype = torch.int32 if is_int else torch.float16 if element.itemsize == 1 else element
+    c = torch.empty(n, n, device="cuda", dtype=out_dtype)
+    accumulator = tl.int32 if is_int else tl.float32
+    one = torch.ones((), device="cuda")
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        return (triton.cdiv(n, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"]),)
+
+    def ours() -> torch.Tensor:
+        matmul_kernel[grid](a, b, c, n, n, n, *a.stride(), *b.stride(), *c.stride(), accumulator)
+        return c
+
+    def eager() -> torch.Tensor:
+        if is_int:
+            return torch._int_mm(a, b)  # noqa: SLF001
+        if element.itemsize == 1:
+            return torch._scaled_mm(a, b, one, one, out_dtype=out_dtype)  # noqa: SLF001
+        return torch.matmul(a, b)
+
+    return Work(ours, eager, 2.0 * n**3, "TFLOP/s", 0 if is_int else 2e-2)
+
+
+def attention(head_dim: int, causal: bool) -> Work:
+    batch, heads, tokens = 4, 32, 4096
+    shape = (batch, heads, tokens, head_dim)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(3))
+    out = torch.empty_like(q)
+    scale = head_dim**-0.5
+
+    def grid(meta: dict[str, Any]) -> tuple[int, int]:
+        return triton.cdiv(tokens, meta["BLOCK_M"]), batch * heads
+
+    def ours() -> torch.Tensor:
+        attention_kernel[grid](
+            q, k, v, out, scale * LOG2_E, q.stride(1), q.stride(2), tokens, head_dim, causal
+        )
+        return out
+
+    def eager() -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    amount = 4.0 * batch * heads * tokens * tokens * head_dim * (0.5 if causal else 1)
+    return Work(ours, eager, amount, "TFLOP/s", 2e-2)
+
+
+MAKERS: dict[str, Callable[..., Work]] = {
+    "vector-add": vector_add,
+    "softmax": softmax,
+    "layer-norm": layer_norm,
+    "matmul": matmul,
+    "attention": attention,
+}
+
+
+def device_ms(call: Callable[[], object], rep_ms: float) -> float:
+    """Median device time of `call`, its data not in L2."""
+    cache = torch.empty(L2_EVICTION_BYTES // 4, dtype=torch.int, device="cuda")
+    for _ in range(3):
+        cache.zero_()
+        call()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(5):
+        cache.zero_()
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    calls = min(1000, max(5, int(rep_ms / (start.elapsed_time(end) / 5))))
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]
+    for before, after in pairs:
+        cache.zero_()
+        before.record()
+        call()
+        after.record()
+    torch.cuda.synchronize()
+    return statistics.median(before.elapsed_time(after) for before, after in pairs)
+
+
+_prepared: dict[str, Work] = {}
+
+
+def prepare(request: dict[str, Any]) -> dict[str, Any]:
+    """Make a row's tensors, compile and tune its kernel, check its result."""
+    _prepared.clear()
+    torch.cuda.empty_cache()
+    torch.manual_seed(0)
+    work = MAKERS[request["work"]](*request["arguments"])
+    _prepared["work"] = work
+    got, expected = work.ours().double(), work.eager().double()
+    error = float((got - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+    # A NaN compares as false.
+    if not error <= work.tolerance:
+        raise ValueError(
+            f"wrong result: error {error:.2g} of the largest, expected {work.tolerance:g} at most"
+        )
+    return {"amount": work.amount, "unit": work.unit}
+
+
+def time_ours(request: dict[str, Any]) -> dict[str, Any]:
+    return {"ms": device_ms(_prepared["work"].ours, request["rep_ms"])}
+
+
+def time_eager(request: dict[str, Any]) -> dict[str, Any]:
+    return {"ms": device_ms(_prepared["work"].eager, request["rep_ms"])}
+
+
+def launch(request: dict[str, Any]) -> dict[str, Any]:
+    """Host time of a launch of an empty kernel, in us: median of batches that fit the queue."""
+    a, b, c = (torch.empty(64, device="cuda") for _ in range(3))
+    empty_kernel[(1,)](a, b, c, 64, 65, BLOCK=64)
+    times_us = []
+    for _ in range(LAUNCH_BATCHES):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(LAUNCHES_PER_BATCH):
+            empty_kernel[(1,)](a, b, c, 64, 65, BLOCK=64)
+        times_us.append((time.perf_counter() - started) / LAUNCHES_PER_BATCH * 1e6)
+    torch.cuda.synchronize()
+    return {"us": statistics.median(times_us)}
+
+
+def compile_cold(request: dict[str, Any]) -> dict[str, Any]:
+    """Time of a first compile in a process that has compiled nothing, in ms."""
+    f32, f16 = torch.float32, torch.float16
+    torch.empty(1, device="cuda")
+    started = time.perf_counter()
+    if request["work"] == "vector-add":
+        add_kernel.warmup(f32, f32, f32, 1 << 20, BLOCK=1024, grid=(1,))
+    elif request["work"] == "softmax":
+        softmax_kernel.warmup(f32, f32, 4096, 4096, 4096, BLOCK=4096, num_warps=8, grid=(1,))
+    else:
+        sizes = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8}
+        n = 4096
+        matmul_kernel.fn.warmup(
+            f16, f16, f16, n, n, n, n, 1, n, 1, n, 1, tl.float32, **sizes, num_warps=8,
+            num_stages=3, grid=(1,),
+        )  # fmt: skip
+    return {"ms": (time.perf_counter() - started) * 1e3}
+
+
+REQUESTS = {
+    "prepare": prepare,
+    "ours": time_ours,
+    "eager": time_eager,
+    "launch": launch,
+    "compile": compile_cold,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--with", dest="compiler", choices=("tkdebug", "triton"), required=True)
+    parser.add_argument("--answers", type=int, required=True)
+    arguments = parser.parse_args()
+    with os.fdopen(arguments.answers, "w", encoding="utf-8") as answers:
+        for line in sys.stdin:
+            request = json.loads(line)
+            try:
+                answer = REQUESTS[request["what"]](request)
+            except Exception as error:
+                words = str(error).strip().splitlines() or [""]
+                answer = {"error": f"{type(error).__name__}: {words[0][:300]}"}
+            print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
