@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tkdebug.compiler.targets.nvptx import code_cache, diagnosis, wire
 from tkdebug.compiler.targets.nvptx.diagnosis import CodegenError
@@ -38,6 +38,7 @@ def generate(
     max_registers: int | None = None,
     locations: Locations | None = None,
     entry: tuple[Frame, ...] = (),
+    on_ptx: Callable[[str], str | None] | None = None,
 ) -> NativeCode:
     """Compile one module with one kernel, or take it from the disk.
 
@@ -48,19 +49,26 @@ def generate(
         max_registers: most registers a thread may use; None leaves it to ptxas.
         locations: op id -> call chain, outermost first; without it line tables carry op ids.
         entry: place of the kernel's `def`.
+        on_ptx: called with the PTX; what it gives back is assembled in its place, and not kept.
 
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
     """
-    parts = (llvm_ir, kernel, target.name, str(max_registers), repr((locations, entry)))
-    key = code_cache.key_of((*parts, PTX_VERSION))
+    parts = (llvm_ir, kernel, target.name, str(max_registers), PTX_VERSION)
+    key = code_cache.key_of((*parts, _text_of(locations, entry)))
     if not KNOBS.always_compile and (found := code_cache.load(key, kernel)):
-        return found
+        edited = on_ptx(found.ptx) if on_ptx else None
+        if edited is None or edited == found.ptx:
+            return found
+        return assemble(edited, kernel, target, max_registers)
     ptx, times = _emit(llvm_ir, kernel, target, locations)
     start = time.perf_counter_ns()
     places = _op_ids_as_lines(ptx, kernel) if locations is None else locations
     ptx, lines = rewrite_locations(ptx, places, entry)
     times.append(("locations", time.perf_counter_ns() - start))
+    edited = on_ptx(ptx) if on_ptx else None
+    if edited is not None and edited != ptx:
+        return assemble(edited, kernel, target, max_registers)
     code = assemble(ptx, kernel, target, max_registers, lines, locations, tuple(times))
     code_cache.store(key, kernel, code)
     return code
@@ -153,6 +161,15 @@ def assemble(
         return native_code(ptx, cubin, kernel, log, ptx_lines, times)
     except ValueError as error:
         raise CodegenError(kernel, "assemble", str(error)) from None
+
+
+def _text_of(locations: Locations | None, entry: tuple[Frame, ...]) -> str:
+    chains = {} if locations is None else dict(locations)
+    return f"{locations is None}\n" + "\n".join(
+        f"{op_id} {frame.line} {frame.file!r} {frame.function!r}"
+        for op_id, chain in (*chains.items(), (-1, entry))
+        for frame in chain
+    )
 
 
 def _with_register_limit(ptx: str, max_registers: int) -> str:

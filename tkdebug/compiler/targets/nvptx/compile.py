@@ -5,17 +5,17 @@ Responsible for their order and for errors that name the op's line. Nothing here
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.pipeline import PassRun, SnapshotCallback, run_pipeline
-from tkdebug.compiler.targets.nvptx.codegen import CodegenError, NativeCode, assemble, emit_ptx
+from tkdebug.compiler.targets.nvptx.codegen import NativeCode, generate
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.compiler.targets.targets import Target
-from tkdebug.errors import CompileError
 
 # (stage, text) -> an edited text to go on with, or None.
 StageCallback = Callable[[str, str], str | None]
@@ -87,11 +87,15 @@ def compile_module(
     symbol = re.sub(r"\W", "_", module.name)
     llvm_ir = lower_module(module, target, symbol)
     llvm_ir = _edited(on_stage, "llvm-ir", llvm_ir)
-    try:
-        ptx = _edited(on_stage, "ptx", emit_ptx(llvm_ir, symbol, target))
-        code = assemble(ptx, symbol, target, options.max_registers)
-    except CodegenError as error:
-        raise _at_source(error, module) from error
+    code = generate(
+        llvm_ir,
+        symbol,
+        target,
+        options.max_registers,
+        locations={op.id: op.location.frames for op in module.walk()},
+        entry=function.location.frames,
+        on_ptx=None if on_stage is None else functools.partial(on_stage, "ptx"),
+    )
     shared = function.attributes.get("shared_bytes", 0)
     assert isinstance(shared, int)
     return CompiledModule(symbol, module, llvm_ir, code, shared, options.num_warps, passes)
@@ -100,11 +104,3 @@ def compile_module(
 def _edited(on_stage: StageCallback | None, stage: str, text: str) -> str:
     edited = None if on_stage is None else on_stage(stage, text)
     return text if edited is None else edited
-
-
-def _at_source(error: CodegenError, module: Module) -> CompileError:
-    """The error at the Python line of the op that it is about, as far as that is known."""
-    for op in module.walk():
-        if op.id == error.op_id:
-            return CompileError(str(error), frames=op.location.frames, kernel=module.name)
-    return CompileError(str(error), kernel=module.name)
