@@ -47,6 +47,15 @@ INTRINSICS: dict[str, Intrinsic] = _table(
     ("llvm.nvvm.shfl.sync.up.i32", "i32", "i32, i32, i32, i32"),
     ("llvm.nvvm.barrier.cta.sync.aligned.all", "void", "i32"),
     *(
+        (
+            f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{trans}.b16.p3",
+            "i32" if count == 1 else f"{{ {', '.join(['i32'] * count)} }}",
+            "ptr addrspace(3)",
+        )
+        for count in (1, 2, 4)
+        for trans in ("", ".trans")
+    ),
+    *(
         (f"llvm.nvvm.redux.sync.{name}", "i32", "i32, i32")
         for name in ("add", "and", "or", "xor", "min", "max", "umin", "umax")
     ),
@@ -79,6 +88,17 @@ INTRINSICS: dict[str, Intrinsic] = _table(
         for mode in ("rz", "rn")
     ),
     ("llvm.nvvm.d2f.rz", "float", "double"),
+    *(
+        (f"llvm.nvvm.{name}", "float", "float")
+        for name in (
+            "ex2.approx.f",
+            "ex2.approx.ftz.f",
+            "sqrt.approx.ftz.f",
+            "rsqrt.approx.ftz.f",
+            "sqrt.rn.f",
+        )
+    ),
+    ("llvm.nvvm.sqrt.rn.d", "double", "double"),
     # Pairs of fp8: the high element comes first in ff.to.
     *(
         row

@@ -47,6 +47,8 @@ def _bfloat_bits(value: float) -> int:
     if math.isinf(value):
         return 0x7F80 | (0x8000 if value < 0 else 0)
     sign = 0x8000 if math.copysign(1.0, value) < 0 else 0
+    if value == 0:
+        return sign
     fraction, exponent = math.frexp(abs(value))
     # 8 significant bits from 2**-126 up, fixed steps of 2**-133 below.
     step = max(exponent - 8, -133)

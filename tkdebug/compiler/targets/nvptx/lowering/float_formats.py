@@ -43,6 +43,8 @@ class Float8:
             return sign | self.largest if self.nan is None else self.nan
         if math.isinf(value):
             return sign | self.largest
+        if value == 0:
+            return sign if self.has_negative_zero else 0
         fraction, exponent = math.frexp(abs(value))
         step = max(exponent - self.mantissa - 1, self.step_exponent)
         steps = round(math.ldexp(fraction, exponent - step))

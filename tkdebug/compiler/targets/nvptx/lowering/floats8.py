@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir.types import element_of
+from tkdebug.compiler.ir.types import PointerType, ScalarType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.float_formats import FORMATS, Float8
@@ -49,8 +49,14 @@ def convert(ctx: Lowering, op: Operation, values: Registers) -> Registers:
     return [_resized(ctx, value, llvm_scalar(element_of(op.result.type))) for value in values]
 
 
+def readable(ctx: Lowering, element: ScalarType | PointerType, values: Registers) -> Registers:
+    """Values of an fp8 type as half or float; others as they are."""
+    name = str(element)
+    return _widened(ctx, values, name) if name in FORMATS else values
+
+
 def _resized(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
-    """half or float as another float type; exact for all that fp8 holds."""
+    """Half or float as another float type; exact for all that fp8 holds."""
     if value.type == "half" and type_ == "bfloat":
         value = ctx.emit.cast("fpext", value, "float")
     narrower = value.type == "float" and type_ in ("half", "bfloat")

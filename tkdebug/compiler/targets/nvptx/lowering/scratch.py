@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, encoding_of
 from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
+from tkdebug.compiler.targets.nvptx.lowering.atomics import atomic_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
 
@@ -33,6 +34,8 @@ def convert_layout_scratch_bytes(op: Operation) -> int:
 SCRATCH_BYTES: dict[str, ScratchBytes] = {
     "ttg.convert_layout": convert_layout_scratch_bytes,
     "tt.reduce": reduce_scratch_bytes,
+    "tt.atomic_rmw": atomic_scratch_bytes,
+    "tt.atomic_cas": atomic_scratch_bytes,
 }
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
+    atomics,
     casts,
     control,
     conversions,
+    debug,
+    elementwise,
+    math,
     memory,
     reductions,
     shapes,
@@ -14,7 +18,20 @@ from tkdebug.compiler.targets.nvptx.lowering import (
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower
 
-_FAMILIES = (control, shapes, conversions, arithmetic, casts, reductions, memory, warp_group_dots)
+_FAMILIES = (
+    control,
+    shapes,
+    conversions,
+    arithmetic,
+    casts,
+    reductions,
+    memory,
+    warp_group_dots,
+    math,
+    elementwise,
+    atomics,
+    debug,
+)
 LOWERINGS: dict[str, Lower] = {
     name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()
 }

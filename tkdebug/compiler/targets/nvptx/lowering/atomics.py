@@ -1,0 +1,260 @@
+"""Lowering of atomics: one thread acts for an element, every thread that holds it learns the result.
+
+Scalars are thread 0's affair. A scalar atomic that releases waits for the whole block before, so
+that the program's writes, not merely this thread's, come first; one whose result is used has every
+thread wait for it. Tiles order each thread's own accesses, as upstream's do.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import TensorType, element_of
+from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, WARP_SIZE, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+
+_LETTERS = {16: "h", 32: "r", 64: "l"}
+# kind -> operation and type letter of atom.
+_KINDS = {
+    "add": ("add", "u"),
+    "max": ("max", "s"),
+    "min": ("min", "s"),
+    "umax": ("max", "u"),
+    "umin": ("min", "u"),
+    "and": ("and", "b"),
+    "or": ("or", "b"),
+    "xor": ("xor", "b"),
+    "xchg": ("exch", "b"),
+}
+_FLOAT_ADDS = {
+    "half": "add.noftz.f16",
+    "bfloat": "add.noftz.bf16",
+    "float": "add.f32",
+    "double": "add.f64",
+}
+_LLVM_ORDERINGS = {"relaxed": "monotonic"}
+_LLVM_SCOPES = {"gpu": ' syncscope("device")', "cta": ' syncscope("block")', "sys": ""}
+_RELEASES = ("release", "acq_rel")
+
+
+def lower_atomic_rmw(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    values: Registers,
+    mask: Registers | None = None,
+) -> Sequence[Registers]:
+    """`atom`, predicated by the mask and by who acts for the element."""
+    acting = _begin(ctx, op)
+    results = []
+    for index, (pointer, value) in enumerate(zip(pointers, values, strict=True)):
+        predicate = acting
+        if mask is not None:
+            predicate = mask[index] if acting is None else ctx.emit.bit_and(acting, mask[index])
+        results.append(_update(ctx, op, pointer, value, predicate))
+    return (_shared_with_all(ctx, op, results),)
+
+
+def lower_atomic_cas(
+    ctx: Lowering, op: Operation, pointers: Registers, compare: Registers, values: Registers
+) -> Sequence[Registers]:
+    """`atom.cas` on the bits of the element."""
+    acting = _begin(ctx, op)
+    results = []
+    for pointer, expected, value in zip(pointers, compare, values, strict=True):
+        words = (ctx.to_bits(expected), ctx.to_bits(value))
+        name = f"cas.b{TYPE_BITS[value.type]}"
+        old = _atom(ctx, op, ((name, acting),), pointer, words)
+        results.append(ctx.from_bits(old, value.type))
+    return (_shared_with_all(ctx, op, results),)
+
+
+def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
+    """Order what came before; i1: whether this thread acts, None when all do."""
+    pointer = op.operands[0]
+    if isinstance(pointer.type, TensorType):
+        return ctx.owner(ctx.layout(pointer))
+    if op.attributes["sem"] in _RELEASES:
+        ctx.barrier()
+    return ctx.is_first_thread
+
+
+def _update(
+    ctx: Lowering,
+    op: Operation,
+    pointer: LLVMValue,
+    value: LLVMValue,
+    predicate: LLVMValue | None,
+) -> LLVMValue:
+    """One element's old value; zero where the predicate is false."""
+    kind, type_ = str(op.attributes["kind"]), value.type
+    if kind in ("fmax", "fmin"):
+        return _float_extremum(ctx, op, kind, pointer, value, predicate)
+    if kind == "fadd":
+        if type_ == "bfloat" and not ctx.target.bf16_arithmetic:
+            return _loop_of_swaps(ctx, op, pointer, value, predicate)
+        name = _FLOAT_ADDS[type_]
+    else:
+        name = f"{_KINDS[kind][0]}.{_KINDS[kind][1]}{TYPE_BITS[type_]}"
+    old = _atom(ctx, op, ((name, predicate),), pointer, (ctx.to_bits(value),))
+    return ctx.from_bits(old, type_)
+
+
+def _atom(
+    ctx: Lowering,
+    op: Operation,
+    instructions: Sequence[tuple[str, LLVMValue | None]],
+    pointer: LLVMValue,
+    words: Sequence[LLVMValue],
+) -> LLVMValue:
+    """The old bits, by whichever of the instructions has a true predicate; zero by none."""
+    bits = int(words[0].type[1:])
+    letter = _LETTERS[bits]
+    sources = ", ".join(f"${2 + i}" for i in range(len(words)))
+    arguments = [pointer, *words]
+    constraints = [f"=&{letter}", "l", *(letter for _ in words)]
+    lines = []
+    if any(predicate is not None for _, predicate in instructions):
+        lines.append(f"mov.b{bits} $0, 0;")
+    for name, predicate in instructions:
+        guard = ""
+        if predicate is not None:
+            guard = f"@${1 + len(arguments)} "
+            arguments.append(predicate)
+            constraints.append("b")
+        order = f"{op.attributes['sem']}.{op.attributes['scope']}"
+        lines.append(f"{guard}atom.{order}.global.{name} $0, [$1], {sources};")
+    constraints.append("~{memory}")
+    return ctx.emit.asm("\n".join(lines), ",".join(constraints), f"i{bits}", arguments)
+
+
+def _float_extremum(
+    ctx: Lowering,
+    op: Operation,
+    kind: str,
+    pointer: LLVMValue,
+    value: LLVMValue,
+    predicate: LLVMValue | None,
+) -> LLVMValue:
+    """By the bits: positive floats are ordered as signed integers, negative ones the other way.
+
+    A NaN becomes the infinity that changes nothing.
+    """
+    emit, bits = ctx.emit, TYPE_BITS[value.type]
+    largest = kind == "fmax"
+    neutral = floating(value.type, float("-inf") if largest else float("inf"))
+    number = emit.select(emit.fcmp("uno", value, value), neutral, value)
+    word = ctx.to_bits(number)
+    negative = emit.icmp("slt", word, 0)
+    positive = emit.xor(negative, 1)
+    if predicate is not None:
+        negative, positive = (emit.bit_and(predicate, sign) for sign in (negative, positive))
+    same, opposite = ("max", "min") if largest else ("min", "max")
+    instructions = ((f"{same}.s{bits}", positive), (f"{opposite}.u{bits}", negative))
+    return ctx.from_bits(_atom(ctx, op, instructions, pointer, (word,)), value.type)
+
+
+def _loop_of_swaps(
+    ctx: Lowering,
+    op: Operation,
+    pointer: LLVMValue,
+    value: LLVMValue,
+    predicate: LLVMValue | None,
+) -> LLVMValue:
+    """A float sum that the target has no instruction for: LLVM writes the loop."""
+    emit = ctx.emit
+    sem, scope = str(op.attributes["sem"]), str(op.attributes["scope"])
+    text = (
+        f"atomicrmw fadd {pointer.type} {pointer.text}, {value.type} {value.text}"
+        f"{_LLVM_SCOPES[scope]} {_LLVM_ORDERINGS.get(sem, sem)}"
+    )
+    if predicate is None:
+        return emit.raw(value.type, text)
+    before = emit.block
+    inside, after = emit.new_block("atomic"), emit.new_block("atomic.end")
+    emit.branch_if(predicate, inside, after)
+    emit.start(inside)
+    old = emit.raw(value.type, text)
+    emit.branch(after)
+    emit.start(after)
+    phi = emit.phi(value.type)
+    phi.add_incoming(floating(value.type, 0.0), before)
+    phi.add_incoming(old, inside)
+    return phi.value
+
+
+# The result in every thread that holds the element
+
+
+def atomic_scratch_bytes(op: Operation) -> int:
+    """Scratch memory through which the result goes; 0 where it needs none."""
+    type_ = op.result.type
+    if not op.result.uses:
+        return 0
+    element_bytes = memory_bits(element_of(type_)) // 8
+    if not isinstance(type_, TensorType):
+        return element_bytes
+    assert isinstance(type_.encoding, LinearLayout)
+    return type_.size_elems * element_bytes if _crosses_warps(type_.encoding) else 0
+
+
+def _crosses_warps(layout: LinearLayout) -> bool:
+    """Whether copies are elsewhere than in lanes that differ from the owner's by free bits."""
+    free = layout.free_masks
+    bases = layout.packed_bases(LANE)
+    moved = any(base for bit, base in enumerate(bases) if free.get(LANE, 0) >> bit & 1)
+    return moved or bool(free.get(WARP, 0))
+
+
+def _shared_with_all(ctx: Lowering, op: Operation, results: Registers) -> Registers:
+    if not op.result.uses:
+        return results
+    if not isinstance(op.result.type, TensorType):
+        return _scalar_shared(ctx, op, results)
+    layout = ctx.layout(op.result)
+    if _crosses_warps(layout):
+        return _tile_shared(ctx, op, layout, results)
+    copies = layout.free_masks.get(LANE, 0)
+    if not copies:
+        return results
+    owner = ctx.emit.bit_and(ctx.lane, ~copies & (WARP_SIZE - 1))
+    return [ctx.shuffle("idx", value, owner) for value in results]
+
+
+def _scalar_shared(ctx: Lowering, op: Operation, results: Registers) -> Registers:
+    if ctx.num_warps == 1:
+        return [ctx.shuffle("idx", value, 0) for value in results]
+    place = ctx.scratch(op)
+    store_vector(ctx, place, results, ctx.is_first_thread)
+    ctx.barrier()
+    return load_vector(ctx, place, results[0].type, 1)
+
+
+def _tile_shared(
+    ctx: Lowering, op: Operation, layout: LinearLayout, results: Registers
+) -> Registers:
+    """Through shared memory, in which each element has its place."""
+    base, element_bytes = ctx.scratch(op), max(8, TYPE_BITS[results[0].type]) // 8
+    places = []
+    for coordinates in ctx.coordinates(layout):
+        index = integer("i32", 0)
+        for coordinate, (_, size) in zip(coordinates, layout.outs, strict=True):
+            index = ctx.emit.add(ctx.emit.mul(index, size), coordinate)
+        places.append(ctx.emit.gep(base, f"i{8 * element_bytes}", index))
+    owner = ctx.owner(layout)
+    for place, value in zip(places, results, strict=True):
+        store_vector(ctx, place, [value], owner)
+    ctx.barrier()
+    return [load_vector(ctx, place, results[0].type, 1)[0] for place in places]
+
+
+LOWERINGS: dict[str, Lower] = {
+    "tt.atomic_rmw": lower_atomic_rmw,
+    "tt.atomic_cas": lower_atomic_cas,
+}

@@ -1,0 +1,104 @@
+"""Lowering of the math dialect and of libdevice's functions.
+
+fp32 approximations are those that upstream uses: exp is a product with log2(e) and ex2.approx,
+exp2, sqrt and rsqrt are the .approx.ftz instructions; log, sin, cos and erf are libdevice's.
+fp64 is libdevice's or rounded to nearest. Half precision goes by way of fp32.
+
+Source: PTX ISA, "Floating Point Instructions"; libdevice User's Guide, NVIDIA.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
+from tkdebug.compiler.targets.nvptx.lowering.arithmetic import FLOAT_SUFFIX
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, llvm_type
+
+
+def _in_float(rule: ElementRule) -> ElementRule:
+    """A rule for fp32 and fp64 that half precision widens for."""
+
+    def widened(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+        if x.type not in ("half", "bfloat"):
+            return rule(ctx, op, x)
+        wide = ctx.emit.cast("fpext", x, "float")
+        return ctx.emit.cast("fptrunc", rule(ctx, op, wide), x.type)
+
+    return widened
+
+
+def _instruction(single: str, double: str) -> ElementRule:
+    """Intrinsics for fp32 and fp64; `__nv_` names are libdevice's."""
+
+    def rule(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+        name = single if x.type == "float" else double
+        if name.startswith("__nv_"):
+            return ctx.emit.function(x.type, name, (x,))
+        return ctx.emit.intrinsic(name, x)
+
+    return _in_float(rule)
+
+
+def _libdevice(name: str) -> ElementRule:
+    return _instruction(f"__nv_{name}f", f"__nv_{name}")
+
+
+@_in_float
+def _exp(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+    if x.type == "double":
+        return ctx.emit.function("double", "__nv_exp", (x,))
+    scaled = ctx.emit.binary("fmul", x, floating("float", math.log2(math.e)))
+    return ctx.emit.intrinsic("llvm.nvvm.ex2.approx.f", scaled)
+
+
+def _any_float(name: str) -> ElementRule:
+    """An intrinsic that every float type has."""
+
+    def rule(ctx: Lowering, op: Operation, *operands: LLVMValue) -> LLVMValue:
+        return ctx.emit.intrinsic(f"llvm.{name}.{FLOAT_SUFFIX[operands[0].type]}", *operands)
+
+    return rule
+
+
+def _absolute_float(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+    if x.type == "i8":
+        return ctx.emit.bit_and(x, 0x7F)
+    return ctx.emit.intrinsic(f"llvm.fabs.{FLOAT_SUFFIX[x.type]}", x)
+
+
+def _absolute_integer(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
+    """The lowest integer has no opposite and stays."""
+    negative = ctx.emit.icmp("slt", x, 0)
+    opposite = ctx.emit.binary("sub", integer(x.type, 0), x)
+    return ctx.emit.select(negative, opposite, x)
+
+
+def _external(ctx: Lowering, op: Operation, *operands: LLVMValue) -> LLVMValue:
+    """Call libdevice by the symbol that the front end chose."""
+    return ctx.emit.function(llvm_type(op.result.type), str(op.attributes["symbol"]), operands)
+
+
+_RULES: dict[str, ElementRule] = {
+    "math.exp": _exp,
+    "math.exp2": _instruction("llvm.nvvm.ex2.approx.ftz.f", "__nv_exp2"),
+    "math.log": _libdevice("log"),
+    "math.log2": _libdevice("log2"),
+    "math.sqrt": _instruction("llvm.nvvm.sqrt.approx.ftz.f", "llvm.nvvm.sqrt.rn.d"),
+    "math.rsqrt": _instruction("llvm.nvvm.rsqrt.approx.ftz.f", "__nv_rsqrt"),
+    "math.sin": _libdevice("sin"),
+    "math.cos": _libdevice("cos"),
+    "math.erf": _libdevice("erf"),
+    "math.floor": _any_float("floor"),
+    "math.ceil": _any_float("ceil"),
+    "math.absf": _absolute_float,
+    "math.absi": _absolute_integer,
+    "math.fma": _any_float("fma"),
+    "tt.precise_sqrt": _instruction("llvm.nvvm.sqrt.rn.f", "llvm.nvvm.sqrt.rn.d"),
+    "tt.extern_elementwise": _external,
+}
+
+LOWERINGS: dict[str, Lower] = {name: per_element(rule) for name, rule in _RULES.items()}
