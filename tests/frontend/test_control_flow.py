@@ -16,7 +16,7 @@ from frontend_support import (
 )
 
 import tkdebug.language as tl
-from tkdebug.compiler.dtypes import int1, int32, int64
+from tkdebug.compiler.dtypes import float16, int1, int32, int64, pointer_type
 from tkdebug.runtime.jit import jit
 
 
@@ -472,3 +472,19 @@ def takes_flag(p, flag):
 
 def test_int1_argument_is_a_condition():
     assert body_of(text_of(takes_flag, p=INT32_PTR, flag=int1))[0].startswith("scf.if %flag")
+
+
+@jit
+def through_block_type(p, q, n):
+    source = tl.make_block_ptr(p, (n, n), (n, 1), (0, 0), (16, 16), (1, 0))
+    target = tl.make_block_ptr(q, (n, n), (n, 1), (0, 0), (16, 16), (1, 0))
+    value = tl.load(source).to(target.dtype.element_ty)
+    tl.static_assert(value.dtype == q.dtype.element_ty)
+    tl.static_assert(target.type.element_ty.shape == (16, 16))
+    tl.static_assert(target.type.is_ptr() and target.type.element_ty.is_block())
+    tl.store(target, value)
+
+
+def test_block_pointer_is_a_pointer_to_a_block():
+    module = compile_kernel(through_block_type, p=FP32_PTR, q=pointer_type(float16), n=int32)
+    assert ops_named(module, "arith.truncf")

@@ -382,3 +382,19 @@ def test_zero_from_opposites_is_negative_only_when_rounding_down():
     x = torch.tensor([1.0])
     assert math.copysign(1.0, rounding.add(torch, "rd", x, -x).item()) == -1.0
     assert math.copysign(1.0, rounding.add(torch, "rn", x, -x).item()) == 1.0
+
+
+@tkdebug.jit
+def mixed(X, OUT, N: tl.constexpr, EXPONENT: tl.constexpr):
+    i = tl.arange(0, N)
+    x = tl.load(X + i)
+    tl.store(OUT + i, libdevice.pow(2.0, x))
+    tl.store(OUT + N + i, libdevice.pow(x.to(tl.float64), EXPONENT))
+
+
+def test_operands_of_several_types_are_promoted_as_for_arithmetic():
+    x = torch.arange(-4, 4, dtype=torch.int16)
+    out = torch.empty(16, dtype=torch.float64)
+    mixed[(1,)](x, out, 8, 2.0)
+    assert torch.equal(out[:8], 2.0 ** x.double())
+    assert torch.equal(out[8:], x.double() ** 2)

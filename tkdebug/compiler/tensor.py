@@ -13,6 +13,7 @@ from tkdebug.compiler.dtypes import (
     LanguageType,
     block_type,
     dtype,
+    pointer_type,
     tensor_descriptor_type,
 )
 from tkdebug.compiler.ir import Value
@@ -126,10 +127,20 @@ class block_pointer:
     order: tuple[int, ...]
 
     @property
-    def dtype(self) -> LanguageType:
+    def element_ty(self) -> LanguageType:
         """Element type of what it points to."""
         pointer = self.base.type
         return pointer.element_ty  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def type(self) -> pointer_type:
+        """A pointer to a block: kernels read `.type.element_ty`, and cast to it."""
+        return pointer_type(block_type(self.element_ty, self.block_shape))
+
+    @property
+    def dtype(self) -> pointer_type:
+        """The same as `type`: a block pointer is one pointer."""
+        return self.type
 
 
 RuntimeValue = tensor | tensor_descriptor | block_pointer

@@ -16,7 +16,7 @@ from tkdebug.compiler.tensor import block_pointer, is_runtime, tensor, tensor_de
 
 _TENSOR_FIELDS = ("dtype", "shape", "type", "numel")
 _DESCRIPTOR_FIELDS = ("dtype", "shape", "strides", "block_shape", "block_type", "type")
-_BLOCK_POINTER_FIELDS = ("dtype", "shape", "strides", "offsets", "base")
+_BLOCK_POINTER_FIELDS = ("dtype", "type", "shape", "strides", "offsets", "base")
 # Methods of tensor descriptors and the language functions that they are.
 _DESCRIPTOR_METHODS = {
     "load": "load_tensor_descriptor",

@@ -159,7 +159,7 @@ def describe(value: Any) -> str:
     if isinstance(value, tensor_descriptor):
         return f"a tensor descriptor of {describe_type(value.block_type)}"
     if isinstance(value, block_pointer):
-        return f"a block pointer to {describe_type(value.dtype)}{list(value.block_shape)}"
+        return f"a block pointer to {describe_type(value.type.element_ty)}"
     if isinstance(value, tuple):
         inner = ", ".join(describe(item) for item in value)
         return f"a tuple of ({inner})"

@@ -1,14 +1,15 @@
 """`tl.extra.libdevice`: NVIDIA's device library of elementwise functions.
 
 The functions and what each computes stand in `libdevice_functions`; here is how a call finds the
-overload of its arguments and what the op does. Argument types must match an overload exactly, as
-in CUDA's library: half precision has none.
+overload of its arguments and what the op does. Argument types must match an overload, if need be
+after promotion to one type: half precision has none.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
@@ -57,11 +58,29 @@ OPS: tuple[OpSpec, ...] = (
 LANGUAGE: dict[str, Builtin] = {}
 
 
-def _overload(function: Function, values: Sequence[tensor]) -> Overload:
+def _match(
+    emit: Emitter, function: Function, values: tuple[tensor, ...]
+) -> tuple[Overload, tuple[tensor, ...]]:
+    """The overload for `values`, and the values as it takes them.
+
+    Where none takes them as they are, they are promoted to one type, as for arithmetic.
+    """
     given = tuple(scalar_dtype(value) for value in values)
-    for overload in function.overloads:
-        if overload.arguments == given:
-            return overload
+    overload = _overload(function, given)
+    if overload is None:
+        common = reduce(operators.promote, given)
+        overload = _overload(function, (common,) * len(given))
+        values = tuple(operators.cast(emit, value, common) for value in values)
+    if overload is None:
+        raise SemanticError(_no_overload(function, given))
+    return overload, values
+
+
+def _overload(function: Function, given: tuple[dt.dtype, ...]) -> Overload | None:
+    return next((o for o in function.overloads if o.arguments == given), None)
+
+
+def _no_overload(function: Function, given: tuple[dt.dtype, ...]) -> str:
     takes = " or ".join(
         f"({', '.join(map(str, overload.arguments))})" for overload in function.overloads
     )
@@ -69,7 +88,7 @@ def _overload(function: Function, values: Sequence[tensor]) -> Overload:
     fix = ""
     if any(value in (dt.float16, dt.bfloat16) for value in given):
         fix = f"; write libdevice.{function.name}(x.to(tl.float32))"
-    raise SemanticError(f"libdevice.{function.name} takes {takes}, got ({got}){fix}")
+    return f"libdevice.{function.name} takes {takes}, got ({got}){fix}"
 
 
 def _builtin(function: Function) -> Builtin:
@@ -84,7 +103,7 @@ def _builtin(function: Function) -> Builtin:
         for value in values:
             if value.type.scalar.is_ptr():
                 raise SemanticError(f"libdevice.{function.name} takes numbers, got {value.type}")
-        overload = _overload(function, values)
+        overload, values = _match(emit, function, values)
         values = operators.broadcast_all(emit, *values)
         type_ = operators.with_scalar(values[0].type, overload.result)
         attributes: dict[str, Any] = {"function": function.name, "symbol": overload.symbol}

@@ -374,7 +374,7 @@ def _load_block(
     pointers, mask = _block_pointers(emit, block, checked)
     other: object = None
     if padding == "nan":
-        element = block.dtype
+        element = block.element_ty
         if not (isinstance(element, dtype) and element.is_floating()):
             raise SemanticError(f'padding_option "nan" needs floats, got {element}')
         other = float("nan")
