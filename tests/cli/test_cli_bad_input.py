@@ -57,9 +57,10 @@ def test_package_without_main(run_main):
     assert "is a package without a __main__.py" in line
 
 
-def test_native_mode_is_refused_by_name(run_main, write_script):
+def test_native_mode_without_a_gpu_says_what_to_do(run_main, write_script):
     line = told(run_main, "run", "--mode", "native", write_script(""))
-    assert line == "tkdebug: native mode is not in this version; use --mode interpret"
+    assert line.startswith("tkdebug: --mode native: native mode needs a GPU")
+    assert "--mode interpret" in line
 
 
 def test_bad_knob_is_told_before_the_script_runs(run_main, write_script, monkeypatch):

@@ -108,6 +108,8 @@ def test_large_addresses_and_views(saxpy, x):
 def test_current_stream(saxpy, x):
     stream = torch.cuda.Stream()
     out = torch.zeros_like(x)
+    # Compiled before, so that the launch comes well within the sleep.
+    saxpy[(8,)](x, out, 1000, 0.0)
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(10_000_000)

@@ -150,7 +150,7 @@ def _cuda_driver() -> Check:
 
 
 def _nvjitlink() -> Check:
-    name, later = "nvJitLink", "for native mode, in a later version: pip install nvidia-nvjitlink"
+    name, later = "nvJitLink", "for native mode: pip install nvidia-nvjitlink"
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         return Check(name, False, "cuda-bindings is not installed", later, needed=False)
     try:
@@ -172,7 +172,7 @@ def _nvdisasm() -> Check:
         name,
         False,
         "not found",
-        "for SASS text, in a later version: pip install nvidia-cuda-nvdisasm",
+        "for SASS text: pip install nvidia-cuda-nvdisasm",
         needed=False,
     )
 
@@ -216,7 +216,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "CUDA driver": _cuda_driver,
     "nvJitLink": _nvjitlink,
     "nvdisasm": _nvdisasm,
-    "llvmlite": lambda: _package("llvmlite", "native code generation, in a later version"),
+    "llvmlite": lambda: _package("llvmlite", "native code generation"),
     "textual": lambda: _package("textual", "the TUI"),
     "triton": _upstream,
     "knobs": _knobs,

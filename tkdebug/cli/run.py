@@ -77,7 +77,7 @@ def _check(arguments: Arguments) -> None:
 
         reason = obstacle()
         if reason is not None:
-            raise UsageError(f"--mode native: {reason}; use --mode interpret")
+            raise UsageError(f"--mode native: {reason}")
     script = None if arguments.is_module else Path(arguments.target)
     if arguments.session is not None:
         check_replaceable(arguments.session.absolute())
