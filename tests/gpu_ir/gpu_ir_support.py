@@ -25,13 +25,13 @@ ALIASES = """
 """
 
 
-def kernel(parameters: str, body: str, **attributes: object) -> Module:
-    """A verified module of one function with one warp."""
+def kernel(parameters: str, body: str, warps: int = 1, **attributes: object) -> Module:
+    """A verified module of one function."""
     names = [part.split(":")[0].strip().lstrip("%") for part in parameters.split(",") if part]
     given = ", ".join(f'"{name}"' for name in names)
     extra = "".join(f", {name} = {value}" for name, value in attributes.items())
     text = (
-        f"{ALIASES}\ntt.func @k({parameters}) attributes {{arg_names = [{given}], num_warps = 1"
+        f"{ALIASES}\ntt.func @k({parameters}) attributes {{arg_names = [{given}], num_warps = {warps}"
         f"{extra}}} {{\n{dedent(body)}\ntt.return\n}}"
     )
     module = parse_module(text)

@@ -251,3 +251,31 @@ def test_op_with_scratch_waits_for_the_one_before() -> None:
     offsets = [op.attributes.get("scratch_offset") for op in module.walk() if "convert" in op.name]
     assert offsets == [0, 0]
     assert module.function.attributes["shared_bytes"] == 512
+
+
+def test_buffers_of_a_ring_named_by_constants_do_not_wait() -> None:
+    lines = "ring %r\nindex %a %r %zero\nindex %b %r %one\nstore %a\nload %b\nload %a"
+    assert order(lines) == "store load barrier load"
+
+
+def test_wait_covers_what_came_by_the_longer_path() -> None:
+    """On one path a group came after the copy's, so that the wait may cover it."""
+    lines = "alloc %a\ncopy %a\ncommit\nbarrier\nthen\ncommit\nelse\nend\nwait 1\nload %a"
+    assert order(lines) == "copy commit barrier if commit wait barrier load"
+
+
+def test_while_loop_waits_for_the_iteration_before() -> None:
+    lines = f"""
+    alloc %a
+    %w = scf.while (%s = %n) : (i32) -> (i32) {{
+    store %a
+    scf.condition(%c) %s : i32
+    }} do {{
+    ^bb0(%t: i32):
+    load %a
+    scf.yield %t : i32
+    }}
+    load %a
+    """
+    text = "\n".join(line.strip() for line in lines.strip().splitlines())
+    assert order(text) == "barrier store barrier load barrier load"
