@@ -197,14 +197,15 @@ class Simulator:
         raise AssertionError(f"the simulator does not know: {text}")
 
     def _cast(self, op: str, source: str, a: str, target: str) -> Value:
-        x, kind = self.get(source, a), array_type(target)
+        x = self.get(source, a)
+        if "<" in source or "<" in target:
+            return self._bitcast_vector(x, source, target)
+        kind = array_type(target)
         if op == "bitcast":
             if source == "bfloat":
                 return (x.view(np.uint32) >> 16).astype(np.uint16)
             if target == "bfloat":
                 return (x.astype(np.uint32) << 16).view(np.float32)
-            if target.startswith("<") or source.startswith("<"):
-                return self._bitcast_vector(x, source, target)
             return x.view(kind)
         if op in ("zext", "trunc", "inttoptr", "ptrtoint"):
             if target == "i1":
@@ -382,6 +383,8 @@ class Simulator:
             return self._shuffle(name.split(".")[4], *values[1:3])
         if name.startswith("llvm.nvvm.redux.sync."):
             return self._redux(name.split(".")[-1], values[0])
+        if name.startswith("llvm.nvvm.ldmatrix."):
+            return self._ldmatrix(int(name.split(".x")[1][0]), ".trans." in name, values[0])
         if name == "llvm.nvvm.barrier.cta.sync.aligned.all":
             return self.barrier()
         stem = name.split(".")[1]
@@ -412,6 +415,20 @@ class Simulator:
         else:
             source = np.where(own >= other, own - other, own)
         return value[base + source]
+
+    def _ldmatrix(self, count: int, transposed: bool, addresses: np.ndarray) -> Value:
+        """PTX ISA, "ldmatrix": lane 8 m + r names row r of matrix m; lane l gets word l % 4 of row
+        l / 4, or with .trans the elements (2 (l % 4), l / 4) and (2 (l % 4) + 1, l / 4).
+        """
+        self.whole_warps()
+        named = self.read("3", addresses, 16, 16).reshape(-1, 32, 16)
+        words = []
+        for matrix in range(count):
+            rows = np.ascontiguousarray(named[:, 8 * matrix : 8 * matrix + 8]).view(np.uint16)
+            if transposed:
+                rows = np.ascontiguousarray(rows.transpose(0, 2, 1))
+            words.append(rows.view(np.uint32).reshape(-1))
+        return words if count > 1 else words[0]
 
     def _redux(self, kind: str, value: np.ndarray) -> np.ndarray:
         self.whole_warps()

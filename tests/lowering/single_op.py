@@ -13,12 +13,12 @@ from tkdebug.compiler.ir.types import MemDescType, TensorType
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
 from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
-from tkdebug.compiler.targets.nvptx.lowering import arithmetic, reductions, shapes
+from tkdebug.compiler.targets.nvptx.lowering import arithmetic, reductions, shapes, shared
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
-LOWERINGS = {**arithmetic.LOWERINGS, **shapes.LOWERINGS, **reductions.LOWERINGS}
+LOWERINGS = {**arithmetic.LOWERINGS, **shapes.LOWERINGS, **reductions.LOWERINGS, **shared.LOWERINGS}
 
 
 class Piece:
@@ -64,7 +64,7 @@ class Piece:
                     stored = value
                     if value.type == "i1":
                         stored = emit.cast("zext", value, "i8")
-                    emit.store(stored, pointer, 1)
+                    emit.store(stored, pointer, 8)
         emit.ret()
         return emit.module("test")
 

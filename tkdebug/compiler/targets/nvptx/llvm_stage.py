@@ -28,6 +28,8 @@ _OPTIONS = (
     # Quadratic in the accesses of a block: three quarters of the time of a big unrolled kernel,
     # for nothing, because the lowering writes vector accesses itself.
     "-disable-nvptx-load-store-vectorizer",
+    # It cuts vector loads whose elements are used one by one into scalar loads.
+    "-disable-vector-combine",
 )
 
 

@@ -152,6 +152,7 @@ def shared_addresses(
     buffer: LinearLayout,
     groups: Sequence[Sequence[int]],
     element_bytes: int,
+    fixed_offset: int = 0,
 ) -> list[LLVMValue]:
     """Where in a buffer each group of registers begins.
 
@@ -162,6 +163,7 @@ def shared_addresses(
         buffer: of the buffer, offset -> coordinates.
         groups: registers that are consecutive in the buffer, in order.
         element_bytes: size of an element.
+        fixed_offset: XORed to all offsets, in elements.
     """
     to_offset = layout.invert_and_compose(buffer)
     thread = ctx.thread_part(to_offset.sublayout((LANE, WARP), (OFFSET,)))[OFFSET]
@@ -176,7 +178,7 @@ def shared_addresses(
     addresses = []
     pointers: dict[int, LLVMValue] = {}
     for group in groups:
-        offset = offsets[group[0]]
+        offset = offsets[group[0]] ^ fixed_offset
         # Bits that threads use too are XORed in; the others are an immediate of the access.
         mixed, plain = offset & thread_bits, offset & ~thread_bits
         if mixed not in pointers:

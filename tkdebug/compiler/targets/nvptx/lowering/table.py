@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
+    async_copies,
     atomics,
     casts,
     control,
@@ -14,6 +15,7 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     memory,
     reductions,
     shapes,
+    shared,
     warp_group_dots,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower
@@ -31,6 +33,8 @@ _FAMILIES = (
     elementwise,
     atomics,
     debug,
+    shared,
+    async_copies,
 )
 LOWERINGS: dict[str, Lower] = {
     name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()

@@ -1,0 +1,141 @@
+"""Lowering of asynchronous copies from global to shared memory (cp.async) and of their waits.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async", "cp.async.commit_group",
+"cp.async.wait_group".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.buffer_access import VectorPlan, plan_vectors, widened
+from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.shared import buffer_place, buffer_type
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import store_vector
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+
+_COPY_BYTES = (4, 8, 16)
+
+
+def lower_async_copy(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    buffer: Registers,
+    mask: Registers | None = None,
+    other: Registers | None = None,
+) -> Sequence[Registers]:
+    """cp.async by each thread for its own elements; zero, or `other`, where the mask is false.
+
+    The token it gives orders ops and is held in no register.
+    """
+    memory = buffer_type(op.operands[1])
+    base, fixed = buffer_place(ctx, op, op.operands[1], buffer[0])
+    layout = widened(ctx.layout(op.operands[0]), memory.layout)
+    plan = async_copy_plan(ctx, op, fixed)
+    size_bytes = len(plan.groups[0]) * memory.element_bytes
+    if size_bytes not in _COPY_BYTES:
+        raise LoweringError.at(
+            op,
+            f"{op.name}: {size_bytes} bytes follow each other, cp.async copies 4, 8 or 16; "
+            "load and store this tile instead",
+        )
+    addresses = shared_addresses(
+        ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
+    )
+    owner = ctx.owner(ctx.layout(op.operands[0]))
+    for group, address in zip(plan.groups, addresses, strict=True):
+        wanted = None if mask is None else mask[group[0]]
+        fill = None if other is None else [other[register] for register in group]
+        if fill is not None and all(_is_zero(value) for value in fill):
+            fill = None
+        _copy(ctx, pointers[group[0]], address, size_bytes, wanted, owner, fill)
+    return ([],)
+
+
+def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPlan:
+    """Registers that are consecutive in memory and in the buffer, in the same order."""
+    memory = buffer_type(op.operands[1])
+    layout = widened(ctx.layout(op.operands[0]), memory.layout)
+    mask = op.operands[2] if len(op.operands) > 2 else None
+    width = vector_elems(
+        op,
+        ctx.layout(op.operands[0]),
+        ctx.axis_info[op.operands[0]],
+        None if mask is None else ctx.axis_info[mask],
+    )
+    while True:
+        plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed_offset, width)
+        if all(group == tuple(range(group[0], group[0] + len(group))) for group in plan.groups):
+            return plan
+        width //= 2
+
+
+def _copy(
+    ctx: Lowering,
+    source: LLVMValue,
+    target: LLVMValue,
+    size_bytes: int,
+    mask: LLVMValue | None,
+    owner: LLVMValue | None,
+    fill: Sequence[LLVMValue] | None,
+) -> None:
+    emit = ctx.emit
+    # Whole 16 bytes may pass by the first-level cache, which nobody reads them from again.
+    cache = "cg" if size_bytes == max(_COPY_BYTES) else "ca"
+    arguments = [emit.cast("ptrtoint", target, "i32"), source]
+    constraints = ["r", "l"]
+    operands = f"[$0], [$1], {size_bytes}"
+    predicate = owner
+    if mask is not None and fill is None:
+        # Fewer source bytes than the copy has: the rest is filled with zeros.
+        count = emit.select(mask, integer("i32", size_bytes), integer("i32", 0))
+        arguments.append(count)
+        constraints.append("r")
+        operands += ", $2"
+    elif mask is not None and fill is not None:
+        predicate = mask if owner is None else emit.binary("and", owner, mask)
+        elsewhere = emit.xor(mask, integer("i1", 1))
+        if owner is not None:
+            elsewhere = emit.binary("and", owner, elsewhere)
+        store_vector(ctx, target, fill, elsewhere)
+    guard = ""
+    if predicate is not None:
+        guard = f"@${len(arguments)} "
+        arguments.append(predicate)
+        constraints.append("b")
+    emit.asm(
+        f"{guard}cp.async.{cache}.shared.global {operands};",
+        ",".join((*constraints, "~{memory}")),
+        "void",
+        arguments,
+    )
+
+
+def _is_zero(value: LLVMValue) -> bool:
+    return value.constant == 0 or value.text == ZEROS.get(value.type)
+
+
+def lower_commit_group(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
+    """The copies since the last one are a group."""
+    ctx.emit.asm("cp.async.commit_group;", "~{memory}", "void", ())
+    return ([],)
+
+
+def lower_async_wait(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
+    """All groups but the last `num` have landed, for this thread; a barrier tells the others."""
+    count = op.attributes["num"]
+    ctx.emit.asm(f"cp.async.wait_group {count};", "~{memory}", "void", ())
+    return ([],)
+
+
+LOWERINGS: dict[str, Lower] = {
+    "ttg.async_copy_global_to_local": lower_async_copy,
+    "ttg.async_commit_group": lower_commit_group,
+    "ttg.async_wait": lower_async_wait,
+}

@@ -1,0 +1,235 @@
+"""Lowering of shared-memory buffers: allocation, views, loads and stores of tiles, barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.ir import MemDescType, Operation, Value
+from tkdebug.compiler.layouts import OFFSET
+from tkdebug.compiler.ops.gpu import subslice_offsets
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
+from tkdebug.compiler.targets.nvptx.lowering.buffer_access import (
+    MatrixPlan,
+    plan_matrices,
+    plan_vectors,
+    widened,
+)
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+
+_WORD_BITS = 32
+
+
+def lower_local_alloc(
+    ctx: Lowering, op: Operation, x: Registers | None = None
+) -> Sequence[Registers]:
+    """The place that AllocateShared chose; the initial contents are stored there."""
+    offset = op.attributes.get("offset")
+    assert isinstance(offset, int), f"{op.name} #{op.id} was given no place"
+    base = ctx.shared(offset)
+    if x is not None:
+        store_tile(ctx, op, op.operands[0], x, op.result, base)
+    return ([base],)
+
+
+def lower_local_dealloc(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
+    """Only allocation reads it."""
+    return ()
+
+
+def lower_local_load(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
+    """Vectors, or matrices where a tensor-core operand wants them."""
+    source = op.operands[0]
+    memory = buffer_type(source)
+    base, fixed = buffer_place(ctx, op, source, buffer[0])
+    layout = widened(ctx.layout(op.result), memory.layout)
+    matrices = plan_matrices(layout, memory.layout, memory.element_bytes, fixed)
+    element = ctx.element_type(op.result)
+    if matrices is not None:
+        return (_load_matrices(ctx, matrices, memory, base, fixed, element),)
+    plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed)
+    addresses = shared_addresses(
+        ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
+    )
+    found: dict[int, LLVMValue] = {}
+    for group, address in zip(plan.groups, addresses, strict=True):
+        values = load_vector(ctx, address, element, len(group))
+        found.update(zip(group, values, strict=True))
+    return ([found[register] for register in plan.copies],)
+
+
+def _load_matrices(
+    ctx: Lowering, plan: MatrixPlan, memory: MemDescType, base: LLVMValue, fixed: int, element: str
+) -> Registers:
+    emit = ctx.emit
+    loads = [(index,) for index in range(len(plan.groups))]
+    addresses = shared_addresses(
+        ctx, base, plan.rows, memory.layout, loads, memory.element_bytes, fixed
+    )
+    transposed = ".trans" if plan.is_transposed else ""
+    found: dict[int, LLVMValue] = {}
+    for group, address in zip(plan.groups, addresses, strict=True):
+        count = len(group)
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{transposed}.b16.p3"
+        got = emit.intrinsic(name, address)
+        words = [got] if count == 1 else [emit.extract_value(got, i, "i32") for i in range(count)]
+        for word, registers in zip(words, group, strict=True):
+            values = elements_of_word(ctx, word, element, len(registers))
+            found.update(zip(registers, values, strict=True))
+    return [found[register] for register in plan.copies]
+
+
+def elements_of_word(ctx: Lowering, word: LLVMValue, element: str, count: int) -> list[LLVMValue]:
+    """The elements that a 32-bit word holds."""
+    if count == 1:
+        return [ctx.from_bits(word, element)]
+    vector = ctx.emit.cast("bitcast", word, f"<{count} x {element}>")
+    return ctx.emit.elements(vector, count, element)
+
+
+def word_of_elements(ctx: Lowering, elements: Sequence[LLVMValue]) -> LLVMValue:
+    """A 32-bit word that holds the elements."""
+    if len(elements) == 1:
+        return ctx.to_bits(elements[0])
+    assert TYPE_BITS[elements[0].type] * len(elements) == _WORD_BITS
+    return ctx.emit.cast("bitcast", ctx.emit.vector(elements), "i32")
+
+
+def lower_local_store(
+    ctx: Lowering, op: Operation, x: Registers, buffer: Registers
+) -> Sequence[Registers]:
+    """Vectors; of threads that hold copies one stores."""
+    store_tile(ctx, op, op.operands[0], x, op.operands[1], buffer[0])
+    return ()
+
+
+def store_tile(
+    ctx: Lowering,
+    op: Operation,
+    value: Value,
+    registers: Registers,
+    buffer: Value,
+    pointer: LLVMValue,
+) -> None:
+    """Put a tile's registers into a buffer.
+
+    Args:
+        ctx: the kernel.
+        op: the op that stores, for errors.
+        value: the tile.
+        registers: its registers.
+        buffer: where to.
+        pointer: what `buffer` was lowered to.
+    """
+    memory = buffer_type(buffer)
+    base, fixed = buffer_place(ctx, op, buffer, pointer)
+    source = ctx.layout(value)
+    layout = widened(source, memory.layout)
+    plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed)
+    addresses = shared_addresses(
+        ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
+    )
+    owner = ctx.owner(source)
+    for group, address in zip(plan.groups, addresses, strict=True):
+        store_vector(ctx, address, [registers[register] for register in group], owner)
+
+
+# Views
+
+
+def buffer_type(value: Value) -> MemDescType:
+    """The type of a value that is a buffer."""
+    assert isinstance(value.type, MemDescType), f"{value} is no buffer"
+    return value.type
+
+
+def buffer_place(
+    ctx: Lowering, op: Operation, value: Value, pointer: LLVMValue
+) -> tuple[LLVMValue, int]:
+    """Where a buffer is: pointer to the whole, and what to XOR to offsets in it, in elements.
+
+    Swizzling XORs bits of the row into those of the column, so that a part of a buffer begins at
+    an offset that is XORed, not added.
+
+    Args:
+        ctx: the kernel.
+        op: the op that asks, for errors.
+        value: the buffer or a part of it.
+        pointer: what `value` was lowered to.
+
+    Raises:
+        LoweringError: a part of a buffer went through a loop or a branch.
+    """
+    fixed = 0
+    while True:
+        maker = value.defining_op
+        if maker is None or maker.name not in ("ttg.memdesc_subslice", "ttg.memdesc_trans"):
+            break
+        if maker.name == "ttg.memdesc_subslice":
+            fixed ^= _part_offset(maker)
+        value = maker.operands[0]
+    memory = buffer_type(value)
+    if memory.buffer_shape != memory.layout.shape:
+        raise LoweringError.at(
+            op, f"{op.name}: a part of a buffer that went through control flow; take it inside"
+        )
+    if fixed == 0 and maker is None:
+        return pointer, 0
+    return ctx.values[value][0], fixed
+
+
+def _part_offset(op: Operation) -> int:
+    """The offset in elements at which a ttg.memdesc_subslice begins."""
+    layout = buffer_type(op.operands[0]).layout
+    start = dict(zip(layout.out_dims, subslice_offsets(op), strict=True))
+    return layout.unpack_in(layout.solve(layout.pack_out(start)))[OFFSET]
+
+
+def lower_memdesc_index(
+    ctx: Lowering, op: Operation, buffers: Registers, index: Registers
+) -> Sequence[Registers]:
+    """Buffers lie one after the other."""
+    size_bytes = buffer_type(op.result).buffer_bytes
+    return ([ctx.emit.gep(buffers[0], "i8", ctx.emit.mul(index[0], size_bytes))],)
+
+
+def lower_memdesc_trans(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
+    """The layout alone changes."""
+    return (buffer,)
+
+
+def lower_memdesc_subslice(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
+    """Where the part begins; its users look up the whole (see `buffer_place`)."""
+    start = _part_offset(op) * buffer_type(op.result).element_bytes
+    return ([ctx.emit.gep(buffer[0], "i8", start)],)
+
+
+# Order of accesses
+
+
+def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
+    """All threads of the block."""
+    ctx.barrier()
+    return ()
+
+
+def lower_fence_async_shared(ctx: Lowering, op: Operation) -> Sequence[Registers]:
+    """Stores before it are seen by tensor cores and bulk copies after it."""
+    ctx.emit.asm("fence.proxy.async.shared::cta;", "~{memory}", "void", ())
+    return ()
+
+
+LOWERINGS: dict[str, Lower] = {
+    "ttg.local_alloc": lower_local_alloc,
+    "ttg.local_dealloc": lower_local_dealloc,
+    "ttg.local_load": lower_local_load,
+    "ttg.local_store": lower_local_store,
+    "ttg.memdesc_index": lower_memdesc_index,
+    "ttg.memdesc_trans": lower_memdesc_trans,
+    "ttg.memdesc_subslice": lower_memdesc_subslice,
+    "gpu.barrier": lower_barrier,
+    "ttng.fence_async_shared": lower_fence_async_shared,
+}
