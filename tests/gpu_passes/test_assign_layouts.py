@@ -14,7 +14,13 @@ from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.targets import TARGETS
 
-VECTOR = blocked((4,), (32,), (4,), (0,), (512,)).without_zero_bases(REGISTER)
+
+def line_layout(size: int):
+    """4 elements a thread."""
+    return blocked((4,), (32,), (4,), (0,), (size,)).without_zero_bases(REGISTER)
+
+
+VECTOR = line_layout(512)
 
 
 def rows_layout(rows: int, cols: int, order: tuple[int, int] = (1, 0)):
@@ -40,7 +46,9 @@ def assigned(body: str, *, target: str = "sm_90a", columns_first: frozenset[int]
         if op.name in ("tt.load", "tt.store") and shape_of(op.operands[0].type):
             shape = shape_of(op.operands[0].type)
             order = (0, 1) if op.name == "tt.load" and loads in columns_first else (1, 0)
-            op.attributes["layout"] = VECTOR if len(shape) == 1 else rows_layout(*shape, order)
+            op.attributes["layout"] = (
+                line_layout(*shape) if len(shape) == 1 else rows_layout(*shape, order)
+            )
             loads += op.name == "tt.load"
     passes = (SelectTensorCores(TARGETS[target]), AssignLayouts())
     PassManager(passes, verify_each=True).run(module)
@@ -130,7 +138,7 @@ DOT_LOOP = """
 %out = arith.truncf %acc : tensor<64x64xf32> -> tensor<64x64xf16>
 tt.store %pa, %out : tensor<64x64x!tt.ptr<f16>>, tensor<64x64xf16>
 """
-PLAIN = "%w = tt.hint %b {kind = \"multiple_of\", values = (1, 1)} : tensor<64x64xf16>"
+PLAIN = '%w = tt.hint %b {kind = "multiple_of", values = (1, 1)} : tensor<64x64xf16>'
 TRANSPOSED = "%w = tt.trans %b {order = [1, 0]} : tensor<64x64xf16> -> tensor<64x64xf16>"
 
 
@@ -187,3 +195,30 @@ def test_default_layouts_cover_all_shapes() -> None:
             layout = default_layout(shape, warps)
             assert layout.is_surjective
             assert classify_conversion(layout, layout)
+
+
+def test_indices_wanted_in_three_layouts_are_made_three_times() -> None:
+    module = assigned(
+        """
+        %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+        %limits = tt.splat %n : i32 -> tensor<64xi32>
+        %inside = arith.cmpi %r, %limits {predicate = "slt"}
+            : (tensor<64xi32>, tensor<64xi32>) -> tensor<64xi1>
+        %line = tt.splat %p : !tt.ptr<f16> -> tensor<64x!tt.ptr<f16>>
+        %x = tt.load %line, %inside : (tensor<64x!tt.ptr<f16>>, tensor<64xi1>) -> tensor<64xf16>
+        tt.store %line, %x : tensor<64x!tt.ptr<f16>>, tensor<64xf16>
+        %e = tt.expand_dims %r {axis = 0} : tensor<64xi32> -> tensor<1x64xi32>
+        %b = tt.broadcast %e : tensor<1x64xi32> -> tensor<64x64xi32>
+        %many = tt.splat %n : i32 -> tensor<64x64xi32>
+        %m = arith.cmpi %b, %many {predicate = "slt"}
+            : (tensor<64x64xi32>, tensor<64x64xi32>) -> tensor<64x64xi1>
+        %ptrs = tt.splat %p : !tt.ptr<f16> -> tensor<64x64x!tt.ptr<f16>>
+        %y = tt.load %ptrs, %m : (tensor<64x64x!tt.ptr<f16>>, tensor<64x64xi1>) -> tensor<64x64xf16>
+        %z = tt.load %ptrs, %m : (tensor<64x64x!tt.ptr<f16>>, tensor<64x64xi1>) -> tensor<64x64xf16>
+        tt.store %ptrs, %y : tensor<64x64x!tt.ptr<f16>>, tensor<64x64xf16>
+        tt.store %ptrs, %z : tensor<64x64x!tt.ptr<f16>>, tensor<64x64xf16>
+        """,
+        columns_first=frozenset({2}),
+    )
+    layouts = {encoding_of(op.result.type) for op in named(module, "tt.make_range")}
+    assert len(layouts) == 3

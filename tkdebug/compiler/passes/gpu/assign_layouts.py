@@ -52,7 +52,8 @@ class Placement:
         self.homes = homes
         self.buffers: dict[tuple[Value, LinearLayout, tuple[int, ...] | None], Value] = {}
         self._made: dict[tuple[Value, LinearLayout], Value] = {}
-        self._placed: set[Operation] = set()
+        # The flexible ops that have a layout themselves, with the operands they had before.
+        self._placed: dict[Operation, tuple[Value, ...]] = {}
         self._following: dict[Operation, Operation] = {}
         for op in module.walk():
             for region in op.regions:
@@ -119,10 +120,11 @@ class Placement:
             source = rules.operand_layout(op, layout)
         if source is None:
             return self._convert_remade(value, layout)
-        operands = [self.wanted(operand, source) for operand in op.operands]
+        sources = self._placed.get(op, op.operands)
+        operands = [self.wanted(operand, source) for operand in sources]
         type_ = with_encoding(value.type, layout)
         if op not in self._placed:
-            self._placed.add(op)
+            self._placed[op] = sources
             op.operands = tuple(operands)
             value.type = type_
             self.rewriter.record_change(op, "assign-layout")
