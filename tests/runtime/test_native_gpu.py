@@ -83,7 +83,9 @@ def check(out, x, n, factor):
 def test_launch(saxpy, x):
     for n, factor in ((1000, 2.0), (500, -1.5), (16, 3)):
         out = torch.zeros_like(x)
-        kernel = saxpy[lambda meta: (tkdebug.cdiv(meta["n"], meta["BLOCK"]),)](x, out, n, float(factor))
+        kernel = saxpy[lambda meta: (tkdebug.cdiv(meta["n"], meta["BLOCK"]),)](
+            x, out, n, float(factor)
+        )
         check(out, x, n, factor)
     assert kernel.n_regs > 0
     assert kernel.n_spills == 0

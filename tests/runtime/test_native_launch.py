@@ -537,13 +537,6 @@ def test_empty_host_tensors_pass(on_device_0, monkeypatch):
         make_kernel()[(1,)](None, torch.zeros(4, device="meta"), 16)
 
 
-def test_descriptor_padding_is_refused_by_name(on_device_0, monkeypatch):
-    x = torch.zeros(8, 32)
-    descriptor = tkdebug.TensorDescriptor.from_tensor(x, [4, 32], padding="nan")
-    with pytest.raises(UnsupportedError, match="argument `x`: padding 'nan'"):
-        make_kernel()[(1,)](descriptor, x, 16)
-
-
 def test_native_without_a_gpu_says_so(native, monkeypatch, x):
     monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 0)))
     monkeypatch.setattr(device_module, "obstacle", lambda: "native mode needs a GPU")

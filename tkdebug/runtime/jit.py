@@ -31,6 +31,7 @@ from tkdebug.runtime.errors import GlobalChangedError, OutsideKernelError
 from tkdebug.runtime.grid import grid_dimensions
 from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.modes import current_mode
+from tkdebug.runtime.native_prestart import prestart
 from tkdebug.runtime.options import OPTION_NAMES, parse_options
 from tkdebug.runtime.parameters import kernel_parameters
 from tkdebug.runtime.specialization import Specialization
@@ -86,6 +87,7 @@ class JITFunction(KernelInterface):
                 f"jit: got {fn!r}, expected a Python function; put the decorator above a `def`"
             )
         _watch_addresses()
+        prestart()
         self.fn = fn
         self.signature = inspect.signature(fn)
         self.do_not_specialize = tuple(do_not_specialize or ())

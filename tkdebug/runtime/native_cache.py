@@ -33,13 +33,13 @@ _MAX_FILE_BYTES = 256 << 20
 def cache_key(tile_ir: str, options: Mapping[str, object], target: str) -> str:
     """The key of a kernel: `tile_ir` with locations, all launch options, the architecture."""
     settings = sorted((name, repr(value)) for name, value in options.items())
-    parts = repr((tile_ir, settings, target, _compiler_key()))
+    parts = repr((tile_ir, settings, target, compiler_key()))
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
 @cache
-def _compiler_key() -> str:
-    """What distinguishes this compiler from others."""
+def compiler_key() -> str:
+    """What distinguishes this compiler, its libraries included, from others."""
     import tkdebug.compiler
 
     hasher = hashlib.sha256()

@@ -17,7 +17,6 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.tensor import constexpr
-from tkdebug.errors import UnsupportedError
 from tkdebug.events import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.cuda.device import obstacle
@@ -117,7 +116,6 @@ class NativePath:
     def _check_inside(self, position: int, value: Any, device: int) -> None:
         """Check the tensors of a tuple or descriptor."""
         if isinstance(value, TensorDescriptor):
-            refuse_padding(self._fn.__name__, self._fn.params[position].name, value)
             self.address(position, value.base, device, None)
         elif isinstance(value, tuple):
             for item in value:
@@ -397,16 +395,3 @@ def _float_branch(parameter: KernelParam) -> tuple[str, list[str]]:
 
 def _alignment(parameter: KernelParam, value: str) -> str:
     return f"not {value} & {ALIGNMENT - 1}" if parameter.notes_alignment else "False"
-
-
-def refuse_padding(kernel: str, argument: str, descriptor: TensorDescriptor) -> None:
-    """Refuse descriptors that compiled kernels cannot honour.
-
-    Raises:
-        UnsupportedError: reads outside would have to give NaN.
-    """
-    if descriptor.padding != "zero":
-        raise UnsupportedError(
-            f"kernel {kernel}: argument `{argument}`: padding {descriptor.padding!r} of a tensor "
-            "descriptor is not supported natively; use 'zero', or run with --mode interpret"
-        )
