@@ -139,7 +139,7 @@ def assemble(
         CodegenError: ptxas refuses the text.
     """
     start = time.perf_counter_ns()
-    options = [f"-arch={target.name}", "-lineinfo", "-O3", "-verbose"]
+    options = [f"-arch={target.name}", "-lineinfo", "-O3", "-verbose", "-no-cache"]
     if max_registers is not None:
         options.append(f"-maxrregcount={max_registers}")
         ptx = _with_register_limit(ptx, max_registers)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tkdebug.linemap.ptx_locations import PtxLine
 
 _NOTE = re.compile(r"\((C75\d\d)\)\s*(.*)")
+_NEXT_BLOCK = ("Compiling entry function '", "Function properties for '", "bytes gmem")
 _NOTE_LINE = re.compile(r"\bline (\d+)")
 
 
@@ -72,31 +73,42 @@ def native_code(
     Raises:
         ValueError: the log speaks of no such kernel.
     """
-    # One block of the log per function; the kernel's begins with "Compiling entry function", or
-    # (CUDA 13.0's linker) with "Function properties for".
-    start = max(log.find(f"entry function '{kernel}'"), log.find(f"properties for '{kernel}'"))
-    if start < 0:
+    block = _block(log, f"Compiling entry function '{kernel}'")
+    linked = _block(log, f"Function properties for '{kernel}'")
+    if not block and not linked:
         raise ValueError(f"no entry {kernel} in the assembler's log: {log[:200]}")
-    end = log.find("Compiling entry", start)
-    block = log[start : end if end > 0 else len(log)]
 
-    def number(pattern: str) -> int:
-        found = re.search(pattern, block)
+    def number(of_ptxas: str, of_linker: str = "") -> int:
+        found = re.search(of_ptxas, block)
+        if not block and of_linker:
+            found = re.search(of_linker, linked)
         return int(found[1]) if found else 0
 
     return NativeCode(
         ptx=ptx,
         cubin=cubin,
-        registers=number(r"[Uu]sed (\d+) registers"),
+        registers=number(r"Used (\d+) registers", r"used (\d+) registers"),
         spill_store_bytes=number(r"(\d+) bytes spill stores"),
         spill_load_bytes=number(r"(\d+) bytes spill loads"),
-        stack_bytes=number(r"(\d+) (?:bytes stack frame|stack)"),
-        shared_bytes=number(r"(\d+) bytes smem"),
+        stack_bytes=number(r"(\d+) bytes stack frame", r"(\d+) stack"),
+        shared_bytes=number(r"(\d+) bytes smem", r"(\d+) bytes smem"),
         log=log,
         warnings=_notes(log, {line.line: line.op_id for line in ptx_lines}),
         ptx_lines=ptx_lines,
         times_ns=times_ns,
     )
+
+
+def _block(log: str, title: str) -> str:
+    """The lines about one function, "" where there are none; ptxas and the linker write one each.
+
+    Ptxas's can be missing: seen with CUDA 13.0 on a machine with a GPU.
+    """
+    start = log.find(title)
+    if start < 0:
+        return ""
+    ends = [log.find(next_one, start + len(title)) for next_one in _NEXT_BLOCK]
+    return log[start : min((end for end in ends if end > 0), default=len(log))]
 
 
 def _notes(log: str, ops: dict[int, int | None]) -> tuple[PerformanceNote, ...]:
