@@ -201,3 +201,11 @@ def test_knobs_follow_tkdebugs(tmp_path):
         knobs.nvidia.dump_nvptx = True
     with pytest.raises(AttributeError, match="runtime has no 'nowhere'"):
         _ = knobs.runtime.nowhere
+
+
+def test_integer_types_by_width():
+    core = importlib.import_module("triton.language.core")
+    assert str(core.get_int_dtype(16, signed=False)) == "uint16"
+    assert core.get_int_dtype(bitwidth=1, signed=True) is not None
+    with pytest.raises(ValueError, match="no integer type has 7 bits"):
+        core.get_int_dtype(7, True)
