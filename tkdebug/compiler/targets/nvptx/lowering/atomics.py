@@ -1,4 +1,4 @@
-"""Lowering of atomics: one thread acts for an element, every thread that holds it learns the result.
+"""Lowering of atomics: one thread acts for an element, all that hold it learn the result.
 
 Scalars are thread 0's affair. A scalar atomic that releases waits for the whole block before, so
 that the program's writes, not merely this thread's, come first; one whose result is used has every

@@ -138,7 +138,7 @@ def _only(ctx: Lowering, predicate: LLVMValue | None) -> Iterator[None]:
 def _printable(
     ctx: Lowering, value: LLVMValue, is_signed: bool, is_hex: bool
 ) -> tuple[str, LLVMValue]:
-    """printf's directive for a value, and the value as a variadic call takes it."""
+    """The directive of printf for a value, and the value as a variadic call takes it."""
     emit = ctx.emit
     if value.type.startswith("ptr"):
         value, is_signed = ctx.to_bits(value), False
@@ -156,7 +156,7 @@ def _printable(
 
 
 def _printf(ctx: Lowering, text: str, arguments: Sequence[LLVMValue]) -> None:
-    """vprintf takes its arguments one after the other in memory, each at its alignment."""
+    """Call vprintf: it takes its arguments one after the other in memory, each at its alignment."""
     emit = ctx.emit
     with emit.in_entry():
         buffer = emit.raw(_GENERIC, f"alloca [{8 * _MAX_PRINTED} x i8], align 8")

@@ -44,13 +44,13 @@ def lower_map_elementwise(
 
 def _check_region(op: Operation) -> None:
     for inner in op.walk():
-        spec = OPS.get(inner.name)
-        if inner is not op and spec is not None and spec.effects & ~_ALLOWED_INSIDE:
-            raise LoweringError.at(
-                inner,
-                f"map_elementwise: {inner.name} inside of a mapped function is not supported in "
-                "native mode; it may compute and load, and no more",
-            )
+        if inner.regions or not OPS[inner.name].effects & ~_ALLOWED_INSIDE:
+            continue
+        raise LoweringError.at(
+            inner,
+            f"map_elementwise: {inner.name} inside of a mapped function is not supported in "
+            "native mode; it may compute and load, and no more",
+        )
 
 
 # Inline PTX. A letter of LLVM's constraints -> the type of such a register.
