@@ -163,7 +163,7 @@ def buffer_place(
     Raises:
         LoweringError: a part of a buffer went through a loop or a branch.
     """
-    fixed = 0
+    fixed, asked = 0, value
     while True:
         maker = value.defining_op
         if maker is None or maker.name not in ("ttg.memdesc_subslice", "ttg.memdesc_trans"):
@@ -176,9 +176,7 @@ def buffer_place(
         raise LoweringError.at(
             op, f"{op.name}: a part of a buffer that went through control flow; take it inside"
         )
-    if fixed == 0 and maker is None:
-        return pointer, 0
-    return ctx.values[value][0], fixed
+    return (pointer if value is asked else ctx.values[value][0]), fixed
 
 
 def _part_offset(op: Operation) -> int:
