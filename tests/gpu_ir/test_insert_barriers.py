@@ -211,6 +211,21 @@ def test_pipelined_loop_has_one_barrier_an_iteration(form: str) -> None:
     assert order("\n".join(lines)) == ("copy commit copy commit for wait barrier load copy commit")
 
 
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("wait 1\nload %from\ncopy %to\ncommit", "for wait barrier load copy commit"),
+        ("wait 0\nload %from\ncopy %to\ncommit", "for wait load barrier copy commit"),
+        ("copy %to\ncommit\nwait 2\nload %from", "for barrier copy commit wait barrier load"),
+        ("store %to\nload %from", "for barrier store load"),
+    ],
+)
+def test_ring_meets_itself_in_a_later_iteration(steps: str, expected: str) -> None:
+    lines = ["ring %ring", RINGS["remainders"][0], *RINGS["remainders"][1].strip().splitlines()]
+    lines += ["index %from %ring %read", "index %to %ring %fill", *steps.splitlines(), "end"]
+    assert order("\n".join(lines)) == expected
+
+
 def test_ring_that_fills_what_was_just_read_waits_in_between() -> None:
     """The load needs no barrier of its own: its copy landed two iterations before."""
     lines = """
@@ -265,16 +280,16 @@ def test_wait_covers_what_came_by_the_longer_path() -> None:
 
 
 def test_while_loop_waits_for_the_iteration_before() -> None:
-    lines = f"""
+    lines = """
     alloc %a
-    %w = scf.while (%s = %n) : (i32) -> (i32) {{
+    %w = scf.while (%s = %n) : (i32) -> (i32) {
     store %a
     scf.condition(%c) %s : i32
-    }} do {{
+    } do {
     ^bb0(%t: i32):
     load %a
     scf.yield %t : i32
-    }}
+    }
     load %a
     """
     text = "\n".join(line.strip() for line in lines.strip().splitlines())

@@ -7,7 +7,7 @@ later of the two. An op with scratch memory writes it, has a barrier of its own,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,17 +38,32 @@ class InsertBarriers:
 
 def barriers_needed(function: Operation) -> list[Operation]:
     """The ops of a `tt.func` before which all warps must wait for each other, in program order."""
-    search = _Search(buffer_aliases(function))
-    search.block(function.regions[0].block, HazardState())
-    return [op for op in function.walk() if op in search.needed]
+    aliases = buffer_aliases(function)
+    body = function.regions[0].block
+    search = _Search(aliases, ())
+    search.block(body, HazardState())
+    needed = search.needed
+    # A barrier found early may be made superfluous by one that later iterations asked for.
+    for op in list(needed):
+        if len(needed) > 1:
+            others = [other for other in needed if other is not op]
+            without = _Search(aliases, others)
+            without.block(body, HazardState())
+            if len(without.needed) == len(others):
+                del needed[op]
+    return [op for op in function.walk() if op in needed]
 
 
 class _Search:
-    """Walks a function under the barriers found so far."""
+    """Walks a function under the barriers found so far.
 
-    def __init__(self, aliases: BufferAliases) -> None:
+    Attributes:
+        needed: the ops with a barrier before them, in the order in which they were found.
+    """
+
+    def __init__(self, aliases: BufferAliases, known: Sequence[Operation]) -> None:
         self.aliases = aliases
-        self.needed: set[Operation] = set()
+        self.needed: dict[Operation, None] = dict.fromkeys(known)
 
     def block(self, block: Block, state: HazardState) -> HazardState:
         """The state after a block that is entered in `state`."""
@@ -100,7 +115,7 @@ class _Search:
         if op in self.needed:
             state = state.synchronised()
         elif state.conflicts(first):
-            self.needed.add(op)
+            self.needed[op] = None
             state = state.synchronised()
         if scratch is not None:
             return HazardState(
