@@ -9,7 +9,7 @@ import pytest
 from native_support import needs_codegen
 
 from tkdebug.compiler.targets import TARGETS
-from tkdebug.compiler.targets.nvptx import codegen, probing
+from tkdebug.compiler.targets.nvptx import codegen, probing, worker_process
 from tkdebug.compiler.targets.nvptx.codegen import CodegenError, generate
 from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
 from tkdebug.errors import CompileError, Frame
@@ -114,6 +114,14 @@ def test_probing_handles_inline_assembly_and_immediates() -> None:
     text = llvm_text.assembly("add.f32 $0, $1, $1;", "=x,f")
     assert probing.deadly_op(text, header, 60) == 11
     assert probing.deadly_op(llvm_text.wgmma(steps=1), header, 60) is None
+
+
+def test_worker_that_cannot_start_blames_no_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "_BOOTSTRAP", "raise ImportError('no such thing')")
+    POOL.close()
+    error = error_of(ABORTING)
+    assert error.op_id is None
+    assert "ImportError: no such thing" in str(error)
 
 
 def test_killed_worker_is_an_error_and_the_next_kernel_compiles() -> None:

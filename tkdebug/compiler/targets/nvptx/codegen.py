@@ -23,8 +23,8 @@ from tkdebug.linemap.ptx_locations import PtxLine, rewrite_locations
 
 __all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "start_worker"]
 
-# PTX 8.7 (CUDA 12.8) has everything the targets have; CUDA 13's nvJitLink and drivers take it.
-PTX_VERSION = "87"
+# PTX 8.7 (CUDA 12.8) has all that the targets have; with an older nvJitLink it becomes less.
+PTX_VERSION = 87
 _THREADS = re.compile(r"^(\.(?:reqntid|maxntid) [\d, ]+)$", re.MULTILINE)
 _OP_ID = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s", re.MULTILINE)
 
@@ -54,7 +54,7 @@ def generate(
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
     """
-    parts = (llvm_ir, kernel, target.name, str(max_registers), PTX_VERSION)
+    parts = (llvm_ir, kernel, target.name, str(max_registers), str(PTX_VERSION))
     key = code_cache.key_of((*parts, _text_of(locations, entry)))
     if not KNOBS.always_compile and (found := code_cache.load(key, kernel)):
         edited = on_ptx(found.ptx) if on_ptx else None
@@ -92,7 +92,7 @@ def _emit(
         answer, body = _ask(header, llvm_ir.encode())
     except WorkerDied as death:
         detail, op_id = diagnosis.death_complaint(death.how, death.stderr, llvm_ir)
-        if op_id is None:
+        if op_id is None and death.stage != "start":
             op_id = deadly_op(llvm_ir, header, KNOBS.codegen_timeout_s)
         raise CodegenError(kernel, death.stage, detail, op_id, locations) from None
     if answer["status"] != "ok":

@@ -94,7 +94,7 @@ def op_of_line(line: str, llvm_ir: str) -> int | None:
 
 def llvm_complaint(message: str, log: str, llvm_ir: str) -> tuple[str, int | None]:
     """Text and op of an error of LLVM's parser."""
-    place = _LLVM_PLACE.search(log or message)
+    place = _LLVM_PLACE.search(log)
     if place is None:
         return shorten(message), None
     line = int(place[1])
@@ -105,6 +105,8 @@ def llvm_complaint(message: str, log: str, llvm_ir: str) -> tuple[str, int | Non
 def death_complaint(how: str, stderr: str, llvm_ir: str) -> tuple[str, int | None]:
     """Text and op of a worker's death, as far as its last words tell."""
     lines = [line for line in stderr.splitlines() if line.strip() and not _is_noise(line)]
+    if any(line.startswith("Traceback") for line in lines):
+        lines = lines[-1:]
     said = "; ".join(line.strip() for line in lines[:4])
     detail = shorten(f"{said} ({how})" if said else f"the compiler process died: {how}")
     for line in lines:

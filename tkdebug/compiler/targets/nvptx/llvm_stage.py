@@ -37,8 +37,12 @@ class LlvmStage:
     """LLVM, initialised once; one context per module."""
 
     def __init__(self) -> None:
-        from llvmlite import binding as llvm  # loads LLVM: 45 ms
-
+        try:
+            from llvmlite import binding as llvm  # loads LLVM: 45 ms
+        except (ImportError, OSError) as error:
+            raise StageError(
+                "parse", f"llvmlite is not usable ({error}); pip install llvmlite"
+            ) from None
         for option in _OPTIONS:
             llvm.set_option("tkdebug", option)
         llvm.initialize_all_targets()
@@ -47,14 +51,14 @@ class LlvmStage:
         self._libdevice = Libdevice(find_libdevice())
 
     def emit_ptx(
-        self, text: str, cpu: str, ptx_version: str, announce: Callable[[str], None]
+        self, text: str, cpu: str, ptx_version: int, announce: Callable[[str], None]
     ) -> tuple[str, dict[str, int]]:
         """PTX of the module, and the time each step took.
 
         Args:
             text: LLVM IR.
             cpu: `sm_90a`.
-            ptx_version: `87` for PTX 8.7.
+            ptx_version: 87 for PTX 8.7.
             announce: told the name of each step before it begins.
 
         Raises:

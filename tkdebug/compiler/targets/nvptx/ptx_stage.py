@@ -7,6 +7,18 @@ from types import ModuleType
 
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
 
+# PTX ISA, "Release Notes": the CUDA release that each version came with.
+_PTX_VERSIONS = (
+    ((12, 8), 87),
+    ((12, 7), 86),
+    ((12, 5), 85),
+    ((12, 4), 84),
+    ((12, 3), 83),
+    ((12, 2), 82),
+    ((12, 1), 81),
+    ((12, 0), 80),
+)
+
 
 def version() -> tuple[int, int]:
     """Version of nvJitLink, (13, 0).
@@ -17,6 +29,13 @@ def version() -> tuple[int, int]:
     nvjitlink = _nvjitlink()
     major, minor = nvjitlink.version()
     return major, minor
+
+
+def newest_ptx(wanted: int) -> int:
+    """The PTX version to write, as 87 for 8.7: `wanted`, or what this nvJitLink still takes."""
+    release = version()
+    known = [ptx for first, ptx in _PTX_VERSIONS if release >= first]
+    return min(wanted, known[0] if known else 80)
 
 
 def assemble(ptx: bytes, name: str, options: Sequence[str]) -> tuple[bytes, str]:
@@ -70,7 +89,8 @@ def _nvjitlink() -> ModuleType:
     except (ImportError, RuntimeError, OSError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise StageError(
-            "assemble", f"nvJitLink is not usable ({first}); pip install nvidia-nvjitlink"
+            "assemble",
+            f"nvJitLink is not usable ({first}); pip install -U cuda-bindings nvidia-nvjitlink",
         ) from None
     module: ModuleType = nvjitlink
     return module

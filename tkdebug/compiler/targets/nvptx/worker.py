@@ -59,8 +59,9 @@ class Worker:
                 return {"status": "ok", "nvjitlink": ptx_stage.version()}, b""
             case "ptx":
                 stage = self._stage_of_llvm()
+                ptx_version = self._newest_ptx(int(str(header["ptx_version"])))
                 ptx, times = stage.emit_ptx(
-                    body.decode(), str(header["cpu"]), str(header["ptx_version"]), self.announce
+                    body.decode(), str(header["cpu"]), ptx_version, self.announce
                 )
                 return {"status": "ok", "times_ns": times}, ptx.encode()
             case "cubin":
@@ -84,6 +85,14 @@ class Worker:
                 return
             with suppress(StageError):  # whoever asks for what is missing is told then
                 step()
+
+    def _newest_ptx(self, wanted: int) -> int:
+        from tkdebug.compiler.targets.nvptx import ptx_stage
+
+        try:
+            return ptx_stage.newest_ptx(wanted)
+        except StageError:  # PTX can be made without the assembler; it will say what is missing
+            return wanted
 
     def _stage_of_llvm(self) -> LlvmStage:
         from tkdebug.compiler.targets.nvptx.llvm_stage import LlvmStage
