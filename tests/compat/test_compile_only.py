@@ -27,10 +27,23 @@ def test_type_that_is_none_is_named():
         compile(ASTSource(store, {"X": "*fp32", "value": "i7"}, {"N": 8}))
 
 
-def test_code_for_a_target_is_refused():
+@pytest.mark.parametrize(("arch", "name"), [(80, "sm_80"), (90, "sm_90a")])
+def test_code_for_a_target(arch, name):
+    source = ASTSource(
+        store, {"X": "*fp32", "value": "i32"}, {"N": 8}, {(0,): [["tt.divisibility", 16]]}
+    )
+    kernel = compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": 2})
+    assert kernel.asm["cubin"][:4] == b"\x7fELF"
+    assert f".target {name}" in kernel.asm["ptx"]
+    assert kernel.metadata.target == GPUTarget("cuda", arch, 32)
+    assert kernel.metadata.num_warps == 2
+    assert "arg_divisibility = [16, 1]" in kernel.asm["ttir"]
+
+
+def test_another_vendors_target_is_refused():
     source = ASTSource(store, {"X": "*fp32", "value": "i32"}, {"N": 8})
-    with pytest.raises(UnsupportedError):
-        compile(source, target=GPUTarget("cuda", 90, 32))
+    with pytest.raises(UnsupportedError, match="hip"):
+        compile(source, target=GPUTarget("hip", "gfx942", 64))
 
 
 @must_use_result("Words.")

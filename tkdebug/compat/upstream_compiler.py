@@ -1,8 +1,8 @@
 """Upstream's compiler entry points, by name.
 
-torch and libraries import these. `compile` of a jit function runs the front end and its passes;
-what generates code for a named target through them (torch.compile, an ahead-of-time compile) is
-refused with the name of what was asked.
+torch and libraries import these. `compile` of a jit function compiles as a launch in the current
+mode would, or to machine code for a named CUDA target; what needs upstream's own code generators
+(torch.compile, IR files) is refused with the name of what was asked.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from tkdebug.compiler.tensor import unwrap
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.compilation import compile_kernel
 from tkdebug.runtime.compiled import CompiledKernel
-from tkdebug.runtime.driver import Driver
+from tkdebug.runtime.driver import Driver, driver
 from tkdebug.runtime.errors import ArgumentTypeError
 from tkdebug.runtime.jit import JITFunction
+from tkdebug.runtime.modes import current_mode
 from tkdebug.runtime.options import parse_options
 from tkdebug.runtime.parameters import KernelParam, canonical_annotation, type_named
 from tkdebug.runtime.specialization import Specialization
+from tkdebug.runtime.specialize import ALIGNMENT
 
 _INSTEAD = (
     "kernels that torch.compile generates and ahead-of-time compiles need upstream's compiler: "
@@ -42,18 +44,28 @@ def compile(src: Any, target: Any = None, options: Any = None) -> CompiledKernel
 
     Args:
         src: an `ASTSource` of a jit function.
-        target: None for the current one.
+        target: a `GPUTarget` to generate code for; None for the current mode and device.
         options: launch options by name.
 
     Raises:
-        UnsupportedError: code for a target is asked for, or the source is no jit function.
+        UnsupportedError: a target that is no CUDA one, or the source is no jit function.
         CompileError: the kernel does not compile.
     """
-    if target is not None or not isinstance(src, ASTSource) or not is_jit_function(src.fn):
+    if not isinstance(src, ASTSource) or not is_jit_function(src.fn):
         _refuse("triton.compile")
     fn: JITFunction = src.fn
-    settings = parse_options(fn.__name__, dict(options or {}), fn.arg_names, bool(fn.debug))
-    return compile_kernel(Specialization(fn, src.specs(), settings))
+    given = dict(options or {})
+    if target is not None:
+        if getattr(target, "backend", None) != "cuda":
+            _refuse(f"triton.compile for {target!r}")
+        given.setdefault("arch", f"sm{target.arch}")
+    settings = parse_options(fn.__name__, given, fn.arg_names, bool(fn.debug))
+    if target is None and current_mode(fn.__name__) == "interpret":
+        return compile_kernel(Specialization(fn, src.specs(), settings))
+    from tkdebug.runtime.native_compilation import compile_native_kernel
+
+    device = driver.active.get_current_device()
+    return compile_native_kernel(Specialization(fn, src.specs(), settings, src.alignment()), device)
 
 
 def make_backend(target: Any) -> NoReturn:
@@ -93,6 +105,18 @@ class ASTSource:
             ArgumentTypeError: the signature leaves a parameter out or names no type.
         """
         return tuple(self._spec(parameter) for parameter in self.fn.params)
+
+    def alignment(self) -> tuple[bool | None, ...]:
+        """Which arguments `attrs` declares multiples of 16, as `specialize.alignment_key` does."""
+        return tuple(
+            None
+            if parameter.is_constexpr
+            else any(
+                name == "tt.divisibility" and value % ALIGNMENT == 0
+                for name, value in self.attrs.get((parameter.num,), ())
+            )
+            for parameter in self.fn.params
+        )
 
     def _spec(self, parameter: KernelParam) -> ArgSpec:
         for key in (parameter.name, (parameter.num,)):
