@@ -13,12 +13,19 @@ from tkdebug.compiler.ir.types import MemDescType, TensorType
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
 from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
-from tkdebug.compiler.targets.nvptx.lowering import arithmetic, reductions, shapes, shared
+from tkdebug.compiler.targets.nvptx.lowering import (
+    arithmetic,
+    dots,
+    reductions,
+    shapes,
+    shared,
+)
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
-LOWERINGS = {**arithmetic.LOWERINGS, **shapes.LOWERINGS, **reductions.LOWERINGS, **shared.LOWERINGS}
+_FAMILIES = (arithmetic, shapes, reductions, shared, dots)
+LOWERINGS = {name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()}
 
 
 class Piece:

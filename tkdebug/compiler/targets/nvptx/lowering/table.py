@@ -10,6 +10,7 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     control,
     conversions,
     debug,
+    dots,
     elementwise,
     math,
     memory,
@@ -35,6 +36,7 @@ _FAMILIES = (
     debug,
     shared,
     async_copies,
+    dots,
 )
 LOWERINGS: dict[str, Lower] = {
     name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()
