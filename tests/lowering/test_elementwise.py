@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -94,7 +95,7 @@ def test_float_ops_assemble(type_, target):
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_casts_assemble(target):
     kernel = Kernel(NARROW)
-    for low, high in zip(INTEGERS, INTEGERS[1:], strict=False):
+    for low, high in itertools.pairwise(INTEGERS):
         kernel.apply("arith.extsi", [low], [high])
         kernel.apply("arith.extui", [low], [high])
         kernel.apply("arith.trunci", [high], [low])
@@ -216,9 +217,7 @@ def mapped(kernel: Kernel, pack: int, effect: str | None = None) -> None:
         values = []
         for argument in block.arguments:
             (zero,) = kernel.op("arith.constant", (), [ir.F32], {"value": 0.0})
-            (positive,) = kernel.op(
-                "arith.cmpf", [argument, zero], [ir.I1], {"predicate": "ogt"}
-            )
+            (positive,) = kernel.op("arith.cmpf", [argument, zero], [ir.I1], {"predicate": "ogt"})
             then, otherwise = Block(), Block()
             with kernel.builder.inside(then):
                 kernel.op("scf.yield", kernel.op("math.sin", [argument], [ir.F32]))

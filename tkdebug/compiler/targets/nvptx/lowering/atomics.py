@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.analysis.vectorization import mask_index, vector_elems
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import TensorType, element_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
@@ -51,14 +52,32 @@ def lower_atomic_rmw(
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
     """`atom`, predicated by the mask and by who acts for the element."""
-    acting = _begin(ctx, op)
-    results = []
-    for index, (pointer, value) in enumerate(zip(pointers, values, strict=True)):
+    acting, group = _begin(ctx, op), _group(ctx, op)
+    results: Registers = []
+    for first in range(0, len(pointers), group):
         predicate = acting
         if mask is not None:
-            predicate = mask[index] if acting is None else ctx.emit.bit_and(acting, mask[index])
-        results.append(_update(ctx, op, pointer, value, predicate))
+            here = mask[first]
+            predicate = here if acting is None else ctx.emit.bit_and(acting, here)
+        part = values[first : first + group]
+        if group > 1:
+            results += _vector_sum(ctx, op, pointers[first], part, predicate)
+        else:
+            results.append(_update(ctx, op, pointers[first], part[0], predicate))
     return (_shared_with_all(ctx, op, results),)
+
+
+def _group(ctx: Lowering, op: Operation) -> int:
+    """Registers of one access: several for float sums that the target has vectors or pairs of."""
+    pointer, type_ = op.operands[0], ctx.element_type(op.result)
+    if not isinstance(pointer.type, TensorType) or op.attributes["kind"] != "fadd":
+        return 1
+    vectors = ctx.target.capability >= (9, 0)
+    longest = {"half": 8 if vectors else 2, "bfloat": 8 if vectors else 1, "float": 4 * vectors}
+    place = mask_index(op)
+    mask = None if place is None else ctx.axis_info[op.operands[place]]
+    together = vector_elems(op, ctx.layout(pointer), ctx.axis_info[pointer], mask)
+    return max(1, min(together, longest.get(type_, 1)))
 
 
 def lower_atomic_cas(
@@ -106,6 +125,29 @@ def _update(
     return ctx.from_bits(old, type_)
 
 
+def _vector_sum(
+    ctx: Lowering,
+    op: Operation,
+    pointer: LLVMValue,
+    values: Sequence[LLVMValue],
+    predicate: LLVMValue | None,
+) -> Registers:
+    """Consecutive float sums by one instruction; each is atomic for itself."""
+    emit, type_ = ctx.emit, values[0].type
+    if type_ == "float":
+        name, words = f"add.v{len(values)}.f32", [ctx.to_bits(value) for value in values]
+    else:
+        pairs = zip(values[::2], values[1::2], strict=True)
+        words = [emit.cast("bitcast", emit.vector(pair), "i32") for pair in pairs]
+        vector = f".v{len(words)}" if len(words) > 1 else ""
+        name = f"add.noftz{vector}.{'f16' if type_ == 'half' else 'bf16'}x2"
+    old = _atoms(ctx, op, ((name, predicate),), pointer, (words,))
+    if type_ == "float":
+        return [ctx.from_bits(word, type_) for word in old]
+    vectors = [emit.cast("bitcast", word, f"<2 x {type_}>") for word in old]
+    return [value for both in vectors for value in emit.elements(both, 2, type_)]
+
+
 def _atom(
     ctx: Lowering,
     op: Operation,
@@ -114,24 +156,46 @@ def _atom(
     words: Sequence[LLVMValue],
 ) -> LLVMValue:
     """The old bits, by whichever of the instructions has a true predicate; zero by none."""
-    bits = int(words[0].type[1:])
+    return _atoms(ctx, op, instructions, pointer, [[word] for word in words])[0]
+
+
+def _atoms(
+    ctx: Lowering,
+    op: Operation,
+    instructions: Sequence[tuple[str, LLVMValue | None]],
+    pointer: LLVMValue,
+    operands: Sequence[Sequence[LLVMValue]],
+) -> list[LLVMValue]:
+    """As `_atom`, on vectors of words."""
+    emit, count = ctx.emit, len(operands[0])
+    bits = int(operands[0][0].type[1:])
     letter = _LETTERS[bits]
-    sources = ", ".join(f"${2 + i}" for i in range(len(words)))
-    arguments = [pointer, *words]
-    constraints = [f"=&{letter}", "l", *(letter for _ in words)]
+    arguments = [pointer, *(word for operand in operands for word in operand)]
+    constraints = [f"=&{letter}"] * count + ["l"] + [letter] * (len(arguments) - 1)
     lines = []
     if any(predicate is not None for _, predicate in instructions):
-        lines.append(f"mov.b{bits} $0, 0;")
+        lines += [f"mov.b{bits} ${i}, 0;" for i in range(count)]
+    sources = ", ".join(_tuple_of(count + 1 + i * count, count) for i in range(len(operands)))
+    order = f"{op.attributes['sem']}.{op.attributes['scope']}"
     for name, predicate in instructions:
         guard = ""
         if predicate is not None:
-            guard = f"@${1 + len(arguments)} "
+            guard = f"@${count + len(arguments)} "
             arguments.append(predicate)
             constraints.append("b")
-        order = f"{op.attributes['sem']}.{op.attributes['scope']}"
-        lines.append(f"{guard}atom.{order}.global.{name} $0, [$1], {sources};")
-    constraints.append("~{memory}")
-    return ctx.emit.asm("\n".join(lines), ",".join(constraints), f"i{bits}", arguments)
+        target = _tuple_of(0, count)
+        lines.append(f"{guard}atom.{order}.global.{name} {target}, [${count}], {sources};")
+    text = ",".join([*constraints, "~{memory}"])
+    type_ = f"i{bits}"
+    result = type_ if count == 1 else f"{{ {', '.join([type_] * count)} }}"
+    got = emit.asm("\n".join(lines), text, result, arguments)
+    return [got] if count == 1 else [emit.extract_value(got, i, type_) for i in range(count)]
+
+
+def _tuple_of(first: int, count: int) -> str:
+    """Operands `first` and following as an instruction has them."""
+    names = ", ".join(f"${first + i}" for i in range(count))
+    return names if count == 1 else f"{{{names}}}"
 
 
 def _float_extremum(
