@@ -16,11 +16,6 @@ _RESOURCES = "exceeds a limit of the GPU; interpretation has none"
 
 # (file, test name with its parameters, as patterns that match from the start; the reason)
 NOT_APPLICABLE: tuple[tuple[str, str, str], ...] = (
-    (
-        "test_line_info.py",
-        "test_line_info_interpreter",
-        "reads the syntax tree that upstream's interpreter rewrites a kernel to",
-    ),
     ("test_annotations.py", "test_float_annotation", _IR_TEXT),
     (
         "test_annotations.py",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tkdebug.compiler.dtypes import pointer_type
@@ -103,7 +103,6 @@ class CompiledKernel:
 
     mode: ClassVar[Mode]
     asm: Mapping[str, Any]
-    metadata: KernelMetadata
     n_regs: int
     n_spills: int
     n_max_threads: int
@@ -124,6 +123,11 @@ class CompiledKernel:
             "num_ctas": options.num_ctas,
             **({"maxnreg": options.maxnreg} if options.maxnreg is not None else {}),
         }
+
+    @cached_property
+    def metadata(self) -> KernelMetadata:
+        """What scripts read off the kernel."""
+        raise NotImplementedError
 
     def _make_metadata(self, shared_bytes: int, target: GPUTarget) -> KernelMetadata:
         options = self.src.options
@@ -161,16 +165,18 @@ class CompiledKernel:
 
     def _record(self, grid: Grid, values: tuple[Any, ...], stream: int = 0) -> LaunchRecord:
         add_metadata = self.src.fn.launch_metadata
+        # By position: on the path of every hooked launch.
         record = LaunchRecord(
-            id=next_launch_id(),
-            kernel=self.name,
-            grid=grid,
-            mode=self.mode,
-            options=self._shown_options,
-            make_arguments=lambda: self._describe_arguments(values),
-            kernel_hash=self.hash,
-            start_ns=time.time_ns(),
-            stream=stream,
+            next_launch_id(),
+            self.name,
+            grid,
+            self.mode,
+            self._shown_options,
+            partial(self._describe_arguments, values),
+            self.hash,
+            time.time_ns(),
+            None,
+            stream,
         )
         if add_metadata is not None:
             named = dict(zip(self.src.fn.arg_names, values, strict=True))

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.events import HOOKS, LaunchRecord
-from tkdebug.runtime.compiled import Artifacts, CompiledKernel
+from tkdebug.runtime.compiled import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.driver import driver
 from tkdebug.runtime.grid import Grid
 from tkdebug.runtime.specialize import runtime_values
@@ -57,8 +57,12 @@ class InterpretedKernel(CompiledKernel):
                 for stage in _NATIVE_STAGES
             },
         )
-        shared = Estimate(1024 * src.options.num_warps)
-        self.metadata = self._make_metadata(shared, driver.active.get_current_target())
+
+    @cached_property
+    def metadata(self) -> KernelMetadata:
+        """What scripts read off the kernel; `shared` is an estimate."""
+        shared = Estimate(1024 * self.src.options.num_warps)
+        return self._make_metadata(shared, driver.active.get_current_target())
 
     @cached_property
     def tile_ir(self) -> str:
