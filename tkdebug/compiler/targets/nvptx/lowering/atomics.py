@@ -176,7 +176,8 @@ def _atoms(
     if any(predicate is not None for _, predicate in instructions):
         lines += [f"mov.b{bits} ${i}, 0;" for i in range(count)]
     sources = ", ".join(_tuple_of(count + 1 + i * count, count) for i in range(len(operands)))
-    order = f"{op.attributes['sem']}.{op.attributes['scope']}"
+    # Space, scope, semantics: the order in which upstream writes them; ptxas takes any.
+    order = f"global.{op.attributes['scope']}.{op.attributes['sem']}"
     for name, predicate in instructions:
         guard = ""
         if predicate is not None:
@@ -184,7 +185,7 @@ def _atoms(
             arguments.append(predicate)
             constraints.append("b")
         target = _tuple_of(0, count)
-        lines.append(f"{guard}atom.{order}.global.{name} {target}, [${count}], {sources};")
+        lines.append(f"{guard}atom.{order}.{name} {target}, [${count}], {sources};")
     text = ",".join([*constraints, "~{memory}"])
     type_ = f"i{bits}"
     result = type_ if count == 1 else f"{{ {', '.join([type_] * count)} }}"
