@@ -101,7 +101,7 @@ def test_float_extremum_works_on_the_bits(kind, pair, element):
 
 
 def test_bfloat_sum_is_a_loop_before_sm_90():
-    assert "atom.acq_rel.gpu.global.add.noftz.bf16" in atomic("bf16", "fadd")
+    assert "atom.global.gpu.acq_rel.add.noftz.bf16" in atomic("bf16", "fadd")
     assert "cas.b32" in atomic("bf16", "fadd", target="sm_80", masked=True)
 
 
@@ -117,12 +117,12 @@ def test_bfloat_sum_is_a_loop_before_sm_90():
 )
 def test_aligned_float_sums_are_vectors(element, target, instruction):
     text = atomic(element, "fadd", layout=LAYOUT, target=target, used=False, aligned=True)
-    assert f"atom.acq_rel.gpu.global.{instruction} " in text
+    assert f"atom.global.gpu.acq_rel.{instruction} " in text
 
 
 def test_mask_that_is_not_known_to_be_equal_keeps_sums_apart():
     text = atomic("f32", "fadd", layout=LAYOUT, masked=True, aligned=True)
-    assert text.count("atom.acq_rel.gpu.global.add.f32") == 4
+    assert text.count("atom.global.gpu.acq_rel.add.f32") == 4
 
 
 def test_masked_off_elements_give_zero():
