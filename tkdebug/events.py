@@ -227,14 +227,20 @@ class HookChain:
         hooks = self.launch
         for hook in hooks:
             if hook.enter is not None:
-                self._guarded(hook.enter, kernel, record)
+                try:
+                    hook.enter(kernel, record)
+                except Exception:
+                    self._report(hook.enter)
         return hooks
 
     def exit(self, hooks: tuple[Hook, ...], kernel: object, record: LaunchRecord) -> None:
         """Call the exit hooks of those that entered, last first."""
         for hook in reversed(hooks):
             if hook.exit is not None:
-                self._guarded(hook.exit, kernel, record)
+                try:
+                    hook.exit(kernel, record)
+                except Exception:
+                    self._report(hook.exit)
 
     def compiled(self, event: KernelCompiled) -> None:
         """Tell of a compiled kernel."""
@@ -272,11 +278,15 @@ class HookChain:
         try:
             callback(*arguments)
         except Exception:
-            if id(callback) not in self._reported:
-                self._reported.add(id(callback))
-                name = getattr(callback, "__qualname__", repr(callback))
-                print(f"tkdebug: hook {name} raised (shown once):", file=sys.stderr)
-                traceback.print_exc(file=sys.stderr)
+            self._report(callback)
+
+    def _report(self, callback: Callable[..., None]) -> None:
+        """Say that `callback` raised, the first time it does."""
+        if id(callback) not in self._reported:
+            self._reported.add(id(callback))
+            name = getattr(callback, "__qualname__", repr(callback))
+            print(f"tkdebug: hook {name} raised (shown once):", file=sys.stderr)
+            traceback.print_exc(file=sys.stderr)
 
 
 HOOKS = HookChain()

@@ -209,8 +209,9 @@ class NativeKernel(CompiledKernel):
             values: a value for each parameter.
             passed: what `submit` takes.
         """
-        # Hooks look at the loaded function.
-        self._init_handles()
+        if self.function is None:
+            # Hooks look at the loaded function.
+            self._init_handles()
         record = self._record(grid, values, stream)
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
