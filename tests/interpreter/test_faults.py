@@ -58,6 +58,16 @@ def test_mask_with_one_element_too_many(budget):
 
 
 @BUDGETS
+def test_expanded_tensor_is_said_to_be_one(budget):
+    x, out = torch.ones(1).expand(4, 24), zeros(96)
+    fault = only(compare(kernels.missing_mask, (3,), x, out, 96, BLOCK=32, budget=budget).faults)
+    assert "offset 1 of `x_ptr`, which has 1 element (legal: 0 to 0)" in fault.message
+    assert "expanded" in fault.hint
+    assert "[4, 24]" in fault.hint
+    assert ".contiguous()" in fault.hint
+
+
+@BUDGETS
 def test_negative_index(budget):
     fault = only(
         compare(

@@ -53,6 +53,12 @@ class Buffer:
         self._storage = storage
         self._flat: dict[dtype, Tensor] = {}
 
+    @property
+    def is_expanded(self) -> bool:
+        """Whether several positions of the tensor are one element of memory."""
+        sizes = zip(self.tensor.stride(), self.tensor.shape, strict=True)
+        return any(stride == 0 and size > 1 for stride, size in sizes)
+
     def overlaps(self, other: Buffer) -> bool:
         """Whether the two allocations share bytes."""
         start, start2 = self.storage_key, other.storage_key

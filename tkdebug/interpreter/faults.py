@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.events import HOOKS, Fault, FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.hints import access_hint
+from tkdebug.interpreter.hints import access_hint, counted
 
 _VERBS = {
     "oob-load": "load reads",
@@ -67,7 +67,7 @@ class FaultLog:
         else:
             extent = buffer.hull_elems
             message = (
-                f"{verb} offset {offender.index} of {what}, which has {extent} elements "
+                f"{verb} offset {offender.index} of {what}, which has {counted(extent)} "
                 f"(legal: 0 to {extent - 1})"
                 if extent
                 else f"{verb} offset {offender.index} of {what}, which is empty"

@@ -19,7 +19,12 @@ _STATEMENT_LINES = 12
 def access_hint(op: Operation, buffer: Buffer, mask: Value | None, index: int) -> str:
     """The fix for access `op`, whose offset `index` is no element of `buffer`."""
     name = buffer.name or "the tensor"
-    elements = f"`{name}` has {buffer.hull_elems} elements"
+    elements = f"`{name}` has {counted(buffer.hull_elems)}"
+    if buffer.is_expanded:
+        return (
+            f"{elements} in memory for a shape of {list(buffer.shape)}: it was expanded (strides "
+            "of 0), as gradients often are; pass it as .contiguous(), or use its strides"
+        )
     if op.name.startswith("tt.descriptor"):
         return f"the shape or the strides given to the tensor descriptor do not fit: {elements}"
     checked = op.attributes.get("boundary_check")
@@ -38,6 +43,11 @@ def access_hint(op: Operation, buffer: Buffer, mask: Value | None, index: int) -
     if index < 0:
         return f"{shown}: it does not exclude negative offsets"
     return f"{shown} but {elements}"
+
+
+def counted(elements: int) -> str:
+    """A number of elements, in words."""
+    return f"{elements} element{'s' * (elements != 1)}"
 
 
 _CALLS = {"tt.load": "tl.load", "tt.store": "tl.store"}
