@@ -127,6 +127,19 @@ class Rewriter:
         else:
             self._drop(op, rule, _defining_ids(values))
 
+    def replace_with_ops(self, op: Operation, rule: str, new_ops: Sequence[Operation]) -> None:
+        """Replace an unused `op`, with whatever effects it has, by ops built to do its work.
+
+        Args:
+            op: what is replaced.
+            rule: name of the rule, for the record.
+            new_ops: what does its work, elsewhere; they must cover its location.
+        """
+        assert new_ops, f"{self._who(op, rule)}: nothing does its work"
+        self._require_unused(op, rule)
+        self._detach(op)
+        self._record(rule, (op.id,), tuple(new.id for new in new_ops))
+
     def replace_with_block(
         self, op: Operation, rule: str, block: Block, arguments: Sequence[Value] = ()
     ) -> None:

@@ -17,6 +17,7 @@ from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import MemDescType
 
 _PENDING = 1
+_VIEWS = frozenset(("ttg.memdesc_index", "ttg.memdesc_trans", "ttg.memdesc_subslice"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,11 @@ class OverlapDots:
         for op in module.walk():
             if op.name == "scf.for":
                 dots = [inner for inner in _direct(op) if inner.name == "ttng.warp_group_dot"]
-                if len(dots) == 1 and _is_carried(op, dots[0]) and _reads_buffers(dots[0]):
+                if (
+                    len(dots) == 1
+                    and _is_carried(op, dots[0])
+                    and _reads_lasting_buffers(op, dots[0])
+                ):
                     _overlap(op, dots[0], rewriter)
         rewriter.commit()
 
@@ -50,9 +55,22 @@ def _is_carried(loop: Operation, dot: Operation) -> bool:
     return terminator.operands[slot] is result and result.uses == {terminator: 1}
 
 
-def _reads_buffers(dot: Operation) -> bool:
-    """A in registers would have to outlive the dot, too."""
-    return isinstance(dot.operands[0].type, MemDescType)
+def _reads_lasting_buffers(loop: Operation, dot: Operation) -> bool:
+    """Whether the next iteration leaves alone what the dot reads: rings, and buffers from outside.
+
+    A buffer made in each iteration is one place in memory. A in registers would have to outlive
+    the dot, too.
+    """
+    inside = set(loop.walk())
+    for value in dot.operands[:2]:
+        if not isinstance(value.type, MemDescType):
+            return False
+        owner = value.defining_op
+        while owner is not None and owner in inside and owner.name in _VIEWS:
+            owner = owner.operands[0].defining_op
+        if owner is None or owner in inside:
+            return False
+    return True
 
 
 def _overlap(loop: Operation, dot: Operation, rewriter: Rewriter) -> None:

@@ -1,0 +1,307 @@
+"""`PipelineLoops`: copies run ahead, results stay, for any trip count."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.types import MemDescType
+from tkdebug.compiler.passes import EliminateDeadCode
+from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
+from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
+from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
+from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
+from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
+from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
+from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
+from tkdebug.compiler.passes.pipeline import Pass, PassManager
+from tkdebug.compiler.targets import TARGETS
+from tkdebug.interpreter import run_module
+
+M, N, K = 64, 32, 32
+BLOCKS = 7
+
+# A matrix product over blocks of K; LOADS, EXTRA and STEP vary.
+PRODUCT = """
+tt.func @k(%a: !tt.ptr<f16>, %b: !tt.ptr<f16>, %c: !tt.ptr<f32>, %i: !tt.ptr<i32>,
+    %lower: i32, %upper: i32, %width: i32)
+    attributes {arg_names = ["a", "b", "c", "i", "lower", "upper", "width"], num_warps = 4,
+    arg_divisibility = [16, 16, 16, 16, 1, 1, 16]} {
+  %rows = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+  %inner = tt.make_range {start = 0, end = 32} : tensor<32xi32>
+  %0 = tt.expand_dims %rows {axis = 1} : tensor<64xi32> -> tensor<64x1xi32>
+  %1 = tt.splat %width : i32 -> tensor<64x1xi32>
+  %2 = arith.muli %0, %1 : tensor<64x1xi32>
+  %3 = tt.broadcast %2 : tensor<64x1xi32> -> tensor<64x32xi32>
+  %4 = tt.expand_dims %inner {axis = 0} : tensor<32xi32> -> tensor<1x32xi32>
+  %cols = tt.broadcast %4 : tensor<1x32xi32> -> tensor<64x32xi32>
+  %offs_a = arith.addi %3, %cols : tensor<64x32xi32>
+  %5 = tt.splat %a : !tt.ptr<f16> -> tensor<64x32x!tt.ptr<f16>>
+  %ptrs_a = tt.addptr %5, %offs_a : (tensor<64x32x!tt.ptr<f16>>, tensor<64x32xi32>)
+      -> tensor<64x32x!tt.ptr<f16>>
+  %6 = tt.expand_dims %inner {axis = 1} : tensor<32xi32> -> tensor<32x1xi32>
+  %c32 = arith.constant dense<32> : tensor<32x1xi32>
+  %7 = arith.muli %6, %c32 : tensor<32x1xi32>
+  %8 = tt.broadcast %7 : tensor<32x1xi32> -> tensor<32x32xi32>
+  %9 = tt.broadcast %4 : tensor<1x32xi32> -> tensor<32x32xi32>
+  %offs_b = arith.addi %8, %9 : tensor<32x32xi32>
+  %10 = tt.splat %b : !tt.ptr<f16> -> tensor<32x32x!tt.ptr<f16>>
+  %ptrs_b = tt.addptr %10, %offs_b : (tensor<32x32x!tt.ptr<f16>>, tensor<32x32xi32>)
+      -> tensor<32x32x!tt.ptr<f16>>
+  %zero = arith.constant dense<0.0> : tensor<64x32xf32>
+  %none = arith.constant dense<0.0> : tensor<32x32xf16>
+  %step = arith.constant 1 : i32
+  %block = arith.constant 32 : i32
+  %block_a = arith.constant dense<32> : tensor<64x32xi32>
+  %product, %last = scf.for %t = %lower to %upper step %step
+      iter_args(%acc = %zero, %pa = %ptrs_a)
+      -> (tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>) : i32 {
+    %x = tt.load %pa : tensor<64x32x!tt.ptr<f16>> -> tensor<64x32xf16>
+    %11 = arith.muli %t, %block : i32
+    %12 = arith.subi %width, %11 : i32
+    %13 = tt.splat %12 : i32 -> tensor<32x1xi32>
+    %14 = arith.cmpi %6, %13 {predicate = "slt"} : (tensor<32x1xi32>, tensor<32x1xi32>)
+        -> tensor<32x1xi1>
+    %mask = tt.broadcast %14 : tensor<32x1xi1> -> tensor<32x32xi1>
+    %15 = arith.muli %11, %block : i32
+    %16 = tt.splat %15 : i32 -> tensor<32x32xi32>
+    %pb = tt.addptr %ptrs_b, %16 : (tensor<32x32x!tt.ptr<f16>>, tensor<32x32xi32>)
+        -> tensor<32x32x!tt.ptr<f16>>
+    %y = tt.load %pb, %mask, %none
+        : (tensor<32x32x!tt.ptr<f16>>, tensor<32x32xi1>, tensor<32x32xf16>) -> tensor<32x32xf16>
+EXTRA
+    %sum = tt.dot %u, %v, %acc {input_precision = "tf32"}
+        : (tensor<64x32xf16>, tensor<32x32xf16>, tensor<64x32xf32>) -> tensor<64x32xf32>
+    %next = tt.addptr %pa, %block_a : (tensor<64x32x!tt.ptr<f16>>, tensor<64x32xi32>)
+        -> tensor<64x32x!tt.ptr<f16>>
+    scf.yield %sum, %next : tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>
+  }
+  %c32_c = arith.constant dense<32> : tensor<64x1xi32>
+  %17 = arith.muli %0, %c32_c : tensor<64x1xi32>
+  %18 = tt.broadcast %17 : tensor<64x1xi32> -> tensor<64x32xi32>
+  %offs_c = arith.addi %18, %cols : tensor<64x32xi32>
+  %19 = tt.splat %c : !tt.ptr<f32> -> tensor<64x32x!tt.ptr<f32>>
+  %ptrs_c = tt.addptr %19, %offs_c : (tensor<64x32x!tt.ptr<f32>>, tensor<64x32xi32>)
+      -> tensor<64x32x!tt.ptr<f32>>
+  tt.store %ptrs_c, %product : tensor<64x32x!tt.ptr<f32>>, tensor<64x32xf32>
+  tt.return
+}
+"""
+_TILES = {"u": ("x", "64x32"), "v": ("y", "32x32")}
+
+
+def _plain(name: str) -> str:
+    source, shape = _TILES[name]
+    return f'    %{name} = tt.hint %{source} {{kind = "divisibility", values = [1, 1]}} : tensor<{shape}xf16>\n'
+
+
+def _scaled(name: str) -> str:
+    source, shape = _TILES[name]
+    return f"    %{name} = arith.addf %{source}, %{source} : tensor<{shape}xf16>\n"
+
+
+def _transposed(name: str) -> str:
+    if name == "u":
+        return _plain(name)
+    return "    %v = tt.trans %y {order = [1, 0]} : tensor<32x32xf16> -> tensor<32x32xf16>\n"
+
+
+OPERANDS = {"plain": _plain, "scaled": _scaled, "transposed": _transposed}
+
+
+def product(u: str = "plain", v: str = "plain", extra: str = "") -> str:
+    text = PRODUCT.replace("EXTRA", OPERANDS[u]("u") + OPERANDS[v]("v") + extra)
+    # A hint on what is loaded keeps a name and nothing else.
+    for name, (source, shape) in _TILES.items():
+        if _plain(name) in text:
+            text = text.replace(_plain(name), "").replace(f"%{name},", f"%{source},")
+        assert shape in text
+    return text
+
+
+def gpu_module(text: str, target: str) -> Module:
+    module = parse_module(text)
+    passes = (CoalesceAccesses(), SelectTensorCores(TARGETS[target]), AssignLayouts())
+    PassManager((*passes, EliminateDeadCode()), verify_each=True).run(module)
+    return module
+
+
+def result(module: Module, lower: int, upper: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    width = K * BLOCKS - 16
+    a = torch.randint(-4, 5, (M, K * BLOCKS), generator=generator).to(torch.float16)
+    b = torch.randint(-4, 5, (K * BLOCKS, N), generator=generator).to(torch.float16)
+    c = torch.full((M, N), -1.0)
+    i = torch.zeros(64, dtype=torch.int32)
+    faults = run_module(module, (a, b, c, i, lower, upper, width), (1, 1, 1))
+    assert not [fault for fault in faults if lower == 0]
+    return c
+
+
+def pipelined(text: str, target: str, *passes: Pass) -> Module:
+    module = gpu_module(text, target)
+    PassManager((*passes, EliminateDeadCode()), verify_each=True).run(module)
+    return module
+
+
+def named(module: Module, name: str) -> list[Operation]:
+    return [op for op in module.walk() if op.name == name]
+
+
+def loop_of(module: Module) -> Operation:
+    (loop,) = named(module, "scf.for")
+    return loop
+
+
+ALL = (OverlapDots(), AllocateShared(), InsertBarriers())
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("u", "v"), [("plain", "plain"), ("scaled", "plain"), ("plain", "transposed")]
+)
+def test_results_stay_for_every_trip_count(target: str, u: str, v: str) -> None:
+    text = product(u, v)
+    before = gpu_module(text, target)
+    for stages in (2, 3, 4):
+        after = pipelined(text, target, PipelineLoops(stages), *ALL)
+        assert not [op for op in loop_of(after).walk() if op.name == "tt.load"]
+        for upper in (0, 1, 2, 3, BLOCKS):
+            assert torch.equal(result(after, 0, upper), result(before, 0, upper)), (stages, upper)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 3), st.integers(0, BLOCKS), st.integers(2, 5), st.sampled_from(["1", "2", "3"]),
+    st.sampled_from(sorted(OPERANDS)), st.sampled_from(["sm_80", "sm_90a"]),
+)  # fmt: skip
+def test_results_stay_for_any_bounds_and_steps(lower, upper, stages, step, v, target) -> None:
+    text = product("plain", v).replace("constant 1 : i32", f"constant {step} : i32")
+    before = gpu_module(text, target)
+    after = pipelined(text, target, PipelineLoops(stages), *ALL)
+    # Rows of `a` are counted by iterations, those of `b` by the loop's counter.
+    assert torch.equal(result(after, lower, upper), result(before, lower, upper))
+
+
+def test_one_group_an_iteration_and_all_but_one_in_flight() -> None:
+    module = pipelined(product(), "sm_90a", PipelineLoops(4))
+    loop = loop_of(module)
+    inside = [op.name for op in loop.walk()]
+    assert inside.count("ttg.async_commit_group") == 1
+    assert inside.count("ttg.async_copy_global_to_local") == 2
+    waits = [op for op in named(module, "ttg.async_wait")]
+    assert [wait.attributes["num"] for wait in waits] == [2, 0]
+    assert len(named(module, "ttg.async_commit_group")) == 4
+    rings = [op.result.type for op in named(module, "ttg.local_alloc")]
+    assert [ring.buffers for ring in rings if isinstance(ring, MemDescType)] == [4, 4]
+
+
+def test_copies_follow_a_dot_that_runs_on_and_precede_any_other() -> None:
+    for target, after_dot in (("sm_90a", True), ("sm_80", False)):
+        body = loop_of(pipelined(product(), target, PipelineLoops(3))).regions[0].block.operations
+        names = [op.name for op in body]
+        copy = names.index("ttg.async_copy_global_to_local")
+        dot = next(i for i, name in enumerate(names) if name in ("tt.dot", "ttng.warp_group_dot"))
+        assert (copy > dot) is after_dot
+
+
+def test_one_barrier_an_iteration_suffices_for_dots_that_do_not_run_on() -> None:
+    module = pipelined(product(), "sm_80", PipelineLoops(3), AllocateShared(), InsertBarriers())
+    barriers = [op for op in loop_of(module).walk() if op.name == "gpu.barrier"]
+    assert len(barriers) == 1
+
+
+def test_pointers_that_only_the_loads_needed_are_carried_once() -> None:
+    module = pipelined(product(), "sm_90a", PipelineLoops(3))
+    types = [str(value.type) for value in loop_of(module).regions[0].block.arguments]
+    assert sum("ptr" in type_ for type_ in types) == 1
+
+
+def test_rings_that_do_not_fit_get_fewer_buffers() -> None:
+    bytes_ = (M * K + K * N) * 2
+    module = pipelined(product(), "sm_90a", PipelineLoops(5, shared_bytes=4096 + 3 * bytes_))
+    assert loop_of(module).attributes["pipelined"] == 3
+    module = pipelined(product(), "sm_90a", PipelineLoops(5, shared_bytes=4096 + bytes_))
+    assert "pipelined" not in loop_of(module).attributes
+
+
+def _untouched(text: str) -> bool:
+    return "pipelined" not in loop_of(pipelined(text, "sm_80", PipelineLoops(3))).attributes
+
+
+def test_loop_that_writes_what_it_loads_is_left() -> None:
+    store = "    tt.store %pb, %y : tensor<32x32x!tt.ptr<f16>>, tensor<32x32xf16>\n"
+    module = pipelined(product(extra=store), "sm_80", PipelineLoops(3))
+    copies = [op for op in loop_of(module).walk() if op.name == "ttg.async_copy_global_to_local"]
+    # Only `a` is copied ahead: `b` is written.
+    assert len(copies) == 1
+
+
+def test_loop_with_a_barrier_is_left() -> None:
+    assert _untouched(product(extra="    tt.barrier\n"))
+
+
+def test_loop_of_one_stage_is_left() -> None:
+    text = product().replace(
+        "    scf.yield %sum, %next : tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>\n  }",
+        "    scf.yield %sum, %next : tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>\n"
+        "  } {num_stages = 1}",
+    )
+    assert "num_stages" in text
+    assert _untouched(text)
+
+
+def test_load_whose_address_was_loaded_is_left() -> None:
+    text = product().replace(
+        "    %15 = arith.muli %11, %block : i32\n",
+        "    %pi = tt.addptr %i, %t : (!tt.ptr<i32>, i32) -> !tt.ptr<i32>\n"
+        "    %far = tt.load %pi : !tt.ptr<i32> -> i32\n"
+        "    %15 = arith.muli %far, %block : i32\n",
+    )
+    module = pipelined(text, "sm_80", PipelineLoops(3))
+    copies = [op for op in loop_of(module).walk() if op.name == "ttg.async_copy_global_to_local"]
+    assert len(copies) == 1
+    assert torch.equal(result(module, 0, 4), result(gpu_module(text, "sm_80"), 0, 4))
+
+
+def test_loads_that_feed_no_dot_are_copied_where_the_loop_asks() -> None:
+    body = """
+tt.func @k(%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %n: i32)
+    attributes {arg_names = ["p", "q", "n"], num_warps = 1, arg_divisibility = [16, 16, 1]} {
+  %r = tt.make_range {start = 0, end = 128} : tensor<128xi32>
+  %b = tt.splat %p : !tt.ptr<f32> -> tensor<128x!tt.ptr<f32>>
+  %first = tt.addptr %b, %r : (tensor<128x!tt.ptr<f32>>, tensor<128xi32>)
+      -> tensor<128x!tt.ptr<f32>>
+  %zero = arith.constant dense<0.0> : tensor<128xf32>
+  %block = arith.constant dense<128> : tensor<128xi32>
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  %sum, %end = scf.for %t = %c0 to %n step %c1 iter_args(%s = %zero, %ptrs = %first)
+      -> (tensor<128xf32>, tensor<128x!tt.ptr<f32>>) : i32 {
+    %x = tt.load %ptrs : tensor<128x!tt.ptr<f32>> -> tensor<128xf32>
+    %more = arith.addf %s, %x : tensor<128xf32>
+    %next = tt.addptr %ptrs, %block : (tensor<128x!tt.ptr<f32>>, tensor<128xi32>)
+        -> tensor<128x!tt.ptr<f32>>
+    scf.yield %more, %next : tensor<128xf32>, tensor<128x!tt.ptr<f32>>
+  } ATTRIBUTES
+  %o = tt.splat %q : !tt.ptr<f32> -> tensor<128x!tt.ptr<f32>>
+  %out = tt.addptr %o, %r : (tensor<128x!tt.ptr<f32>>, tensor<128xi32>)
+      -> tensor<128x!tt.ptr<f32>>
+  tt.store %out, %sum : tensor<128x!tt.ptr<f32>>, tensor<128xf32>
+  tt.return
+}
+"""
+    assert _untouched(body.replace("ATTRIBUTES", ""))
+    module = pipelined(
+        body.replace("ATTRIBUTES", "{num_stages = 3}"), "sm_80", PipelineLoops(2), *ALL
+    )
+    assert loop_of(module).attributes["pipelined"] == 3
+    x = torch.arange(128 * 5).float()
+    for trips in (0, 1, 5):
+        out = torch.zeros(128)
+        assert not run_module(module, (x, out, trips), (1, 1, 1))
+        assert torch.equal(out, x.reshape(5, 128)[:trips].sum(0))

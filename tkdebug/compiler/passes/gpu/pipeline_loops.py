@@ -1,0 +1,350 @@
+"""`PipelineLoops`: a loop's loads become asynchronous copies that run iterations ahead.
+
+With S stages each load gets a ring of S buffers. Iteration t reads buffer t % S, while the copies
+of iteration t + S - 1 fill buffer (t - 1) % S, which the iteration before has read: so one barrier
+an iteration, after the wait, orders both the copies' arrival and the reuse of buffers. With S - 1
+buffers a second barrier would have to stand between reading a buffer and filling it again.
+
+    copies of iterations 0 … S - 2, a group each
+    for t:
+        wait until S - 2 groups are on their way: that of iteration t has landed
+        copies of iteration t + S - 1, a group     (after the dots, if these run asynchronously)
+        the body, reading buffers
+    wait for all groups
+
+Copies of iterations that do not come are masked off, so any trip count is right, and there is a
+group for each iteration all the same. Addresses are computed ahead from what the loop carries; the
+carried values of the body itself often die thereby.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.axis_info import analyse
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.structure import constant_value
+from tkdebug.compiler.ir.types import (
+    I1,
+    I32,
+    I64,
+    TOKEN,
+    MemDescType,
+    TensorType,
+    encoding_of,
+    shape_of,
+)
+from tkdebug.compiler.passes.gpu.pipelined_loads import (
+    PipelinedLoad,
+    buffer_bytes,
+    pipelined_loads,
+)
+from tkdebug.compiler.passes.gpu.run_ahead import Slice
+from tkdebug.compiler.passes.op_builder import OpBuilder
+
+# What scratch memory of conversions and reductions is expected to take.
+_SCRATCH_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLoops:
+    """Copies ahead what loops load for dots; with `num_stages` on the loop itself, all they load.
+
+    Attributes:
+        num_stages: for loops that do not say.
+        shared_bytes: of shared memory that a program can have; rings that do not fit get fewer
+            buffers. None for no limit.
+    """
+
+    num_stages: int = 3
+    shared_bytes: int | None = None
+    name: ClassVar[str] = "pipeline-loops"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Pipeline every innermost loop that loads."""
+        infos = analyse(module.function)
+        for loop in [op for op in module.walk() if op.name == "scf.for"]:
+            self._pipeline(loop, infos, rewriter)
+        rewriter.commit()
+
+    def _pipeline(
+        self, loop: Operation, infos: Mapping[Value, AxisInfo], rewriter: Rewriter
+    ) -> None:
+        asked = loop.attributes.get("num_stages")
+        stages = asked if isinstance(asked, int) else self.num_stages
+        if stages < 2 or not _is_innermost(loop) or _trip_count(loop) in (0, 1):
+            return
+        if not infos[loop.operands[2]].non_negative:
+            # The loop says that its step is positive, but not to the analysis of what runs ahead.
+            return
+        loads = pipelined_loads(loop, infos, needs_dot=not isinstance(asked, int))
+        stages = min(stages, self._fitting_stages(loop, loads))
+        if not loads or stages < 2:
+            return
+        ahead = Slice.of(loop, [value for load in loads for value in load.op.operands])
+        assert ahead is not None
+        _Pipeline(loop, loads, ahead, stages, rewriter).build()
+        rewriter.commit()
+
+    def _fitting_stages(self, loop: Operation, loads: Sequence[PipelinedLoad]) -> int:
+        """How many buffers each ring can have."""
+        if self.shared_bytes is None or not loads:
+            return 1 << 30
+        ring = sum(load.buffer_type.buffer_bytes for load in loads)
+        replaced = {user for load in loads for user in load.op.result.uses}
+        other = sum(size for op, size in buffer_bytes(loop) if op not in replaced)
+        return (self.shared_bytes - _SCRATCH_BYTES - other) // ring
+
+
+def _is_innermost(loop: Operation) -> bool:
+    return not any(op.name in ("scf.for", "scf.while") for op in loop.walk() if op is not loop)
+
+
+def _trip_count(loop: Operation) -> int | None:
+    numbers = [constant_value(value) for value in loop.operands[:3]]
+    lower, upper, step = numbers
+    if not (isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int)):
+        return None
+    return len(range(lower, upper, step)) if step > 0 else None
+
+
+class _Pipeline:
+    """The rewrite of one loop.
+
+    Args:
+        loop: an `scf.for`.
+        loads: what is copied ahead.
+        ahead: how to compute their operands ahead.
+        stages: buffers of a ring; the copies run `stages - 1` iterations ahead.
+        rewriter: how.
+    """
+
+    def __init__(
+        self,
+        loop: Operation,
+        loads: Sequence[PipelinedLoad],
+        ahead: Slice,
+        stages: int,
+        rewriter: Rewriter,
+    ) -> None:
+        self.loop = loop
+        self.body = loop.regions[0].block
+        self.loads = loads
+        self.ahead = ahead
+        self.stages = stages
+        self.distance = stages - 1
+        self.rewriter = rewriter
+        self.before = self._builder(loop, "fill-pipeline")
+        self.rings: list[Value] = []
+        self.copies: dict[Operation, list[Operation]] = {load.op: [] for load in loads}
+
+    def build(self) -> None:
+        """Rewrite the loop and what is around it."""
+        assert self.loop.block is not None
+        place = self.loop.block.operations.index(self.loop)
+        following = self.loop.block.operations[place + 1]
+        self.rings = [
+            self.before.op(
+                "ttg.local_alloc", (), load.ring_type(self.stages), alignment=load.alignment
+            )
+            for load in self.loads
+        ]
+        limit = self._limit()
+        carried = self._fill()
+        first = self.body.operations[0]
+        start = self._builder(first, "wait-for-copies")
+        start.op("ttg.async_wait", (), TOKEN, num=self.distance - 1)
+        zero, last = (self.before.constant(I32, number) for number in (0, self.distance))
+        reading, filling = (self._carry(value) for value in (zero, last))
+        ahead = {value: self._carry(initial) for value, initial in carried.items()}
+        runs_on = _has_carried_dot(self.loop)
+        self._read(reading)
+        self._copy_ahead(self.body.terminator if runs_on else first, ahead, filling, limit)
+        self._step((reading, filling))
+        self._drain(following)
+        for load in self.loads:
+            self.rewriter.replace_with_ops(load.op, "copy-ahead", self.copies[load.op])
+        self.loop.attributes["pipelined"] = self.stages
+        self.rewriter.record_change(self.loop, "carry-pipeline")
+
+    def _builder(self, anchor: Operation, rule: str) -> OpBuilder:
+        return OpBuilder(self.rewriter, anchor, rule, self.loop.location)
+
+    # Before the loop
+
+    def _limit(self) -> Value:
+        """The counter below which the iteration that runs ahead comes; i64, so it cannot wrap."""
+        upper, step = (self._wide(self.before, value) for value in self.loop.operands[1:3])
+        return self.before.binary("subi", upper, self.before.binary("muli", step, self.distance))
+
+    def _wide(self, build: OpBuilder, value: Value) -> Value:
+        number = constant_value(value)
+        if isinstance(number, int):
+            return build.constant(I64, number)
+        return value if value.type == I64 else build.op("arith.extsi", (value,), I64)
+
+    def _fill(self) -> dict[Value, Value]:
+        """The copies of the first iterations; what stands for carried values after them."""
+        counter = self.body.arguments[0]
+        lower, upper, step = self.loop.operands[:3]
+        values = self.ahead.first()
+        trips = _trip_count(self.loop)
+        for k in range(self.distance):
+            position = lower if k == 0 else self._plus_steps(self.before, lower, step, k)
+            known = {counter: position, **values}
+            clones = self.ahead.clone(known, self.rewriter, self.loop, "fill-pipeline")
+            comes: Value | None = None
+            if trips is None:
+                wide = self._wide_position(lower, step, k)
+                comes = self.before.compare("slt", wide, self._wide(self.before, upper))
+            if trips is None or k < trips:
+                slot = self.before.constant(I32, k)
+                self._copies(self.loop, clones, slot, comes, "fill-pipeline")
+            self.before.op("ttg.async_commit_group", (), TOKEN)
+            values = self.ahead.next(clones)
+        return values
+
+    def _plus_steps(self, build: OpBuilder, value: Value, step: Value, count: int) -> Value:
+        number, amount = constant_value(value), constant_value(step)
+        if isinstance(amount, int):
+            if isinstance(number, int):
+                return build.constant(value.type, number + amount * count)
+            return build.binary("addi", value, amount * count)
+        far = step if count == 1 else build.binary("muli", step, count)
+        return build.op("arith.addi", (value, far))
+
+    def _wide_position(self, lower: Value, step: Value, count: int) -> Value:
+        wide = self._wide(self.before, lower)
+        if count == 0:
+            return wide
+        far = self.before.binary("muli", self._wide(self.before, step), count)
+        return self.before.op("arith.addi", (wide, far))
+
+    def _copies(
+        self,
+        anchor: Operation,
+        clones: Mapping[Value, Value],
+        slot: Value,
+        comes: Value | None,
+        rule: str,
+    ) -> None:
+        """Start the copies of one iteration into buffer `slot` of each ring, if it comes."""
+        for load, ring in zip(self.loads, self.rings, strict=True):
+            build = OpBuilder(self.rewriter, anchor, rule, load.op.location)
+            pointer, *rest = (clones.get(value, value) for value in load.op.operands)
+            mask = rest[0] if rest else None
+            if comes is not None:
+                mask = self._masked(build, pointer, mask, comes)
+            buffer = build.op("ttg.memdesc_index", (ring, slot))
+            kept = {k: v for k, v in load.op.attributes.items() if k != "layout"}
+            operands = (pointer, buffer) if mask is None else (pointer, buffer, mask)
+            token = build.op("ttg.async_copy_global_to_local", operands, TOKEN, **kept)
+            assert token.defining_op is not None
+            self.copies[load.op].append(token.defining_op)
+
+    def _masked(self, build: OpBuilder, pointer: Value, mask: Value | None, comes: Value) -> Value:
+        type_ = TensorType(shape_of(pointer.type), I1, encoding_of(pointer.type))
+        everywhere = build.op("tt.splat", (comes,), type_)
+        return everywhere if mask is None else build.op("arith.andi", (mask, everywhere))
+
+    # Inside the loop
+
+    def _carry(self, initial: Value) -> Value:
+        """A new carried value; what is yielded for it is appended later, in the same order."""
+        loop = self.loop
+        loop.operands = (*loop.operands, initial)
+        loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
+        return self.body.add_argument(initial.type)
+
+    def _read(self, slot: Value) -> None:
+        """Let every use of a load read the ring."""
+        for load, ring in zip(self.loads, self.rings, strict=True):
+            build = OpBuilder(self.rewriter, load.op, "read-ring", load.op.location)
+            buffer = build.op("ttg.memdesc_index", (ring, slot))
+            for user in list(load.op.result.uses):
+                if user.block is not self.body:
+                    continue
+                if user.name == "ttg.local_alloc" and _holds(user, load):
+                    new = self.rewriter.replace_with_op(
+                        user,
+                        "read-ring",
+                        "ttg.memdesc_index",
+                        (ring, slot),
+                        result_types=[load.buffer_type],
+                    )
+                    _make_mutable(new.result)
+                elif user.name == "ttg.convert_layout":
+                    self.rewriter.replace_with_op(user, "read-ring", "ttg.local_load", (buffer,))
+            if load.op.result.uses:
+                value = build.op("ttg.local_load", (buffer,), load.op.result.type)
+                load.op.result.replace_all_uses_with(value)
+
+    def _copy_ahead(
+        self, anchor: Operation, ahead: Mapping[Value, Value], slot: Value, limit: Value
+    ) -> None:
+        """The copies of the iteration that runs ahead, and what it leaves to the next."""
+        counter, step = self.body.arguments[0], self.loop.operands[2]
+        build = self._builder(anchor, "copy-ahead")
+        comes = build.compare("slt", self._wide(build, counter), limit)
+        known = dict(ahead)
+        known[counter] = self._plus_steps(build, counter, step, self.distance)
+        clones = self.ahead.clone(known, self.rewriter, anchor, "copy-ahead")
+        self._copies(anchor, clones, slot, comes, "copy-ahead")
+        build.op("ttg.async_commit_group", (), TOKEN)
+        self._next_ahead = list(self.ahead.next(clones).values())
+
+    def _step(self, slots: Sequence[Value]) -> None:
+        """Yield the next slots and what runs ahead."""
+        terminator = self.body.terminator
+        build = self._builder(terminator, "step-ring")
+        after = []
+        for slot in slots:
+            stepped = build.binary("addi", slot, 1)
+            inside = build.compare("slt", stepped, build.constant(I32, self.stages))
+            after.append(build.op("arith.select", (inside, stepped, build.constant(I32, 0)), I32))
+        terminator.operands = (*terminator.operands, *after, *self._next_ahead)
+        self.rewriter.record_change(terminator, "carry-pipeline")
+
+    # After the loop
+
+    def _drain(self, following: Operation) -> None:
+        """Nothing is on its way, and the buffers are free."""
+        build = self._builder(following, "drain-pipeline")
+        build.op("ttg.async_wait", (), TOKEN, num=0)
+        for ring in self.rings:
+            dealloc = self.rewriter.build_before(
+                following, "ttg.local_dealloc", [ring], [], location=self.loop.location
+            )
+            self.rewriter.record_new(dealloc, "drain-pipeline")
+
+
+def _holds(alloc: Operation, load: PipelinedLoad) -> bool:
+    """Whether the buffer is like those of the ring."""
+    type_ = alloc.result.type
+    assert isinstance(type_, MemDescType)
+    return type_.layout == load.layout and not type_.is_multiple
+
+
+def _make_mutable(buffer: Value) -> None:
+    """Views of a buffer that was immutable."""
+    for user in buffer.uses:
+        for result in user.results:
+            if isinstance(result.type, MemDescType):
+                type_ = result.type
+                result.type = MemDescType(type_.shape, type_.element, type_.layout, True)
+                _make_mutable(result)
+
+
+def _has_carried_dot(loop: Operation) -> bool:
+    """Whether a warpgroup dot adds to a carried value, so that `OverlapDots` lets it run on.
+
+    It reads the buffer of the iteration before until its wait, after which that can be filled.
+    """
+    body = loop.regions[0].block
+    return any(
+        op.name == "ttng.warp_group_dot" and op.operands[2].owner is body for op in body.operations
+    )

@@ -1,0 +1,246 @@
+"""Which loads of a loop become asynchronous copies, and the buffers they are copied to.
+
+A load qualifies when its address can be computed ahead of the loop, nothing in the loop may write
+what it reads, and neighbouring elements of a thread fill a copy of at least 4 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tkdebug.compiler.analysis import layout_rules as rules
+from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_index, vector_elems
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.structure import constant_value
+from tkdebug.compiler.ir.types import (
+    MemDescType,
+    TensorType,
+    element_of,
+    encoding_of,
+    shape_of,
+)
+from tkdebug.compiler.layouts import OFFSET, LinearLayout, shared
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.passes.gpu.run_ahead import Slice
+from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
+
+DOTS = ("tt.dot", "ttng.warp_group_dot")
+# The least that cp.async copies (PTX ISA, "cp.async").
+_MIN_COPY_BYTES = 4
+_SEGMENT_BYTES = 128
+# Between a load and a dot these only move or convert data.
+_MOVES = frozenset(
+    (
+        "ttg.convert_layout",
+        "ttg.local_alloc",
+        "ttg.local_load",
+        "ttg.memdesc_trans",
+        "ttg.memdesc_subslice",
+        "tt.split",
+    )
+)
+# Their effects are on no memory that a load could read.
+_HARMLESS = ("scf.", "ttg.", "ttng.", "tt.print", "tt.assert", "tt.assume", "gpu.")
+_POINTER_VIEWS = frozenset(
+    (
+        "tt.addptr",
+        "tt.splat",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.trans",
+        "tt.hint",
+        "ttg.convert_layout",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinedLoad:
+    """A load and the kind of buffer that it is copied to.
+
+    Attributes:
+        op: the `tt.load`.
+        layout: of one buffer.
+        alignment: of the buffers, in bytes.
+    """
+
+    op: Operation
+    layout: LinearLayout
+    alignment: int
+
+    def ring_type(self, buffers: int) -> MemDescType:
+        """The type of `buffers` buffers."""
+        type_ = self.op.result.type
+        return MemDescType((buffers, *shape_of(type_)), element_of(type_), self.layout, True)
+
+    @property
+    def buffer_type(self) -> MemDescType:
+        """The type of one of them."""
+        type_ = self.op.result.type
+        return MemDescType(shape_of(type_), element_of(type_), self.layout, True)
+
+
+def pipelined_loads(
+    loop: Operation, infos: Mapping[Value, AxisInfo], needs_dot: bool
+) -> list[PipelinedLoad]:
+    """The loads of `loop` that can be copied ahead.
+
+    Args:
+        loop: an `scf.for`.
+        infos: facts about pointers and masks.
+        needs_dot: take only those whose values reach a dot.
+    """
+    written = _written(loop)
+    if written is None:
+        return []
+    found = []
+    for op in loop.regions[0].block.operations:
+        if op.name != "tt.load" or not _is_plain(op):
+            continue
+        if needs_dot and not _reaches_dot(op, loop):
+            continue
+        root = _root(op.operands[0])
+        if written and (root is None or root in written):
+            continue
+        if Slice.of(loop, op.operands) is None:
+            continue
+        load = _with_buffer(op)
+        if _copy_bytes(load, infos) >= _MIN_COPY_BYTES:
+            found.append(load)
+    return found
+
+
+def _is_plain(op: Operation) -> bool:
+    """Whether a copy that fills with zeros does what the load does."""
+    if not isinstance(op.result.type, TensorType) or op.attributes.get("volatile"):
+        return False
+    return len(op.operands) < 3 or _is_zero(op.operands[2])
+
+
+def _is_zero(value: Value) -> bool:
+    op = value.defining_op
+    while op is not None and op.name in ("tt.splat", "ttg.convert_layout", "tt.broadcast"):
+        value = op.operands[0]
+        op = value.defining_op
+    number = constant_value(value)
+    return number is not None and number == 0 and math.copysign(1.0, number) > 0
+
+
+def _reaches_dot(op: Operation, loop: Operation) -> bool:
+    seen: set[Operation] = set()
+    worklist = [op]
+    while worklist:
+        for result in worklist.pop().results:
+            for user in result.uses:
+                if user.name in DOTS:
+                    return True
+                moves = user.name in _MOVES or user.name in rules.VIEWS
+                if user not in seen and (moves or rules.is_elementwise(user)):
+                    seen.add(user)
+                    worklist.append(user)
+    return False
+
+
+def _written(loop: Operation) -> set[Value] | None:
+    """The arguments through which the loop writes memory; None when that cannot be told.
+
+    Different pointer arguments are taken to point to different memory, as everywhere in the
+    language: an iteration must not read through one what an earlier one wrote through another.
+    """
+    roots: set[Value] = set()
+    for op in loop.walk():
+        spec = OPS.get(op.name)
+        if spec is None or op.name.startswith("ttg.async"):
+            return None
+        if Effects.WRITE in spec.effects:
+            root = _root(op.operands[0])
+            if root is None or op.attributes.get("sem", "relaxed") != "relaxed":
+                return None
+            roots.add(root)
+        elif Effects.OTHER in spec.effects and not op.name.startswith(_HARMLESS):
+            return None
+    return roots
+
+
+def _root(value: Value) -> Value | None:
+    """The argument of the function that a pointer was computed from, if that is plain to see."""
+    while True:
+        op = value.defining_op
+        if op is not None and op.name in _POINTER_VIEWS:
+            value = op.operands[0]
+            continue
+        if op is not None:
+            return None
+        parent = value.owner.parent_op if not isinstance(value.owner, Operation) else None
+        if parent is None or parent.name == "tt.func":
+            return value
+        if parent.name != "scf.for" or value.index == 0:
+            return None
+        yielded = parent.regions[0].block.terminator.operands[value.index - 1]
+        if not _steps(yielded, value):
+            return None
+        value = parent.operands[2 + value.index]
+
+
+def _steps(value: Value, start: Value) -> bool:
+    """Whether `value` is `start` moved by some offsets."""
+    while value is not start:
+        op = value.defining_op
+        if op is None or op.name not in ("tt.addptr", "tt.hint", "ttg.convert_layout"):
+            return False
+        value = op.operands[0]
+    return True
+
+
+def _with_buffer(op: Operation) -> PipelinedLoad:
+    """The buffer that the load's value goes to anyway, else one of its own."""
+    for user in op.result.uses:
+        if user.name == "ttg.local_alloc" and user.block is op.block:
+            type_ = user.result.type
+            assert isinstance(type_, MemDescType)
+            alignment = user.attributes.get("alignment", MAX_ACCESS_BYTES)
+            assert isinstance(alignment, int)
+            return PipelinedLoad(op, type_.layout, alignment)
+    return PipelinedLoad(op, _swizzled(op.result.type), MAX_ACCESS_BYTES)
+
+
+def _swizzled(type_: object) -> LinearLayout:
+    """A buffer whose rows run as memory does, 16 bytes of neighbouring rows in different banks."""
+    assert isinstance(type_, TensorType)
+    assert type_.encoding is not None
+    shape = type_.shape
+    element_bytes = max(1, type_.element.bits // 8)
+    inner = fastest_dim(type_.encoding)
+    dims = [d for d in reversed(range(len(shape))) if d != inner]
+    order = tuple(dims if inner is None else (inner, *dims))
+    row_bytes = shape[order[0]] * element_bytes
+    per_phase = min(8, max(1, _SEGMENT_BYTES // row_bytes))
+    phases = max(1, min(8 // per_phase, row_bytes // MAX_ACCESS_BYTES))
+    vector = min(max(1, MAX_ACCESS_BYTES // element_bytes), shape[order[0]])
+    return shared(shape, vector, per_phase, phases, order)
+
+
+def _copy_bytes(load: PipelinedLoad, infos: Mapping[Value, AxisInfo]) -> int:
+    """Bytes that one thread copies at once."""
+    op = load.op
+    layout = encoding_of(op.operands[0].type)
+    assert layout is not None
+    place = mask_index(op)
+    mask = None if place is None else infos[op.operands[place]]
+    width = vector_elems(op, layout, infos[op.operands[0]], mask)
+    together = layout.invert_and_compose(load.layout).consecutive_elements([OFFSET])
+    return min(width, together) * load.buffer_type.element_bytes
+
+
+def buffer_bytes(loop: Operation) -> Iterator[tuple[Operation, int]]:
+    """The buffers that a loop's body makes, with their sizes."""
+    for op in loop.regions[0].block.operations:
+        if op.name == "ttg.local_alloc":
+            type_ = op.result.type
+            assert isinstance(type_, MemDescType)
+            yield op, type_.buffers * type_.buffer_bytes
