@@ -7,6 +7,8 @@ from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpr
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
+from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
+from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
@@ -31,6 +33,11 @@ def gpu_pipeline(target: Target, num_stages: int) -> tuple[Pass, ...]:
         CoalesceAccesses(),
         SelectTensorCores(target),
         AssignLayouts(),
+        EliminateCommonSubexpressions(),
+        HoistLoopInvariants(),
+        EliminateDeadCode(),
+        PipelineLoops(num_stages, target.shared_bytes_per_block),
+        OverlapDots(),
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
         EliminateDeadCode(),
