@@ -215,7 +215,13 @@ def _fold_exact_float_cast(op: Operation, rewriter: Rewriter) -> bool:
 
 
 _FLOAT_CASTS = ("arith.truncf", "arith.extf", "tt.fp_to_fp", "arith.sitofp", "arith.uitofp")
-_ORDER_KEEPING = ("tt.broadcast", "tt.reshape", "tt.expand_dims", "tt.trans")
+_ORDER_KEEPING = (
+    "tt.broadcast",
+    "tt.reshape",
+    "tt.expand_dims",
+    "tt.trans",
+    "ttg.convert_layout",
+)
 
 
 def _move_splat_out(op: Operation, rewriter: Rewriter) -> bool:
@@ -325,6 +331,7 @@ def _drop_true_mask(op: Operation, rewriter: Rewriter) -> bool:
     return True
 
 
+_MERGEABLE = ("tt.broadcast", "tt.reshape", "ttg.convert_layout")
 _SAME_OPERANDS = (*_IDEMPOTENT, "arith.cmpi", "arith.subi", "arith.xori")
 _CASTS = (*_WIDENING, "arith.trunci", "arith.truncf", "tt.bitcast", "tt.int_to_ptr")
 _Rule = Callable[[Operation, Rewriter], bool]
@@ -336,8 +343,8 @@ _RULES: tuple[tuple[str, tuple[str, ...], _Rule], ...] = (
     ("fold-select", ("arith.select",), _fold_select),
     ("drop-redundant-cast", _CASTS, _drop_redundant_cast),
     ("fold-exact-float-cast", _FLOAT_CASTS, _fold_exact_float_cast),
-    ("drop-same-shape", ("tt.broadcast", "tt.reshape"), _drop_same_shape),
-    ("merge-reshapes", ("tt.broadcast", "tt.reshape"), _merge_shape_ops),
+    ("drop-same-shape", _MERGEABLE, _drop_same_shape),
+    ("merge-reshapes", _MERGEABLE, _merge_shape_ops),
     ("merge-trans", ("tt.trans",), _merge_trans),
     ("move-splat-out", _ORDER_KEEPING, _move_splat_out),
     ("fold-splat", ("tt.splat",), _fold_shape_of_constant),
