@@ -7,9 +7,10 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.compiler.targets.nvptx.codegen import assemble
+from tkdebug.compiler.targets.nvptx.compile import CompiledModule
 from tkdebug.events import HOOKS, Hook
-from tkdebug.runtime import native_cache, native_compilation
-from tkdebug.runtime.cuda.binary import Binary
+from tkdebug.runtime import native_compilation
 from tkdebug.runtime.errors import OutOfResources, PointerError
 
 pytestmark = pytest.mark.gpu
@@ -43,23 +44,21 @@ PTX = """
     ret;
 }}
 """
-shared_bytes = 0
+# Dynamic shared memory by BLOCK.
+SHARED_BYTES = {32: 1 << 20, 64: 96 << 10}
+
+
+def handwritten(src, tile, target):
+    """Stands for code generation: the PTX above, whatever the kernel's body is."""
+    code = assemble(PTX.format(target=target.name), "saxpy", target)
+    shared = SHARED_BYTES.get(src.constants["BLOCK"], 0)
+    return CompiledModule("saxpy", tile.module, "", code, shared, 4, ())
 
 
 @pytest.fixture(autouse=True)
 def saxpy(monkeypatch):
     """A jit function that compiles to the PTX above."""
-
-    def generate(src, tile, target, dump, override):
-        from tkdebug.compiler.targets.nvptx.codegen import assemble
-
-        code = assemble(PTX.format(target=target.name), "saxpy", target)
-        texts = {"gpu-ir": "", "llvm-ir": "", "ptx": code.ptx}
-        return Binary(texts, code.cubin, "saxpy", target.name, 128, shared_bytes, code.registers, 0)
-
-    monkeypatch.setattr(native_compilation, "_compile", generate)
-    monkeypatch.setattr(native_cache, "load", lambda key: None)
-    monkeypatch.setattr(native_cache, "store", lambda key, binary: None)
+    monkeypatch.setattr(native_compilation, "_compile", handwritten)
 
     @tkdebug.jit
     def saxpy(x, out, n, factor, BLOCK: tl.constexpr = 128):
@@ -195,16 +194,15 @@ def test_tensor_of_another_device(saxpy, x):
         saxpy[(8,)](other, out, 1000, 2.0)
 
 
-def test_too_much_shared_memory(saxpy, x, monkeypatch):
-    monkeypatch.setattr(f"{__name__}.shared_bytes", 1 << 20)
+def test_too_much_shared_memory(saxpy, x):
     with pytest.raises(OutOfResources, match=r"shared memory, required 1048576"):
-        saxpy[(8,)](x, x, 1000, 2.0)
+        saxpy[(8,)](x, x, 1000, 2.0, BLOCK=32)
 
 
-def test_shared_memory_beyond_48_kib_is_opted_into(saxpy, x, monkeypatch):
-    monkeypatch.setattr(f"{__name__}.shared_bytes", 96 << 10)
+def test_shared_memory_beyond_48_kib_is_opted_into(saxpy, x):
     out = torch.zeros_like(x)
-    saxpy[(8,)](x, out, 1000, 2.0)
+    kernel = saxpy[(8,)](x, out, 1000, 2.0, BLOCK=64)
+    assert kernel.metadata.shared == 96 << 10
     check(out, x, 1000, 2.0)
 
 
@@ -263,20 +261,8 @@ def test_do_bench_times_a_native_launch(saxpy, x):
     assert 0 < do_bench_cudagraph(lambda: saxpy[(8,)](x, out, 1000, 2.0), rep=5) < 1
 
 
-def test_tuner_times_configs_and_skips_those_that_do_not_fit(monkeypatch, x):
-    big = {32: 1 << 20, 64: 0, 128: 0}
-
-    def generate(src, tile, target, dump, override):
-        from tkdebug.compiler.targets.nvptx.codegen import assemble
-
-        code = assemble(PTX.format(target=target.name), "saxpy", target)
-        texts = {"gpu-ir": "", "llvm-ir": "", "ptx": code.ptx}
-        shared = big[src.constants["BLOCK"]]
-        return Binary(texts, code.cubin, "saxpy", target.name, 128, shared, code.registers, 0)
-
-    monkeypatch.setattr(native_compilation, "_compile", generate)
-
-    @tkdebug.autotune([tkdebug.Config({"BLOCK": size}) for size in big], key=["n"])
+def test_tuner_times_configs_and_skips_those_that_do_not_fit(x):
+    @tkdebug.autotune([tkdebug.Config({"BLOCK": size}) for size in (32, 64, 128)], key=["n"])
     @tkdebug.jit
     def tuned(x, out, n, factor, BLOCK: tl.constexpr):
         pass

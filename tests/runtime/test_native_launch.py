@@ -1,7 +1,6 @@
 """The launch path to the driver, with a function in the driver's place."""
 
 import ctypes
-import json
 import struct
 import threading
 
@@ -17,10 +16,9 @@ from tkdebug.errors import UnsupportedError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime import jit as jit_module
-from tkdebug.runtime import native_cache, native_launch
+from tkdebug.runtime import native_launch
 from tkdebug.runtime.cuda import device as device_module
 from tkdebug.runtime.cuda import driver_api, pointers
-from tkdebug.runtime.cuda.binary import Binary
 from tkdebug.runtime.cuda.device import Device
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
 from tkdebug.runtime.cuda.module import check_resources
@@ -571,49 +569,6 @@ def test_resources_name_what_to_lower():
         check_resources(h200(), 128, 300000)
     with pytest.raises(OutOfResources, match=r"threads, required 2048.*1024; lower num_warps"):
         check_resources(h200(), 2048, 0)
-
-
-def binary():
-    return Binary({"ptx": "text", "gpu-ir": "ir"}, b"\x7fELF", "k", "sm_90a", 128, 512, 40, 8)
-
-
-def test_cache_gives_back_what_it_was_given(tmp_path):
-    with scope(cache_dir=tmp_path):
-        key = native_cache.cache_key("ir", {"num_warps": 4}, "sm_90a")
-        assert native_cache.load(key) is None
-        native_cache.store(key, binary())
-        native_cache.store(key, binary())
-        assert native_cache.load(key) == binary()
-        with scope(always_compile=True):
-            assert native_cache.load(key) is None
-    assert not list(tmp_path.rglob(".new-*"))
-
-
-@pytest.mark.parametrize(
-    ("ir", "options", "target"), [("other", 4, "sm_90a"), ("ir", 8, "sm_90a"), ("ir", 4, "sm_80")]
-)
-def test_cache_keys_differ(ir, options, target):
-    key = native_cache.cache_key("ir", {"num_warps": 4}, "sm_90a")
-    assert native_cache.cache_key(ir, {"num_warps": options}, target) != key
-
-
-@pytest.mark.parametrize("damage", ["truncate", "text", "list", "field", "type"])
-def test_damaged_cache_entries_are_none(tmp_path, damage):
-    with scope(cache_dir=tmp_path):
-        native_cache.store("key", binary())
-        folder = tmp_path / "native" / "key"
-        fields = json.loads((folder / "kernel.json").read_text())
-        if damage == "truncate":
-            (folder / "kernel.cubin").write_bytes(b"\x7f")
-        elif damage == "text":
-            (folder / "kernel.json").write_text("{")
-        elif damage == "list":
-            (folder / "kernel.json").write_text("[]")
-        elif damage == "field":
-            (folder / "kernel.json").write_text(json.dumps({**fields, "more": 1}))
-        else:
-            (folder / "kernel.json").write_text(json.dumps({**fields, "threads": "128"}))
-        assert native_cache.load("key") is None
 
 
 def test_cuda_errors_have_the_drivers_name(monkeypatch):

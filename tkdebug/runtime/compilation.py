@@ -48,7 +48,7 @@ def compile_kernel(src: Specialization) -> InterpretedKernel:
     started_ns = time.perf_counter_ns()
     tile = compile_tile_ir(src)
     kernel = InterpretedKernel(src, tile.module, tile.used_globals)
-    announce(kernel, tile, {}, time.perf_counter_ns() - started_ns)
+    announce(kernel, tile, {}, {}, time.perf_counter_ns() - started_ns)
     return kernel
 
 
@@ -158,6 +158,7 @@ def announce(
     kernel: CompiledKernel,
     tile: TileStage,
     texts: Mapping[str, str],
+    lines: Mapping[str, Mapping[int, tuple[Frame, ...]]],
     compile_ns: int,
     cache_hit: bool = False,
 ) -> None:
@@ -167,6 +168,7 @@ def announce(
         kernel: the kernel.
         tile: its first stage.
         texts: further stages by name.
+        lines: the source frames of their lines.
         compile_ns: what the compile took.
         cache_hit: whether code generation was spared.
     """
@@ -188,7 +190,7 @@ def announce(
             signature=kernel.src.describe(),
             options=kernel.src.options.as_dict(),
             artifacts={**artifacts, **texts},
-            op_lines=op_lines,
+            op_lines={**op_lines, **lines},
             compile_ns=compile_ns,
             cache_hit=cache_hit,
         )

@@ -1,8 +1,8 @@
 """Compiles a kernel to a cubin for one specialisation and one architecture.
 
-Responsible for what stands around code generation: options it cannot honour, the cache on disk,
-dumped and overridden stages, telling hooks. The front end's part is `compilation`'s, code
-generation `compiler.targets`'.
+Responsible for what stands around code generation: options it cannot honour, dumped and overridden
+stages, telling hooks. The front end's part is `compilation`'s, code generation and its cache on
+disk `compiler.targets`'.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.errors import CompileError, UnsupportedError, UsageError
+from tkdebug.errors import CompileError, Frame, UnsupportedError, UsageError
 from tkdebug.events import HOOKS
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime import native_cache
 from tkdebug.runtime.compilation import (
     TileStage,
     announce,
@@ -35,6 +34,7 @@ from tkdebug.runtime.specialization import Specialization
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.targets import Target
+    from tkdebug.compiler.targets.nvptx.compile import CompiledModule
 
 # Options that code generation does not look at, with the only value each may have.
 _FIXED_OPTIONS = {
@@ -69,16 +69,19 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
     started_ns = time.perf_counter_ns()
     tile = compile_tile_ir(src)
     # Before code generation turns the module into GPU IR.
-    tile_text = print_module(tile.module, locations=True)
+    tile_ir = print_module(tile.module)
     try:
-        binary, cache_hit = _generate(src, tile, tile_text, target)
+        compiled = _compile(src, tile, target)
     except CompileError as error:
         HOOKS.fault(compile_fault(src.fn.__name__, error))
         raise
-    kernel = NativeKernel(src, tile_text, binary, tile.used_globals, device)
-    duration_ns = time.perf_counter_ns() - started_ns
-    texts = {stage: binary.artifacts[stage] for stage in ("llvm-ir", "ptx")}
-    announce(kernel, tile, texts, duration_ns, cache_hit)
+    binary = _binary(compiled, target)
+    kernel = NativeKernel(src, tile_ir, compiled.module, binary, tile.used_globals, device)
+    if tile.recorder is not None:
+        duration_ns = time.perf_counter_ns() - started_ns
+        texts = {"llvm-ir": binary.llvm_ir, "ptx": binary.ptx}
+        lines = {"ptx": _ptx_frames(compiled)}
+        announce(kernel, tile, texts, lines, duration_ns, not compiled.code.times_ns)
     return kernel
 
 
@@ -112,34 +115,12 @@ def target_for(options: LaunchOptions) -> Target:
     return target_of(divmod(number, 10))
 
 
-def _generate(
-    src: Specialization, tile: TileStage, tile_text: str, target: Target
-) -> tuple[Binary, bool]:
-    """The kernel's code, and whether it came from the disk."""
-    folder = dump_folder(src)
-    override = None if KNOBS.override_dir is None else stage_folder(KNOBS.override_dir, src)
-    if tile.recorder is not None or folder is not None or override is not None:
-        # Somebody wants to see, or to change, what the stages make on their way.
-        return _compile(src, tile, target, folder, override), False
-    key = native_cache.cache_key(tile_text, src.options.as_dict(), target.name)
-    found = native_cache.load(key)
-    if found is not None:
-        return found, True
-    binary = _compile(src, tile, target, None, None)
-    native_cache.store(key, binary)
-    return binary, False
-
-
-def _compile(
-    src: Specialization,
-    tile: TileStage,
-    target: Target,
-    dump: Path | None,
-    override: Path | None,
-) -> Binary:
+def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledModule:
     from tkdebug.compiler.ir.printer import print_module
     from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
 
+    dump = dump_folder(src)
+    override = None if KNOBS.override_dir is None else stage_folder(KNOBS.override_dir, src)
     options = src.options
     compiled = compile_module(
         tile.module,
@@ -148,13 +129,21 @@ def _compile(
         snapshot=_snapshot(tile, dump),
         on_stage=None if dump is None and override is None else _on_stage(dump, override),
     )
+    if override is not None and (override / CUBIN_FILE).is_file():
+        cubin = _read(override / CUBIN_FILE)
+        compiled = replace(compiled, code=replace(compiled.code, cubin=cubin))
+    if dump is not None:
+        # With locations, as the other IR of a dump.
+        write_stage(dump / STAGE_FILES["gpu-ir"], print_module(compiled.module, locations=True))
+        write_stage(dump / CUBIN_FILE, compiled.code.cubin)
+    return compiled
+
+
+def _binary(compiled: CompiledModule, target: Target) -> Binary:
     code = compiled.code
-    binary = Binary(
-        artifacts={
-            "gpu-ir": print_module(compiled.module),
-            "llvm-ir": compiled.llvm_ir,
-            "ptx": code.ptx,
-        },
+    return Binary(
+        llvm_ir=compiled.llvm_ir,
+        ptx=code.ptx,
         cubin=code.cubin,
         entry=compiled.symbol,
         target=target.name,
@@ -163,13 +152,16 @@ def _compile(
         registers=code.registers,
         spill_bytes=code.spill_store_bytes,
     )
-    if override is not None and (override / CUBIN_FILE).is_file():
-        binary = replace(binary, cubin=_read(override / CUBIN_FILE))
-    if dump is not None:
-        # With locations, as the other IR of a dump.
-        write_stage(dump / STAGE_FILES["gpu-ir"], print_module(compiled.module, locations=True))
-        write_stage(dump / CUBIN_FILE, binary.cubin)
-    return binary
+
+
+def _ptx_frames(compiled: CompiledModule) -> dict[int, tuple[Frame, ...]]:
+    """The source frames of the PTX's lines."""
+    frames = {op.id: op.location.frames for op in compiled.module.walk()}
+    return {
+        line.line: frames[line.op_id]
+        for line in compiled.code.ptx_lines
+        if line.op_id is not None and line.op_id in frames
+    }
 
 
 def _snapshot(tile: TileStage, dump: Path | None) -> Callable[[str, Module], None] | None:

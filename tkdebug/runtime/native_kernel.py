@@ -23,11 +23,11 @@ from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.compiler.ir import Module
     from tkdebug.runtime.cuda.binary import Binary
     from tkdebug.runtime.cuda.launcher import LaunchShape
     from tkdebug.runtime.specialization import Specialization
 
-_UPSTREAM_NAMES = {"ttgir": "gpu-ir", "llir": "llvm-ir"}
 _BYTES_PER_REGISTER = 4
 
 
@@ -36,6 +36,7 @@ class NativeKernel(CompiledKernel):
 
     Attributes:
         binary: the compiled code.
+        gpu_module: the GPU IR it was lowered from.
         submit: launches without hooks: `submit(x, y, z, stream, *arguments)`, an argument for each
             parameter that is not constexpr, tensors by their address.
     """
@@ -45,13 +46,15 @@ class NativeKernel(CompiledKernel):
     def __init__(
         self,
         src: Specialization,
-        tile_text: str,
+        tile_ir: str,
+        gpu_module: Module,
         binary: Binary,
         used_globals: tuple[UsedGlobal, ...],
         device: int,
     ) -> None:
         super().__init__(src, used_globals)
-        self._tile_text = tile_text
+        self.gpu_module = gpu_module
+        self._tile_ir = tile_ir
         self.binary = binary
         self.device = device
         self.kernel = binary.cubin
@@ -63,26 +66,30 @@ class NativeKernel(CompiledKernel):
         self.submit: Callable[..., None] = self._load_and_submit
 
     def _artifacts(self) -> Artifacts:
-        texts = self.binary.artifacts
+        binary = self.binary
         stages: dict[str, Callable[[], Any]] = {
             "source": lambda: self.src.fn.kernel_source.text,
             "ttir": lambda: self.tile_ir,
+            "ttgir": lambda: self.gpu_ir,
+            "llir": lambda: binary.llvm_ir,
+            "ptx": lambda: binary.ptx,
+            "cubin": lambda: binary.cubin,
+            "sass": lambda: self.sass,
         }
-        for upstream, ours in (*_UPSTREAM_NAMES.items(), ("ptx", "ptx")):
-            if ours in texts:
-                stages[upstream] = lambda ours=ours: texts[ours]  # type: ignore[misc]
-        stages["cubin"] = lambda: self.binary.cubin
-        stages["sass"] = lambda: self.sass
-        aliases = {"tile-ir": "ttir", **{ours: name for name, ours in _UPSTREAM_NAMES.items()}}
+        aliases = {"tile-ir": "ttir", "gpu-ir": "ttgir", "llvm-ir": "llir"}
         return Artifacts(self.name, stages, aliases, {})
 
-    @cached_property
+    @property
     def tile_ir(self) -> str:
         """The Tile IR after its passes, as text."""
-        from tkdebug.compiler.ir.parser import parse_module
+        return self._tile_ir
+
+    @cached_property
+    def gpu_ir(self) -> str:
+        """The GPU IR as it is lowered, as text."""
         from tkdebug.compiler.ir.printer import print_module
 
-        return print_module(parse_module(self._tile_text))
+        return print_module(self.gpu_module)
 
     @cached_property
     def sass(self) -> str:

@@ -48,8 +48,6 @@ def _load() -> None:
             import_module(module)
         from tkdebug.compiler.targets import TARGETS
         from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
-        from tkdebug.runtime import native_cache
 
         # For what these load themselves.
         gpu_pipeline(TARGETS["sm_90a"], 3)
-        native_cache.compiler_key()

@@ -1,8 +1,7 @@
-"""What code generation makes of a kernel, as the launch path and the disk cache see it."""
+"""What code generation makes of a kernel, as the launch path sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -11,7 +10,8 @@ class Binary:
     """A kernel's machine code and what it needs.
 
     Attributes:
-        artifacts: text by stage: gpu-ir, llvm-ir, ptx.
+        llvm_ir: text.
+        ptx: text.
         cubin: the ELF image.
         entry: name of the kernel in it.
         target: name of the architecture, such as sm_90a.
@@ -21,7 +21,8 @@ class Binary:
         spill_bytes: of a thread, that went to local memory.
     """
 
-    artifacts: Mapping[str, str]
+    llvm_ir: str
+    ptx: str
     cubin: bytes
     entry: str
     target: str
