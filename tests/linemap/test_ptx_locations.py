@@ -141,3 +141,53 @@ def test_file_names_that_ptxas_cannot_take_are_encoded() -> None:
     text, _ = rewrite_locations(PTX, locations)
     assert '"/tmp/%C3%A9 %22x%22%5Cy.py"' in text
     assert text.isascii()
+
+
+def body(*lines: str) -> str:
+    return "\n".join(["$L__func_begin0:", "\t.loc\t1 1 0", *lines, "$L__func_end0:"]) + "\n"
+
+
+def test_integer_arithmetic_is_of_its_reader_through_others() -> None:
+    ptx = body(
+        "\t.loc\t1 0 1",
+        "\tmov.b32 \t%r1, shared;",
+        "\tshl.b32 \t%r2, %r9, 2;",
+        "\tadd.s32 \t%r3, %r1, %r2;",
+        "\t.loc\t1 12 1",
+        "\tst.shared.b32 \t[%r3], %r9;",
+    )
+    _, table = rewrite_locations(ptx, LOCATIONS)
+    assert [entry.op_id for entry in table] == [12, 12, 12, 12]
+
+
+def test_reader_above_in_a_loop_counts_and_a_writer_does_not() -> None:
+    ptx = body(
+        "$L__BB0_1:",
+        "\t.loc\t1 10 1",
+        "\tadd.s32 \t%r5, %r4, 1;",
+        "\t.loc\t1 11 1",
+        "\tmul.lo.s32 \t%r4, %r8, %r8;",
+        "\t.loc\t1 0 1",
+        "\tmov.b32 \t%r4, %r6;",
+        "\t.loc\t1 12 1",
+        "\t@%p1 bra \t$L__BB0_1;",
+    )
+    _, table = rewrite_locations(ptx, LOCATIONS)
+    assert [entry.op_id for entry in table] == [10, 11, 10, 12]
+
+
+def test_accesses_special_functions_and_assembly_are_never_given_a_place() -> None:
+    ptx = body(
+        "\t.loc\t1 0 1",
+        "\tld.global.b32 \t%r1, [%rd1];",
+        "\tex2.approx.f32 \t%r2, %r1;",
+        "\tfma.rn.f32 \t%r3, %r2, %r2, %r2;",
+        "\tatom.global.add.u32 \t%r4, [%rd1], %r3;",
+        "\t// begin inline asm",
+        "\tmov.b32 %r5, %r4;",
+        "\t// end inline asm",
+        "\t.loc\t1 12 1",
+        "\tst.global.v4.b32 \t[%rd1], {%r1, %r2, %r3, %r5};",
+    )
+    _, table = rewrite_locations(ptx, LOCATIONS)
+    assert [entry.op_id for entry in table] == [None] * 5 + [12]

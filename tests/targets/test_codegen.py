@@ -157,3 +157,30 @@ def test_a_small_kernel_is_compiled_within_a_blink() -> None:
         generate(llvm_text.VECTOR_ADD, "k", HOPPER, max_registers=registers)
         best = min(best, time.perf_counter() - start)
     assert best < 0.05  # 0.013 on a quiet machine
+
+
+def test_instruction_that_serves_two_ops_is_of_one_of_them() -> None:
+    ptx = emit_ptx(
+        llvm_text.module(
+            """
+  %v = load i32, ptr addrspace(1) %x, !dbg !10
+  %c = icmp sgt i32 %v, 5, !dbg !11
+  br i1 %c, label %a, label %b, !dbg !11
+a:
+  %m = mul i32 %v, %v, !dbg !12
+  %n = add i32 %m, 1, !dbg !13
+  br label %end, !dbg !14
+b:
+  %o = mul i32 %v, %v, !dbg !15
+  %p = add i32 %o, 7, !dbg !16
+  br label %end, !dbg !14
+end:
+  %r = phi i32 [%n, %a], [%p, %b]
+  store i32 %r, ptr addrspace(1) %x, !dbg !17
+  ret void, !dbg !18"""
+        ),
+        "k",
+        HOPPER,
+    )
+    before = ptx[: ptx.index("mul.lo")]
+    assert re.findall(r"\.loc\s+1 (\d+) ", before)[-1] in ("12", "15")

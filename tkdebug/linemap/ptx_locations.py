@@ -5,8 +5,10 @@ real place, with its chain of `inlined_at` where device functions were inlined (
 drops those), so that NVIDIA's tools show Python.
 
 Invariants: no `.loc` of line 0 is left, because ptxas would let its instructions inherit the line
-before; an instruction that LLVM gives no place is under `GENERATED_FILE`, except that a constant, a
-copy or a kernel parameter belongs to the instruction that reads it first.
+before; an instruction that LLVM gives no place (it drops places when it hoists) is under
+`GENERATED_FILE`, except that a constant, a copy, a kernel parameter or integer arithmetic belongs
+to the instruction that reads its result first. Memory accesses, floating-point arithmetic and what
+has effects never get a place in this way.
 Source: PTX ISA, "Debugging Directives": .file, .loc, .section.
 """
 
@@ -20,10 +22,17 @@ from tkdebug.errors import Frame
 
 GENERATED_FILE = "<tkdebug>"
 _ENTRY_OP = -1
+_ADOPTION_ROUNDS = 3
 _LOC = re.compile(r"\s*\.loc\s+\d+\s+(\d+)\s")
 _REGISTER = re.compile(r"%[a-zA-Z]+\d+")
-# What LLVM writes for its own needs, without a place: constants, copies, parameters, addresses.
-_FOLLOWS_USE = re.compile(r"\s*(?:mov|ld\.param|cvta?)(?:\.\w+)*\s+(%[a-zA-Z]+\d+),")
+_FOLLOWS_READER = re.compile(
+    r"\s*(?:(?:mov|ld\.param|cvta|selp|setp)[.\w]*"
+    r"|(?:add|sub|mul|mad|shl|shr|and|or|xor|not|neg|min|max|abs|cvt|bfe|bfi|prmt|shf|lop3)"
+    r"(?:\.(?:wide|lo|hi|l|r|wrap|clamp|sat|pred|[sub]\d+))+)"
+    r"\s+(%[a-zA-Z]+\d+)[,|]"
+)
+_WRITES_NO_REGISTER = re.compile(r"\s*(?:@!?%p\d+\s+)?(?:st|red|cp|bra|bar|mbarrier|wgmma|call)\b")
+_ASSEMBLY = ("// begin inline asm", "// end inline asm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +112,38 @@ def _is_instruction(text: str) -> bool:
 
 
 def _adopt_unplaced(lines: list[str], ops: list[int | None]) -> None:
-    """Give copies, constants and parameters without a place that of their first reader."""
-    wanted: dict[str, list[int]] = {}
-    for index, op_id in enumerate(ops):
-        if op_id in (0, _ENTRY_OP) and (found := _FOLLOWS_USE.match(lines[index])):
-            wanted.setdefault(found[1], []).append(index)
-    if not wanted:
+    """Give what serves one reader, and has no place, the reader's."""
+    made: dict[int, str] = {}
+    in_assembly = False
+    for index, text in enumerate(lines):
+        if text.lstrip() in _ASSEMBLY:
+            in_assembly = text.lstrip() == _ASSEMBLY[0]
+        elif ops[index] in (0, _ENTRY_OP) and not in_assembly:
+            if found := _FOLLOWS_READER.match(text):
+                made[index] = found[1]
+    if not made:
         return
+    readers = _readers(lines, ops, set(made.values()))
+    for _ in range(_ADOPTION_ROUNDS):  # a reader above, in a loop, may need a place itself first
+        for index in reversed([index for index in made if ops[index] in (0, _ENTRY_OP)]):
+            placed = [r for r in readers.get(made[index], ()) if (ops[r] or 0) > 0]
+            if placed:
+                ops[index] = ops[next((r for r in placed if r > index), placed[0])]
+
+
+def _readers(lines: list[str], ops: list[int | None], registers: set[str]) -> dict[str, list[int]]:
+    """For each of `registers` the lines that read it, in order."""
     readers: dict[str, list[int]] = {}
-    for index, op_id in enumerate(ops):
-        if op_id is not None and op_id > 0:
-            for register in _REGISTER.findall(lines[index]):
-                if register in wanted:
-                    readers.setdefault(register, []).append(index)
-    for register, indices in wanted.items():
-        reading = readers.get(register)
-        if reading:
-            for index in indices:
-                ops[index] = ops[next((r for r in reading if r > index), reading[0])]
+    for index, text in enumerate(lines):
+        if ops[index] is None:
+            continue
+        if not _WRITES_NO_REGISTER.match(text) and not text.lstrip().startswith("{"):
+            guard = text[: text.index(" ")] if text.lstrip().startswith("@") else ""
+            text = guard + text.partition(",")[2]
+        for register in _REGISTER.findall(text):
+            if register in registers:
+                readers.setdefault(register, []).append(index)
+    return readers
 
 
 @dataclass(slots=True)

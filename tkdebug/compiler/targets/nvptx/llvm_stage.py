@@ -23,6 +23,8 @@ _OPTIONS = (
     "-disable-machine-sink",
     # Without it an instruction that has no location stays under the .loc of the one before.
     "-use-unknown-locations=Enable",
+    # An instruction that serves two ops after CSE or hoisting is of one of them, not of neither.
+    "-pick-merged-source-locations",
     # Pointers to shared, constant and local memory are 32 bits wide: half the registers.
     "-nvptx-short-ptr",
     # Quadratic in the accesses of a block: three quarters of the time of a big unrolled kernel,

@@ -88,9 +88,7 @@ def _nvjitlink() -> ModuleType:
         nvjitlink.version()
     except (ImportError, RuntimeError, OSError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise StageError(
-            "assemble",
-            f"nvJitLink is not usable ({first}); pip install -U cuda-bindings nvidia-nvjitlink",
-        ) from None
+        advice = "pip install -U cuda-bindings nvidia-nvjitlink"
+        raise StageError("assemble", f"nvJitLink is not usable ({first}); {advice}") from None
     module: ModuleType = nvjitlink
     return module
