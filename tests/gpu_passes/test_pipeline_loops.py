@@ -96,7 +96,8 @@ _TILES = {"u": ("x", "64x32"), "v": ("y", "32x32")}
 
 def _plain(name: str) -> str:
     source, shape = _TILES[name]
-    return f'    %{name} = tt.hint %{source} {{kind = "divisibility", values = [1, 1]}} : tensor<{shape}xf16>\n'
+    hint = f'tt.hint %{source} {{kind = "divisibility", values = [1, 1]}}'
+    return f"    %{name} = {hint} : tensor<{shape}xf16>\n"
 
 
 def _scaled(name: str) -> str:
