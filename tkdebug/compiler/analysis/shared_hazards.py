@@ -20,6 +20,8 @@ from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import MemDescType
 
 BARRIERS = frozenset(("gpu.barrier", "tt.barrier"))
+# Ops that change what is under way.
+QUEUE_OPS = frozenset(("ttg.async_commit_group", "ttg.async_wait", "ttng.warp_group_dot_wait"))
 # Older groups are taken to be of this age or older.
 _MAX_AGE = 8
 

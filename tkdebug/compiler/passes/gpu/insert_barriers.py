@@ -8,12 +8,13 @@ later of the two. An op with scratch memory writes it, has a barrier of its own,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.aliasing import BufferAliases, Region, buffer_aliases
 from tkdebug.compiler.analysis.shared_hazards import (
     BARRIERS,
+    QUEUE_OPS,
     Accesses,
     HazardState,
     accesses,
@@ -21,6 +22,8 @@ from tkdebug.compiler.analysis.shared_hazards import (
 )
 from tkdebug.compiler.ir.core import Block, Module, Operation
 from tkdebug.compiler.ir.rewriter import Rewriter
+
+_CONTROL = frozenset(("scf.if", "scf.for", "scf.while"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +41,74 @@ class InsertBarriers:
 
 def barriers_needed(function: Operation) -> list[Operation]:
     """The ops of a `tt.func` before which all warps must wait for each other, in program order."""
-    aliases = buffer_aliases(function)
+    plan = _Plan(buffer_aliases(function))
     body = function.regions[0].block
-    search = _Search(aliases, ())
+    search = _Search(plan, ())
     search.block(body, HazardState())
     needed = search.needed
     # A barrier found early may be made superfluous by one that later iterations asked for.
     for op in list(needed):
         if len(needed) > 1:
             others = [other for other in needed if other is not op]
-            without = _Search(aliases, others)
+            without = _Search(plan, others)
             without.block(body, HazardState())
             if len(without.needed) == len(others):
                 del needed[op]
     return [op for op in function.walk() if op in needed]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An op that matters: for shared memory, for what is under way, or for what is inside it.
+
+    Attributes:
+        done: what it does.
+        scratch: its scratch memory.
+    """
+
+    op: Operation
+    done: Accesses
+    scratch: Region | None
+
+    @property
+    def first(self) -> Accesses:
+        """What it does before it has a barrier of its own."""
+        if self.scratch is None:
+            return self.done
+        return Accesses(self.done.reads, self.done.writes | {self.scratch})
+
+
+class _Plan:
+    """The steps of every block."""
+
+    def __init__(self, aliases: BufferAliases) -> None:
+        self.aliases = aliases
+        self._steps: dict[Block, list[_Step]] = {}
+
+    def steps(self, block: Block) -> list[_Step]:
+        """The ops of `block` that matter."""
+        steps = self._steps.get(block)
+        if steps is None:
+            found = (self._step(op) for op in block.operations)
+            steps = self._steps[block] = [step for step in found if step is not None]
+        return steps
+
+    def _step(self, op: Operation) -> _Step | None:
+        if op.name in _CONTROL:
+            matters = any(self.steps(region.block) for region in op.regions)
+            return _Step(op, Accesses(), None) if matters else None
+        done, scratch = accesses(op, self.aliases), _scratch(op)
+        if op.name in BARRIERS or op.name in QUEUE_OPS or scratch or done != Accesses():
+            return _Step(op, done, scratch)
+        return None
+
+
+def _scratch(op: Operation) -> Region | None:
+    if "scratch_offset" not in op.attributes:
+        return None
+    from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+
+    return scratch_region(op, scratch_bytes(op))
 
 
 class _Search:
@@ -61,37 +118,34 @@ class _Search:
         needed: the ops with a barrier before them, in the order in which they were found.
     """
 
-    def __init__(self, aliases: BufferAliases, known: Sequence[Operation]) -> None:
-        self.aliases = aliases
+    def __init__(self, plan: _Plan, known: Sequence[Operation]) -> None:
+        self.plan = plan
         self.needed: dict[Operation, None] = dict.fromkeys(known)
 
     def block(self, block: Block, state: HazardState) -> HazardState:
         """The state after a block that is entered in `state`."""
-        for op in block.operations:
-            state = self.operation(op, state)
+        for step in self.plan.steps(block):
+            if step.op.name in _CONTROL:
+                state = self._control(step.op, state)
+            elif step.op.name in BARRIERS:
+                state = state.synchronised()
+            else:
+                state = self._access(step, state)
         return state
 
-    def operation(self, op: Operation, state: HazardState) -> HazardState:
-        match op.name:
-            case "scf.if":
-                states = [self.block(region.block, state) for region in op.regions]
-                return states[0].join(states[1])
-            case "scf.for":
-                body = op.regions[0].block
-                entered = self._fixed_point(op, state, lambda s: self.block(body, s))
-                # The loop may run no iteration.
-                return entered.outside(op)
-            case "scf.while":
-                before, after = (region.block for region in op.regions)
-                entered = self._fixed_point(
-                    op, state, lambda s: self.block(after, self.block(before, s))
-                )
-                return self.block(before, entered).outside(op)
-        if op.name in BARRIERS:
-            return state.synchronised()
-        return self._access(op, state)
+    def _control(self, op: Operation, state: HazardState) -> HazardState:
+        blocks = [region.block for region in op.regions]
+        if op.name == "scf.if":
+            states = [self.block(block, state) for block in blocks]
+            return states[0].join(states[1])
+        if op.name == "scf.for":
+            # The loop may run no iteration: what holds at its head holds after it.
+            return self._at_head(op, state, lambda s: self.block(blocks[0], s)).outside(op)
+        before, after = blocks
+        head = self._at_head(op, state, lambda s: self.block(after, self.block(before, s)))
+        return self.block(before, head).outside(op)
 
-    def _fixed_point(
+    def _at_head(
         self, loop: Operation, state: HazardState, body: Callable[[HazardState], HazardState]
     ) -> HazardState:
         """The state at the head of a loop, on the first and on every later iteration."""
@@ -108,24 +162,12 @@ class _Search:
                 return entered
             entered = joined
 
-    def _access(self, op: Operation, state: HazardState) -> HazardState:
-        done = accesses(op, self.aliases)
-        scratch = self._scratch(op)
-        first = done if scratch is None else Accesses(done.reads, done.writes | {scratch})
-        if op in self.needed:
+    def _access(self, step: _Step, state: HazardState) -> HazardState:
+        if step.op in self.needed:
             state = state.synchronised()
-        elif state.conflicts(first):
-            self.needed[op] = None
+        elif state.conflicts(step.first):
+            self.needed[step.op] = None
             state = state.synchronised()
-        if scratch is not None:
-            return HazardState(
-                frozenset([scratch]), frozenset(), state.started, state.copies, state.dots
-            )
-        return state.after(op, done)
-
-    def _scratch(self, op: Operation) -> Region | None:
-        if "scratch_offset" not in op.attributes:
-            return None
-        from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-
-        return scratch_region(op, scratch_bytes(op))
+        if step.scratch is not None:
+            state = replace(state.synchronised(), reads=frozenset([step.scratch]))
+        return state.after(step.op, step.done)
