@@ -17,6 +17,7 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
     dots,
     reductions,
+    scans,
     shapes,
     shared,
 )
@@ -24,7 +25,7 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
-_FAMILIES = (arithmetic, shapes, reductions, shared, dots)
+_FAMILIES = (arithmetic, shapes, reductions, scans, shared, dots)
 LOWERINGS = {name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()}
 
 

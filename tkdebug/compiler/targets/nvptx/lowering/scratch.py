@@ -14,6 +14,7 @@ from tkdebug.compiler.ir.types import element_of, encoding_of
 from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
 from tkdebug.compiler.targets.nvptx.lowering.atomics import atomic_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce_scratch_bytes
+from tkdebug.compiler.targets.nvptx.lowering.scans import scan_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
 
 ScratchBytes = Callable[[Operation], int]
@@ -34,6 +35,7 @@ def convert_layout_scratch_bytes(op: Operation) -> int:
 SCRATCH_BYTES: dict[str, ScratchBytes] = {
     "ttg.convert_layout": convert_layout_scratch_bytes,
     "tt.reduce": reduce_scratch_bytes,
+    "tt.scan": scan_scratch_bytes,
     "tt.atomic_rmw": atomic_scratch_bytes,
     "tt.atomic_cas": atomic_scratch_bytes,
 }
