@@ -277,6 +277,54 @@ def test_buffer_chosen_by_a_branch_is_written_in_its_programs() -> None:
     assert torch.equal(y[:, 1], lanes().expand(2, 32))
 
 
+def placed(first: int, second: int) -> str:
+    """Two buffers at given offsets: one is stored to, then the other is made."""
+    at = "ttg.local_alloc {{offset = {}}}"
+    other = BUFFER.replace("%b", "%c").replace("ttg.local_alloc", at.format(second))
+    return LOAD + BUFFER.replace("ttg.local_alloc", at.format(first)) + STORE + other + READ + OUT
+
+
+@pytest.mark.parametrize(("second", "spoiled"), [(0, 32), (64, 16), (128, 0)])
+def test_buffers_that_were_placed_wrongly_spoil_each_other(second: int, spoiled: int) -> None:
+    x, y = lanes(), torch.zeros(32)
+    run(kernel(XY, POINTERS + placed(0, second), shared_bytes=256), x, y, 0)
+    kept = 32 - spoiled
+    assert torch.equal(y[:kept], lanes(count=kept))
+    assert y[kept:].isnan().all()
+
+
+def test_buffer_outside_shared_memory_is_an_error() -> None:
+    module = kernel(XY, POINTERS + placed(0, 192), shared_bytes=256)
+    with pytest.raises(LaunchError, match="bytes 192 to 320 are outside the 256"):
+        run(module, lanes(), torch.zeros(32), 0)
+
+
+def test_scratch_memory_spoils_what_lies_there() -> None:
+    """A conversion between two warps takes 256 bytes from its offset on."""
+    body = """
+    %v = arith.constant dense<1.0> : tensor<64xf32, #a>
+    %s = ttg.local_alloc {offset = 0} : !ttg.memdesc<64xf32, #s, mutable>
+    ttg.local_store %v, %s : tensor<64xf32, #a>, !ttg.memdesc<64xf32, #s, mutable>
+    %w = ttg.convert_layout %v {scratch_offset = 128} : tensor<64xf32, #a> -> tensor<64xf32, #b>
+    %r = ttg.local_load %s : !ttg.memdesc<64xf32, #s, mutable> -> tensor<64xf32, #a>
+    %i = tt.make_range {start = 0, end = 64} : tensor<64xi32, #a>
+    %p = tt.splat %y : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>, #a>
+    %to = tt.addptr %p, %i : (tensor<64x!tt.ptr<f32>, #a>, tensor<64xi32, #a>) -> tensor<64x!tt.ptr<f32>, #a>
+    tt.store %to, %r : tensor<64x!tt.ptr<f32>, #a>, tensor<64xf32, #a>
+    """
+    layouts = {
+        "#a": "#ttg.linear<{register = [], lane = [[1], [2], [4], [8], [16]], warp = [[32]], block = []}>",
+        "#b": "#ttg.linear<{register = [], lane = [[2], [4], [8], [16], [32]], warp = [[1]], block = []}>",
+        "#s": "#ttg.shared_linear<{offset = [[1], [2], [4], [8], [16], [32]]}>",
+    }
+    for name, layout in layouts.items():
+        body = body.replace(f"{name}>", f"{layout}>").replace(f"{name},", f"{layout},")
+    y = torch.zeros(64)
+    run(kernel("%y: !tt.ptr<f32>", body, warps=2, shared_bytes=384), y)
+    assert torch.equal(y[:32], torch.ones(32))
+    assert not torch.equal(y[32:], torch.ones(32))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -25,7 +25,10 @@ _FORWARDS_POINTER = {
 
 def live_bytes_per_program(module: Module) -> int:
     """Most bytes of tiles alive at once in one program, were every tile dense."""
-    return max(64, _block_peak(module.function.regions[0].block))
+    function = module.function
+    shared_bytes = function.attributes.get("shared_bytes", 0)
+    assert isinstance(shared_bytes, int)
+    return max(64, _block_peak(function.regions[0].block) + shared_bytes)
 
 
 def _size_bytes(value: Value) -> int:

@@ -73,7 +73,7 @@ def run_module(
     """Run a module's kernel for every program of `grid`.
 
     Args:
-        module: Tile IR, as it stands after any pass.
+        module: Tile IR or GPU IR, as it stands after any pass; not changed since it was first run.
         values: one per block argument: tensors for pointers, numbers for scalars, a tensor
             descriptor followed by its shape and strides.
         grid: programs along x, y, z.
