@@ -215,7 +215,7 @@ def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> t
 
 
 def aligned(value: Any) -> Hashable:
-    """Whether an argument is a multiple of 16; a tuple of such for a tuple."""
+    """Whether an argument is a multiple of 16, for a descriptor its last extent; tuples of such."""
     if isinstance(value, bool | float):
         return False
     if isinstance(value, int):
