@@ -70,6 +70,11 @@ class CompileError(TkError):
         self.kernel = kernel
         super().__init__(self._render())
 
+    @property
+    def error_message(self) -> str:
+        """The message without its place, by upstream's name for it."""
+        return self.message
+
     def _render(self) -> str:
         if not self.frames:
             return self.message
