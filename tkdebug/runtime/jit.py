@@ -111,6 +111,8 @@ class JITFunction(KernelInterface):
         self._repr = repr
         self._binder: Callable[..., Bound] | None = None
         self.kernels: dict[Key, CompiledKernel] = {}
+        self._native_path: NativePath | None = None
+        # The same, where a launch may take it without a look at anything else.
         self._native: NativePath | None = None
         self._edited_source: KernelSource | None = None
         self.source_edits = 0
@@ -136,10 +138,26 @@ class JITFunction(KernelInterface):
             LaunchError: arguments, options or grid are wrong.
             CompileError: the kernel does not compile.
         """
+        native = self._native
+        if native is not None and not warmup and not self.pre_run_hooks:
+            # It looks at the mode itself.
+            kernel: CompiledKernel | None = native.launch(grid, *args, **kwargs)
+            return kernel
+        return self.run_in_mode(args, grid, warmup, kwargs)
+
+    def run_in_mode(
+        self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
+    ) -> CompiledKernel | None:
+        """As `run`, in whatever mode is in force."""
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         if current_mode(self.__name__) == "native":
             return self._run_native(args, grid, warmup, kwargs)
+        return self._run_interpreted(args, grid, warmup, kwargs)
+
+    def _run_interpreted(
+        self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
+    ) -> CompiledKernel | None:
         values, types, options = self._bind(args, kwargs)
         key: Key = (types, tuple(options.items()), KNOBS.debug)
         try:
@@ -178,14 +196,14 @@ class JITFunction(KernelInterface):
     ) -> CompiledKernel | None:
         from tkdebug.runtime.native_launch import DOUBLED, WARMUP, NativePath
 
-        doubled = OPTION_NAMES & kwargs.keys() & set(self.arg_names)
-        native = self._native
+        native = self._native_path
         if native is None:
-            native = NativePath(self, args)
+            native = self._native_path = NativePath(self, args)
             # A parameter named like an option asks for what only this method sees, and so does
             # a class that has its own way to run.
             if OPTION_NAMES.isdisjoint(self.arg_names) and type(self).run is JITFunction.run:
                 self._native = native
+        doubled = OPTION_NAMES & kwargs.keys() & set(self.arg_names)
         if doubled:
             kwargs = {**kwargs, DOUBLED: tuple((name, kwargs[name]) for name in sorted(doubled))}
         kernel: CompiledKernel | None = native.launch(WARMUP if warmup else grid, *args, **kwargs)

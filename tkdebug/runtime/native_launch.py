@@ -166,7 +166,7 @@ class NativePath:
     ) -> Any:
         """Launch in another mode than native."""
         args, kwargs = self._as_given(values, surplus, options)
-        return self._fn.run(*args, grid=grid, warmup=False, **kwargs)
+        return self._fn.run_in_mode(args, grid, False, kwargs)
 
     def _as_given(
         self, values: tuple[Any, ...], surplus: tuple[Any, ...], options: dict[str, Any]
