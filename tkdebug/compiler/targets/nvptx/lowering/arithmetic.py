@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import PointerType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.constants import constant
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
+from tkdebug.compiler.targets.nvptx.lowering.float_formats import FORMATS
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Lower,
     Registers,
@@ -224,8 +226,29 @@ _RULES: dict[str, ElementRule] = {
     "tt.bitcast": _bitcast,
 }
 
+
+def _in_float32(lower: Lower) -> Lower:
+    """Float ops on an fp8 type are done in fp32, which holds it exactly, and rounded back."""
+
+    def lower_wide(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
+        element, result = element_of(op.operands[0].type), element_of(op.result.type)
+        if str(element) not in FORMATS:
+            return lower(ctx, op, *operands)
+        wide = [floats8.as_float32(ctx, str(element), registers) for registers in operands]
+        (values,) = lower(ctx, op, *wide)
+        if str(result) not in FORMATS:
+            return (values,)
+        return (floats8.narrowed(ctx, values, str(result), toward_zero=False),)
+
+    lower_wide.__doc__ = lower.__doc__
+    return lower_wide
+
+
 LOWERINGS: dict[str, Lower] = {
     "arith.constant": lower_constant,
     "arith.select": lower_select,
-    **{name: per_element(rule) for name, rule in _RULES.items()},
+    **{
+        name: _in_float32(per_element(rule)) if name.endswith("f") else per_element(rule)
+        for name, rule in _RULES.items()
+    },
 }

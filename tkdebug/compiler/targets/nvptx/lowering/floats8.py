@@ -55,6 +55,11 @@ def readable(ctx: Lowering, element: ScalarType | PointerType, values: Registers
     return _widened(ctx, values, name) if name in FORMATS else values
 
 
+def as_float32(ctx: Lowering, format_: str, values: Registers) -> Registers:
+    """Values of an fp8 type as fp32; exact."""
+    return [_resized(ctx, value, "float") for value in _widened(ctx, values, format_)]
+
+
 def _resized(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
     """Half or float as another float type; exact for all that fp8 holds."""
     if value.type == "half" and type_ == "bfloat":
