@@ -283,7 +283,9 @@ def cells(result: Measured) -> tuple[str, ...]:
         if name in result.values:
             value = result.values[name]
             return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
-        return f"not supported yet: {result.errors[name]}" if name in result.errors else "-"
+        if name not in result.errors:
+            return "-"
+        return f"{'not supported yet' if name == OURS else 'failed'}: {result.errors[name]}"
 
     def ratio(name: str) -> str:
         found = result.ratio(name)

@@ -575,3 +575,39 @@ def test_cuda_errors_have_the_drivers_name(monkeypatch):
     monkeypatch.setattr(driver_api, "status_name", lambda status: "CUDA_ERROR_ILLEGAL_ADDRESS")
     text = str(driver_api.cuda_error(700, "kernel k: launch"))
     assert text.startswith("kernel k: launch: CUDA_ERROR_ILLEGAL_ADDRESS (700); an earlier kernel")
+
+
+@pytest.fixture
+def driver_answers(monkeypatch):
+    """A driver for CUDA 13 with one H200, whose answers a test changes."""
+    answers = {
+        "cuInit": None,
+        "cuDriverGetVersion": 13000,
+        "cuDeviceGetCount": 1,
+        "cuDeviceGet": 0,
+        "cuDeviceGetName": b"NVIDIA H200\0\0",
+        "cuDevicePrimaryCtxRetain": 0x1000,
+        "cuDeviceGetAttribute": 9,
+    }
+    monkeypatch.setattr(driver_api, "call", lambda name, *arguments: answers[name])
+    device_module.device.cache_clear()
+    yield answers
+    device_module.device.cache_clear()
+
+
+def test_device_of_the_driver(driver_answers):
+    found = device_module.device(0)
+    assert (found.name, found.context, found.capability) == ("NVIDIA H200", 0x1000, (9, 9))
+    with pytest.raises(UnsupportedError, match=r"compute capability 9\.9"):
+        _ = found.target
+
+
+def test_driver_that_is_too_old(driver_answers):
+    driver_answers["cuDriverGetVersion"] = 11080
+    with pytest.raises(NoDeviceError, match=r"CUDA 11\.8, expected 12\.0 or newer; update"):
+        device_module.device(0)
+
+
+def test_device_that_is_not_there(driver_answers):
+    with pytest.raises(NoDeviceError, match="CUDA device 1: there are 1, counted from 0"):
+        device_module.device(1)

@@ -1,0 +1,76 @@
+import threading
+
+from tkdebug.events import LaunchRecord
+from tkdebug.instrument.device_times import DeviceTimes
+from tkdebug.instrument.recorder import Recorder
+
+
+class Pending:
+    """A launch's `device_ns` whose answer the test gives."""
+
+    def __init__(self):
+        self.answer = None
+        self.asked = threading.Event()
+
+    def __call__(self, wait=False):
+        self.asked.set()
+        if wait and self.answer is None:
+            return 99
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_times_are_told_in_order_once_known():
+    told = []
+    seen = threading.Event()
+
+    def settled(*row):
+        told.append(row)
+        if len(told) == 2:
+            seen.set()
+
+    times = DeviceTimes(settled)
+    first, second = Pending(), Pending()
+    second.answer = 20
+    times.add(1, first)
+    times.add(2, second)
+    assert first.asked.wait(5)
+    assert told == []
+    first.answer = 10
+    assert seen.wait(5)
+    assert told == [(1, 10, None), (2, 20, None)]
+    times.stop()
+
+
+def test_stop_waits_for_what_is_left():
+    told = []
+    times = DeviceTimes(lambda *row: told.append(row))
+    times.add(1, Pending())
+    times.stop()
+    assert told == [(1, 99, None)]
+
+
+def test_a_failed_kernel_is_told_as_its_error():
+    told = []
+    times = DeviceTimes(lambda *row: told.append(row))
+    pending = Pending()
+    pending.answer = RuntimeError("illegal address")
+    times.add(1, pending)
+    times.stop()
+    assert told == [(1, None, "RuntimeError: illegal address")]
+
+
+def test_recorder_stores_the_device_time_of_native_launches(tmp_path):
+    import sqlite3
+
+    path = tmp_path / "run.tkd"
+    with Recorder(path, mode="native", output=False) as recorder:
+        for number, device_ns in enumerate((lambda wait=False: 1500, None), start=1):
+            record = LaunchRecord(number, "k", (1, 1, 1), "native", {}, tuple, "hash")
+            recorder._on_enter(None, record)
+            record.duration_ns = 7
+            record.device_ns = device_ns
+            recorder._on_exit(None, record)
+    rows = sqlite3.connect(path).execute("SELECT duration_ns FROM launches ORDER BY seq").fetchall()
+    assert rows == [(1500,), (7,)]
