@@ -306,3 +306,19 @@ tt.func @k(%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %n: i32)
         out = torch.zeros(128)
         assert not run_module(module, (x, out, trips), (1, 1, 1))
         assert torch.equal(out, x.reshape(5, 128)[:trips].sum(0))
+
+
+def test_copies_are_fenced_for_the_tensor_cores_once_and_before_the_barrier() -> None:
+    module = pipelined(product(), "sm_90a", PipelineLoops(3), *ALL)
+    body = loop_of(module).regions[0].block.operations
+    names = [op.name for op in body]
+    assert names.count("ttng.fence_async_shared") == 1
+    assert names.index("ttg.async_wait") < names.index("ttng.fence_async_shared")
+    assert names.index("ttng.fence_async_shared") < names.index("gpu.barrier")
+
+
+def test_buffer_made_in_the_body_keeps_its_own_fence() -> None:
+    module = pipelined(product(u="scaled"), "sm_90a", PipelineLoops(3))
+    body = loop_of(module).regions[0].block.operations
+    names = [op.name for op in body]
+    assert names.index("ttg.local_alloc") < names.index("ttng.fence_async_shared")
