@@ -23,11 +23,21 @@ from tkdebug.interpreter.launch import run_module
 NUM_WARPS = 4
 
 
-def after_each_pass(target: str, module: Module, check: Callable[[str, Module], None]) -> None:
+def divisibility(value: object) -> int:
+    """What native compilation would know of an argument."""
+    return (
+        16 if isinstance(value, torch.Tensor) or (isinstance(value, int) and value % 16 == 0) else 1
+    )
+
+
+def after_each_pass(
+    target: str, module: Module, values: Sequence[Any], check: Callable[[str, Module], None]
+) -> None:
     """Call `check` with the module as each GPU pass leaves it."""
     module = parse_module(print_module(module, locations=True))
     module.function.attributes["num_warps"] = NUM_WARPS
     module.function.attributes["target"] = target
+    module.function.attributes["arg_divisibility"] = tuple(map(divisibility, values))
     for pass_ in gpu_pipeline(TARGETS[target], 3):
         (run,) = PassManager((pass_,), verify_each=True, print_after=()).run(module)
         if not run.changed:
@@ -57,7 +67,7 @@ def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
                     )
             seen.append(name)
 
-        after_each_pass(request.param, module, check)
+        after_each_pass(request.param, module, values, check)
         return faults
 
     monkeypatch.setattr(tkdebug.interpreter, "run_module", run)
@@ -82,14 +92,17 @@ def matmul(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
     tl.store(out, total.to(c.dtype.element_ty))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_matmul(checked: list[str], dtype: torch.dtype) -> None:
-    a, b = torch.randn(128, 88).to(dtype), torch.randn(88, 32).to(dtype)
+@pytest.mark.parametrize(
+    ("dtype", "depth"), [(torch.float16, 160), (torch.float16, 88), (torch.float32, 96)]
+)
+def test_matmul(checked: list[str], dtype: torch.dtype, depth: int) -> None:
+    a, b = torch.randn(128, depth).to(dtype), torch.randn(depth, 32).to(dtype)
     c = torch.zeros(128, 32)
     with tkdebug.mode("interpret"):
-        matmul[(2,)](a, b, c, 88, M=64, N=32, BK=32, num_warps=NUM_WARPS)
+        matmul[(2,)](a, b, c, depth, M=64, N=32, BK=32, num_warps=NUM_WARPS)
     torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-2, atol=1e-1)
     assert "allocate-shared" in checked
+    assert "pipeline-loops" in checked
 
 
 @tkdebug.jit

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
+from buffer_shorthand import PARAMETERS, body
 from gpu_ir_support import after, kernel
-from test_insert_barriers import PARAMETERS, body
 
 from tkdebug.compiler.analysis.aliasing import buffer_aliases
 from tkdebug.compiler.ir import Module
