@@ -571,5 +571,17 @@ def _mma(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -
     return [f.astype(np.int32).view(np.uint32) for f in found]
 
 
+def _count(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
+    """Every active thread whose predicate holds adds 1 to a word of shared memory."""
+    address, predicate = values
+    at = address[simulator.mask & predicate].astype(np.int64)
+    assert (simulator.written_by[at[:, None] + np.arange(4)] == -1).all(), "no barrier before"
+    np.add.at(simulator.shared.view(np.uint32), at // 4, 1)
+
+
+COUNT = re.compile(r"^@\$1 red\.shared\.add\.u32 \[\$0\], 1;$")
 MMA = re.compile(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(\w+)\.(\w+)\.\w+\.\w+ ")
-ASM_RULES: list[tuple[re.Pattern[str], Callable[..., Value | None]]] = [(MMA, _mma)]
+ASM_RULES: list[tuple[re.Pattern[str], Callable[..., Value | None]]] = [
+    (MMA, _mma),
+    (COUNT, _count),
+]

@@ -16,16 +16,18 @@ from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
     dots,
+    indexing,
     reductions,
     scans,
     shapes,
     shared,
+    sorting,
 )
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
-_FAMILIES = (arithmetic, shapes, reductions, scans, shared, dots)
+_FAMILIES = (arithmetic, shapes, reductions, scans, shared, dots, indexing, sorting)
 LOWERINGS = {name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()}
 
 

@@ -13,8 +13,14 @@ from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, encoding_of
 from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
 from tkdebug.compiler.targets.nvptx.lowering.atomics import atomic_scratch_bytes
+from tkdebug.compiler.targets.nvptx.lowering.indexing import (
+    flip_scratch_bytes,
+    gather_scratch_bytes,
+    histogram_scratch_bytes,
+)
 from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.scans import scan_scratch_bytes
+from tkdebug.compiler.targets.nvptx.lowering.sorting import sort_scratch_bytes, topk_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
 
 ScratchBytes = Callable[[Operation], int]
@@ -36,6 +42,12 @@ SCRATCH_BYTES: dict[str, ScratchBytes] = {
     "ttg.convert_layout": convert_layout_scratch_bytes,
     "tt.reduce": reduce_scratch_bytes,
     "tt.scan": scan_scratch_bytes,
+    "tt.gather": gather_scratch_bytes,
+    "tt.histogram": histogram_scratch_bytes,
+    "tt.flip": flip_scratch_bytes,
+    "tt.sort": sort_scratch_bytes,
+    "tt.topk": topk_scratch_bytes,
+    "tt.bitonic_merge": sort_scratch_bytes,
     "tt.atomic_rmw": atomic_scratch_bytes,
     "tt.atomic_cas": atomic_scratch_bytes,
 }

@@ -12,12 +12,14 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     debug,
     dots,
     elementwise,
+    indexing,
     math,
     memory,
     reductions,
     scans,
     shapes,
     shared,
+    sorting,
     warp_group_dots,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower
@@ -39,6 +41,8 @@ _FAMILIES = (
     shared,
     async_copies,
     dots,
+    indexing,
+    sorting,
 )
 LOWERINGS: dict[str, Lower] = {
     name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()

@@ -1,0 +1,231 @@
+"""Lowering of tt.sort, tt.topk and tt.bitonic_merge: bitonic networks over the bits of the axis.
+
+A round compares elements whose positions differ in one bit: registers of a thread, lanes
+(shuffles), or warps (shared memory), wherever the layout has that bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import element_of, shape_of
+from tkdebug.compiler.layouts import LinearLayout
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.combine import thread_parity
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.exchange import (
+    distance_bytes,
+    from_distance,
+    read_rows,
+    tile_bytes,
+)
+from tkdebug.compiler.targets.nvptx.lowering.indexing import axis_distance
+from tkdebug.compiler.targets.nvptx.lowering.reduction_plan import (
+    Parity,
+    axis_vectors,
+    split_place,
+    thread_columns,
+)
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import store_vector
+from tkdebug.compiler.targets.nvptx.lowering.sort_keys import SortKeys
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+
+# (own value, other value, i1: whether own comes second in memory and order) -> what stays here.
+Swap = Callable[[LLVMValue, LLVMValue, LLVMValue], LLVMValue]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bit:
+    """One bit of the sorted axis.
+
+    Attributes:
+        register, lane, warp: XORed to get to the element at the other value of the bit.
+        mask: which bits of `thread_columns` contribute to it.
+    """
+
+    register: int
+    lane: int
+    warp: int
+    mask: int
+
+
+def _bits(layout: LinearLayout) -> list[_Bit]:
+    first, count = axis_vectors(layout, len(layout.outs) - 1)
+    columns = thread_columns(layout)
+    found = []
+    for bit in range(first, first + count):
+        mask = sum((column >> bit & 1) << i for i, column in enumerate(columns))
+        found.append(_Bit(*axis_distance(layout, 1 << bit), mask))
+    return found
+
+
+class _Network:
+    """Rounds of compare-and-swap on the registers of one tile.
+
+    Args:
+        ctx: the kernel.
+        op: the op, whose scratch is used.
+        layout: of the tile.
+        values: what is compared, by register.
+    """
+
+    def __init__(
+        self, ctx: Lowering, op: Operation, layout: LinearLayout, values: Registers
+    ) -> None:
+        self.ctx = ctx
+        self.op = op
+        self.layout = layout
+        self.values = values
+        self.bits = _bits(layout)
+        self._parities: dict[int, LLVMValue] = {}
+        self._scratch_used = False
+
+    def round(self, bit: int, direction_mask: int, is_flipped: bool, swap: Swap) -> None:
+        """Compare along `bit`.
+
+        Args:
+            bit: number of the bit of the axis.
+            direction_mask: bits of the place whose parity turns the order around.
+            is_flipped: whether the order is turned around everywhere.
+            swap: what stays here.
+        """
+        move = self.bits[bit]
+        others = self._others(move)
+        self.values = [
+            swap(
+                own,
+                others[register ^ move.register],
+                self._parity(move.mask ^ direction_mask, register, is_flipped),
+            )
+            for register, own in enumerate(self.values)
+        ]
+
+    def _others(self, move: _Bit) -> Registers:
+        base = None
+        if move.warp:
+            base = self.ctx.scratch(self.op)
+            if self._scratch_used:
+                self.ctx.barrier()
+            self._scratch_used = True
+        element_bytes = TYPE_BITS[self.values[0].type] // 8
+        return from_distance(
+            self.ctx, base, self.layout, self.values, move.lane, move.warp, element_bytes
+        )
+
+    def _parity(self, mask: int, register: int, is_flipped: bool) -> LLVMValue:
+        own = Parity(*split_place(self.layout, mask))
+        key = mask & ~own.register
+        if key not in self._parities:
+            self._parities[key] = thread_parity(self.ctx, own)
+        flip = own.of_register(register) ^ is_flipped
+        return self.ctx.emit.xor(self._parities[key], integer("i1", flip))
+
+
+def _sorted(ctx: Lowering, op: Operation, x: Registers, descending: bool) -> Registers:
+    """The tile in order, in its own layout."""
+    layout = ctx.layout(op.operands[0])
+    keys = SortKeys.of(ctx, op)
+    values = keys.comparable(x)
+    type_ = values[0].type
+    network = _Network(ctx, op, layout, [keys.key(value) for value in values])
+
+    def swap(own: LLVMValue, other: LLVMValue, takes_larger: LLVMValue) -> LLVMValue:
+        known = takes_larger.constant
+        if known is not None:
+            return keys.larger(own, other) if known else keys.smaller(own, other)
+        return ctx.emit.select(takes_larger, keys.larger(own, other), keys.smaller(own, other))
+
+    count = len(network.bits)
+    for stage in range(1, count + 1):
+        # Runs of 2 ** stage elements, rising and falling in turn, until one is left.
+        direction = network.bits[stage].mask if stage < count else 0
+        for bit in reversed(range(stage)):
+            network.round(bit, direction, descending, swap)
+    return keys.restored([keys.value(key, type_) for key in network.values])
+
+
+def lower_sort(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """A bitonic sort."""
+    return (_sorted(ctx, op, x, bool(op.attributes.get("descending"))),)
+
+
+def lower_bitonic_merge(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """The last stage alone; comparisons with NaN swap nothing."""
+    keys = SortKeys.of(ctx, op)
+    network = _Network(ctx, op, ctx.layout(op.operands[0]), keys.comparable(x))
+    descending = bool(op.attributes.get("descending"))
+    emit = ctx.emit
+
+    def swap(own: LLVMValue, other: LLVMValue, is_right: LLVMValue) -> LLVMValue:
+        left, right = emit.select(is_right, other, own), emit.select(is_right, own, other)
+        wrong = keys.is_greater(right, left) if descending else keys.is_greater(left, right)
+        return emit.select(wrong, other, own)
+
+    for bit in reversed(range(len(network.bits))):
+        network.round(bit, 0, False, swap)
+    return (keys.restored(network.values),)
+
+
+def lower_topk(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
+    """Sorted from the largest on; the first k go through shared memory to the result's layout."""
+    k = op.attributes["k"]
+    assert isinstance(k, int)
+    layout = ctx.layout(op.operands[0])
+    ordered = _sorted(ctx, op, x, True)
+    base = ctx.emit.gep(ctx.scratch(op), "i8", _network_bytes(op))
+    element_bytes = memory_bits(element_of(op.result.type)) // 8
+    _write_first(ctx, base, layout, ordered, k, element_bytes)
+    ctx.barrier()
+    return (read_rows(ctx, base, ctx.layout(op.result), ordered[0].type, element_bytes),)
+
+
+def _write_first(
+    ctx: Lowering,
+    base: LLVMValue,
+    layout: LinearLayout,
+    values: Registers,
+    k: int,
+    element_bytes: int,
+) -> None:
+    """Write the elements below `k` along the last axis, in row-major order."""
+    emit = ctx.emit
+    owner = ctx.owner(layout)
+    shape = (*layout.shape[:-1], k)
+    for value, coordinates in zip(values, ctx.coordinates(layout), strict=True):
+        is_kept = emit.icmp("ult", coordinates[-1], k)
+        if owner is not None:
+            is_kept = emit.binary("and", is_kept, owner)
+        offset = integer("i32", 0)
+        for extent, coordinate in zip(shape, coordinates, strict=True):
+            offset = emit.add(emit.mul(offset, extent), coordinate)
+        address = emit.gep(base, "i8", emit.mul(offset, element_bytes))
+        store_vector(ctx, address, [value], is_kept)
+
+
+def _network_bytes(op: Operation) -> int:
+    """Bytes for the rounds between warps."""
+    layout = Lowering.layout(op.operands[0])
+    element = element_of(op.operands[0].type)
+    # Fp8 is compared as a wider float.
+    widest = 4 if str(element).startswith("f8") else memory_bits(element) // 8
+    return max((distance_bytes(layout, widest, bit.warp) for bit in _bits(layout)), default=0)
+
+
+def topk_scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that a tt.topk needs."""
+    element_bytes = memory_bits(element_of(op.result.type)) // 8
+    return _network_bytes(op) + tile_bytes(shape_of(op.result.type), element_bytes)
+
+
+def sort_scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that a tt.sort or tt.bitonic_merge needs."""
+    return _network_bytes(op)
+
+
+LOWERINGS: dict[str, Lower] = {
+    "tt.sort": lower_sort,
+    "tt.topk": lower_topk,
+    "tt.bitonic_merge": lower_bitonic_merge,
+}
