@@ -7,6 +7,7 @@ import tkdebug
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.events import HOOKS, Hook
 from tkdebug.runtime.autotune import Autotuner
+from tkdebug.runtime.compilation import tell_compile_error
 from tkdebug.runtime.errors import AutotunerError
 
 CONFIGS = [
@@ -220,6 +221,34 @@ def test_failing_trial_calls_post_hook_and_loses(x):
     assert tuner.best_config is CONFIGS[1]
     assert isinstance(outcomes[0], tkdebug.OutOfResources)
     assert outcomes[1] is None
+
+
+def test_config_that_does_not_compile_is_no_fault(x):
+    faults = []
+    hook = Hook(fault=faults.append)
+
+    def bench(call, quantiles):
+        call()
+        return [1.0, 1.0, 1.0]
+
+    def run(*args, BLOCK, **kwargs):
+        if BLOCK == 32:
+            error = tkdebug.CompileError("static assertion failed")
+            tell_compile_error("kernel", error)
+            raise error
+
+    tuner = Timed(do_bench=bench)
+    tuner.fn.run = run
+    HOOKS.add(hook)
+    try:
+        with tkdebug.mode("native"):
+            tuner[(1,)](x, 64)
+        assert faults == []
+        tell_compile_error("kernel", tkdebug.CompileError("outside of trials"))
+    finally:
+        HOOKS.remove(hook)
+    assert tuner.best_config is CONFIGS[1]
+    assert [fault.message for fault in faults] == ["outside of trials"]
 
 
 def test_deprecated_timing_arguments_warn():

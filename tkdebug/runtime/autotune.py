@@ -19,6 +19,7 @@ from typing import Any
 from tkdebug.errors import CompileError
 from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compilation import TRYING
 from tkdebug.runtime.driver import driver
 from tkdebug.runtime.errors import (
     AutotunerError,
@@ -274,12 +275,15 @@ class Autotuner(KernelInterface):
                 raise
             self.post_hook(named, exception=None)
 
+        token = TRYING.set(True)
         try:
             return self.do_bench(call, quantiles=_QUANTILES)
         except (OutOfResources, CompileError, PTXASError) as error:
             if KNOBS.print_autotuning:
                 print(f"Autotuning failed with {error}")
             return [float("inf")] * len(_QUANTILES)
+        finally:
+            TRYING.reset(token)
 
     def _refuse_conflicts(self, config: Config, kwargs: Mapping[str, Any]) -> None:
         conflicts = sorted(kwargs.keys() & config.all_kwargs().keys())

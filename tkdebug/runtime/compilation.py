@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 # The stage that an edited file can replace: what the front end made, before any pass.
 _TILE_IR_FILE = "tile-ir.mlir"
 _HASH_CHARS = 16
+# Set while a tuner tries a configuration: it takes another where one does not compile.
+TRYING: ContextVar[bool] = ContextVar("tkdebug_trying", default=False)
 
 
 def compile_kernel(src: Specialization) -> InterpretedKernel:
@@ -92,7 +95,7 @@ def _compile_source(src: Specialization) -> TileModule:
         kernel = cast("JitCallable", src.fn)
         return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
     except CompileError as error:
-        HOOKS.fault(compile_fault(src.fn.__name__, error))
+        tell_compile_error(src.fn.__name__, error)
         raise
 
 
@@ -123,15 +126,18 @@ def _language_options(src: Specialization) -> CompileOptions:
     )
 
 
-def compile_fault(kernel: str, error: CompileError) -> Fault:
-    """A compile error as the fault that hooks hear of."""
-    return Fault(
-        kind="compile-error",
-        kernel=kernel,
-        frames=error.frames,
-        message=error.message,
-        column=error.column,
-    )
+def tell_compile_error(kernel: str, error: CompileError) -> None:
+    """Tell the hooks of a compile error as a fault, unless a tuner is trying configurations."""
+    if not TRYING.get():
+        HOOKS.fault(
+            Fault(
+                kind="compile-error",
+                kernel=kernel,
+                frames=error.frames,
+                message=error.message,
+                column=error.column,
+            )
+        )
 
 
 def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder | None) -> None:

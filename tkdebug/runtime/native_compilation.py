@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import CompileError, Frame, UnsupportedError, UsageError
-from tkdebug.events import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compilation import (
     TileStage,
     announce,
-    compile_fault,
     compile_tile_ir,
     dump_folder,
     stage_folder,
+    tell_compile_error,
     write_stage,
 )
 from tkdebug.runtime.cuda.binary import Binary
@@ -48,6 +47,8 @@ _FIXED_OPTIONS = {
     "enable_fp_fusion": True,
     "enable_reflect_ftz": True,
 }
+# Linked without being asked for, from where they are installed.
+_LINKED_LIBRARIES = frozenset(("libdevice",))
 STAGE_FILES = {"gpu-ir": "gpu-ir.mlir", "llvm-ir": "llvm-ir.ll", "ptx": "kernel.ptx"}
 CUBIN_FILE = "kernel.cubin"
 # Stages whose edited file takes the place of what the compiler makes.
@@ -73,7 +74,7 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
     try:
         compiled = _compile(src, tile, target)
     except CompileError as error:
-        HOOKS.fault(compile_fault(src.fn.__name__, error))
+        tell_compile_error(src.fn.__name__, error)
         raise
     binary = _binary(compiled, target)
     kernel = NativeKernel(src, tile_ir, compiled.module, binary, tile.used_globals, device)
@@ -93,6 +94,8 @@ def refuse_options(kernel: str, options: LaunchOptions) -> None:
     """
     for name, only in _FIXED_OPTIONS.items():
         value = getattr(options, name)
+        if name == "extern_libs" and {library for library, _ in value} <= _LINKED_LIBRARIES:
+            continue
         if value != only:
             raise UnsupportedError(
                 f"kernel {kernel}: option {name}={value!r} is not supported natively "
