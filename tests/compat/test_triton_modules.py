@@ -179,8 +179,8 @@ def test_hooks_without_an_event_are_refused_by_name():
         setattr(getattr(knobs, group), name, None)
         with pytest.raises(UnsupportedError, match=rf"triton\.knobs\.{group}\.{name} is not"):
             setattr(getattr(knobs, group), name, hook)
-    with pytest.raises(UnsupportedError, match="kernel_load_start_hook"):
-        knobs.runtime.kernel_load_start_hook.add(hook)
+    with pytest.raises(UnsupportedError, match="kernel_unload_hook"):
+        knobs.runtime.kernel_unload_hook.add(hook)
 
 
 def test_knobs_follow_tkdebugs(tmp_path):

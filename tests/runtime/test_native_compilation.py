@@ -174,6 +174,38 @@ def test_edited_cubin_takes_its_place(tmp_path):
         compile_add()
 
 
+def test_load_hooks_are_called_around_loading(monkeypatch):
+    from tkdebug.compat import upstream_knobs
+    from tkdebug.runtime.cuda import device, launcher, module
+
+    monkeypatch.setattr(device, "require_device", lambda: None)
+    monkeypatch.setattr(device, "device", lambda index: None)
+    loaded = module.LoadedKernel(5, 6, 20, 0, 128)
+    monkeypatch.setattr(module, "load_kernel", lambda *arguments: loaded)
+    monkeypatch.setattr(launcher, "launch_function", lambda: lambda *arguments: 0)
+    seen = []
+    before, after = upstream_knobs._LOAD_START, upstream_knobs._LOAD_END
+
+    def note(*arguments):
+        seen.append(arguments)
+
+    before.add(note)
+    after.add(note)
+    try:
+        kernel = compile_add()
+        kernel._init_handles()
+        kernel._init_handles()
+    finally:
+        before.remove(note)
+        after.remove(note)
+    told = ("add", {}, kernel.hash)
+    assert seen == [(None, None, *told), (5, 6, *told)]
+    assert (kernel.n_regs, kernel.n_max_threads) == (20, 128)
+    add.kernels.clear()
+    compile_add()._init_handles()
+    assert len(seen) == 2
+
+
 @tkdebug.jit
 def malformed(x_ptr):
     x = tl.load(x_ptr)

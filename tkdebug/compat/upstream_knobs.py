@@ -6,16 +6,17 @@ Knobs that steer upstream's own code generator have its defaults and cannot be c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from tkdebug.compat.launch_hooks import HookChain, LaunchHookChain
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile_hooks import COMPILE_HOOKS, CompileFunction
+from tkdebug.runtime.load_hooks import LOAD_HOOKS
 
 # Of the process, as hooks are: they outlive a second import of `triton.knobs`.
 LAUNCH_ENTER = LaunchHookChain("enter")
@@ -50,8 +51,27 @@ def refuse_hook(name: str) -> None:
     )
 
 
-_LOAD_START = UnwiredHookChain("runtime.kernel_load_start_hook")
-_LOAD_END = UnwiredHookChain("runtime.kernel_load_end_hook")
+class LoadHookChain(HookChain):
+    """Functions called when a native kernel is loaded, before (`before`) or after it (`after`)."""
+
+    def __init__(self, side: Literal["before", "after"]) -> None:
+        super().__init__(reversed=side == "after")
+        self._side = side
+
+    def add(self, func: Callable[..., object]) -> None:
+        """Append `func`; one that is there stays where it is."""
+        super().add(func)
+        setattr(LOAD_HOOKS, self._side, self)
+
+    def remove(self, func: Callable[..., object]) -> None:
+        """Take `func` out, if it is there."""
+        super().remove(func)
+        if not self.calls:
+            setattr(LOAD_HOOKS, self._side, None)
+
+
+_LOAD_START = LoadHookChain("before")
+_LOAD_END = LoadHookChain("after")
 _UNLOAD = UnwiredHookChain("runtime.kernel_unload_hook")
 
 

@@ -18,6 +18,7 @@ from tkdebug.runtime.cuda.packing import kernel_slots
 from tkdebug.runtime.driver import GPUTarget
 from tkdebug.runtime.errors import NoDeviceError
 from tkdebug.runtime.grid import Grid
+from tkdebug.runtime.load_hooks import LOAD_HOOKS
 from tkdebug.runtime.specialize import is_tensor_like
 from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 
@@ -37,6 +38,7 @@ class NativeKernel(CompiledKernel):
     Attributes:
         binary: the compiled code.
         gpu_module: the GPU IR it was lowered from.
+        module: the driver's handle of the loaded cubin; None before.
         submit: launches without hooks: `submit(x, y, z, stream, *arguments)`, an argument for each
             parameter that is not constexpr, tensors by their address.
     """
@@ -58,6 +60,7 @@ class NativeKernel(CompiledKernel):
         self.binary = binary
         self.device = device
         self.kernel = binary.cubin
+        self.module: int | None = None
         self.n_regs = binary.registers
         self.n_spills = binary.spill_bytes // _BYTES_PER_REGISTER
         self.n_max_threads = binary.threads
@@ -119,6 +122,7 @@ class NativeKernel(CompiledKernel):
         devices.require_device()
         binary = self.binary
         device = devices.device(self.device)
+        LOAD_HOOKS.loading(self)
         loaded = load_kernel(
             device, binary.cubin, binary.entry, binary.threads, binary.shared_bytes
         )
@@ -136,7 +140,9 @@ class NativeKernel(CompiledKernel):
             self._launch_shape(loaded.function),
             self._recover,
         )
+        self.module = loaded.module
         self.function = loaded.function
+        LOAD_HOOKS.loaded(self)
 
     def _launch_shape(self, function: int) -> LaunchShape:
         from tkdebug.runtime.cuda.launcher import LaunchShape

@@ -19,6 +19,7 @@ from tkdebug.knobs import KNOBS
 
 # The driver's device file: asking torch would import it.
 _DEVICE_FILE = "/dev/nvidiactl"
+_LONGEST_LOAD_S = 30.0
 _MODULES = (
     "tkdebug.compiler.frontend",
     "tkdebug.compiler.ir.printer",
@@ -33,9 +34,18 @@ _MODULES = (
 def prestart() -> None:
     """Start loading, once a process, where kernels will probably run natively."""
     if KNOBS.mode == "native" or (KNOBS.mode == "auto" and os.path.exists(_DEVICE_FILE)):
+        thread = threading.Thread(target=_load, name="tkdebug-prestart", daemon=True)
         # No more threads: the first compile loads then.
         with contextlib.suppress(RuntimeError):
-            threading.Thread(target=_load, name="tkdebug-prestart", daemon=True).start()
+            thread.start()
+            if hasattr(os, "register_at_fork"):
+                # A child would wait forever for a module whose import was cut in two.
+                os.register_at_fork(before=lambda: _await(thread))
+
+
+def _await(thread: threading.Thread) -> None:
+    if thread.is_alive() and thread is not threading.current_thread():
+        thread.join(_LONGEST_LOAD_S)
 
 
 def _load() -> None:

@@ -1,0 +1,51 @@
+"""Upstream's functions around loading a native kernel: `kernel_load_start_hook` and `_end_hook`.
+
+Responsible for what they are called with; the knobs that set them are `compat`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+LoadFunction = Callable[..., object]
+
+
+class Loadable(Protocol):
+    """What the hooks are told of."""
+
+    module: Any
+    function: Any
+    name: str
+    hash: str
+
+
+@dataclass
+class LoadHooks:
+    """The functions in force, None for none.
+
+    Attributes:
+        before: called before a kernel is loaded on a device, its handles still None.
+        after: called with its handles.
+    """
+
+    before: LoadFunction | None = None
+    after: LoadFunction | None = None
+
+    def loading(self, kernel: Loadable) -> None:
+        """Call `before`."""
+        _call(self.before, kernel)
+
+    def loaded(self, kernel: Loadable) -> None:
+        """Call `after`."""
+        _call(self.after, kernel)
+
+
+LOAD_HOOKS = LoadHooks()
+
+
+def _call(function: LoadFunction | None, kernel: Loadable) -> None:
+    if function is not None:
+        # In upstream's order: module, function, name, files by stage, hash. There are no files.
+        function(kernel.module, kernel.function, kernel.name, {}, kernel.hash)
