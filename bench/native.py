@@ -240,12 +240,12 @@ def take(
         times.setdefault(name, []).append(answer["ms"])
 
 
-def measure_launch(bench: Bench, rounds: int) -> Measured:
+def measure_launch(bench: Bench, hooked: bool, rounds: int) -> Measured:
     times: dict[str, list[float]] = {}
     errors: dict[str, str] = {}
     for _ in range(rounds):
         for compiler in COMPILERS:
-            answer = bench.worker(compiler).ask("launch")
+            answer = bench.worker(compiler).ask("launch", hooked=hooked)
             if "error" in answer:
                 errors[compiler] = str(answer["error"])
                 bench.fresh(compiler)
@@ -253,6 +253,8 @@ def measure_launch(bench: Bench, rounds: int) -> Measured:
                 times.setdefault(compiler, []).append(answer["us"])
     values = {name: statistics.median(found) for name, found in times.items()}
     title = "launch of an empty kernel (3 tensors, 2 ints, 1 constexpr), host side"
+    if hooked:
+        return Measured(f"{title}, with two no-op hooks", "us", values, errors, (), False)
     return Measured(title, "us", values, errors, ((UPSTREAM, LAUNCH_TARGET),), False)
 
 
@@ -378,8 +380,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         bench = Bench(arguments.python, Path(cache))
         try:
-            if wanted("launch"):
-                add(measure_launch(bench, arguments.rounds))
+            for name, hooked in (("launch", False), ("launch-hooked", True)):
+                if wanted(name):
+                    add(measure_launch(bench, hooked, arguments.rounds))
             for row in ROWS:
                 if wanted(row.name):
                     add(measure_row(bench, row, arguments.rounds))
