@@ -39,9 +39,11 @@ from tkdebug.compiler.ir.types import (
     TOKEN,
     MemDescType,
     TensorType,
+    element_of,
     encoding_of,
     shape_of,
 )
+from tkdebug.compiler.ops.arith import wrap
 from tkdebug.compiler.passes.gpu.pipelined_loads import (
     PipelinedLoad,
     buffer_bytes,
@@ -249,7 +251,8 @@ class _Pipeline:
         number, amount = constant_value(value), constant_value(step)
         if isinstance(amount, int):
             if isinstance(number, int):
-                return build.constant(value.type, number + amount * count)
+                bits = element_of(value.type).bits
+                return build.constant(value.type, wrap(number + amount * count, bits))
             return build.binary("addi", value, amount * count)
         far = step if count == 1 else build.binary("muli", step, count)
         return build.op("arith.addi", (value, far))
