@@ -60,6 +60,12 @@ class DeviceSpan:
         with self._device.entered():
             driver_api.call("cuEventRecord", self._end, self._stream)
 
+    def __del__(self) -> None:
+        # Nobody asked: an event may be recorded again whatever became of it.
+        if getattr(self, "duration_ns", 0) is None:
+            self._pool.give_back(self._start)
+            self._pool.give_back(self._end)
+
     def __call__(self, wait: bool = False) -> int | None:
         """The span's length in nanoseconds; None when it has not passed yet.
 
