@@ -229,7 +229,12 @@ def _restricted(tiles: list[torch.Tensor], dtype: str, kind: str) -> list[torch.
     match kind:
         case "division":
             bits = y.view(getattr(torch, dtype[1:])) if dtype in UNSIGNED else y
-            undefined = (bits == 0) | (bits == -1) if dtype in INTEGERS else bits == 0
+            if dtype in INTEGERS:
+                undefined = (bits == 0) | (bits == -1)
+            else:
+                # torch's fmod is NaN where the quotient overflows.
+                quotient = x.double() / y.double()
+                undefined = (bits == 0) | (quotient.abs() > torch.finfo(y.dtype).max)
             bits[undefined] = 3
         case "shift":
             amount = torch.arange(ELEMENTS) % (torch.iinfo(y.dtype).bits + 8)
@@ -303,6 +308,9 @@ def disagreement(
 ) -> str | None:
     """Where native and interpreted results differ by more than the case allows; None if nowhere."""
     bad = _differs(case, inputs[0], native, wanted)
+    if case.result == "float8e4b15" and inputs[0].dtype.is_floating_point:
+        # It has no NaN: what one becomes is undefined.
+        bad &= ~inputs[0].double().isnan()
     if not bad.any():
         return None
     place = int(bad.nonzero()[0])

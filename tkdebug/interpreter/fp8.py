@@ -33,14 +33,14 @@ def convert(
     if wide.dtype == torch.float64 and target not in ("f32", "f64"):
         wide = rounded_to_odd(wide)
     if target == "f8E4M3B11FNUZ":
-        return _to_e4b15(wide)
+        return _to_e4b15(wide, toward_zero)
     if target in _LARGEST:
         limit = _LARGEST[target]
         clamped = wide.clamp(-limit, limit)
         if toward_zero:
             return _toward_zero(clamped, dtypes[target])
         return clamped.to(dtypes[target])
-    if toward_zero:
+    if toward_zero and target != "f64":
         return _toward_zero(wide, dtypes[target])
     return wide.to(dtypes[target])
 
@@ -73,7 +73,11 @@ def _toward_zero(wide: Tensor, target: Any) -> Tensor:
     integer = {1: torch.int8, 2: torch.int16, 4: torch.int32}[rounded.element_size()]
     bits = rounded.view(integer)
     # One less in the bit pattern is one step toward zero in magnitude, for either sign.
-    return torch.where(too_far, bits - 1, bits).to(integer).view(target)
+    stepped = torch.where(too_far, bits - 1, bits).to(integer)
+    if target in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz):
+        # There is no negative zero; its bits are the NaN's.
+        stepped = stepped.masked_fill(too_far & (stepped == -128), 0)
+    return stepped.view(target)
 
 
 def _from_e4b15(value: Tensor) -> Tensor:
@@ -85,10 +89,12 @@ def _from_e4b15(value: Tensor) -> Tensor:
     return sign * torch.where(exponent == 0, subnormal, normal)
 
 
-def _to_e4b15(wide: Tensor) -> Tensor:
+def _to_e4b15(wide: Tensor, toward_zero: bool) -> Tensor:
     magnitude = (
         wide.abs().clamp(max=_LARGEST["f8E4M3B11FNUZ"]).nan_to_num(_LARGEST["f8E4M3B11FNUZ"])
     )
     # Same 4+3 bit layout as E4M3FN (bias 7) scaled by 2**8.
-    bits = (magnitude * 256.0).clamp(max=448.0).to(torch.float8_e4m3fn).view(torch.uint8)
+    scaled = (magnitude * 256.0).clamp(max=448.0)
+    e4m3 = torch.float8_e4m3fn
+    bits = (_toward_zero(scaled, e4m3) if toward_zero else scaled.to(e4m3)).view(torch.uint8)
     return bits | (torch.signbit(wide).to(torch.uint8) << 7)

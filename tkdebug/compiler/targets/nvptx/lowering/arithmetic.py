@@ -41,8 +41,11 @@ def lower_constant(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def _instruction(name: str) -> ElementRule:
+    # An i1 is 0 or 1 in the IR; LLVM's signed instructions read 1 as -1.
+    of_i1 = {"sdiv": "udiv", "srem": "urem"}.get(name, name)
+
     def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-        return ctx.emit.binary(name, a, b)
+        return ctx.emit.binary(of_i1 if a.type == "i1" else name, a, b)
 
     return rule
 
@@ -53,6 +56,9 @@ def _shift(direction: str, is_signed: bool) -> ElementRule:
 
     def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
         emit, bits = ctx.emit, TYPE_BITS[a.type]
+        if bits == 1:
+            # Nothing is left of an i1 that is shifted, but of one shifted right with its sign.
+            return a if is_signed else emit.bit_and(a, emit.xor(b, 1))
         amount = b.constant
         if amount is not None:
             amount &= (1 << bits) - 1
@@ -80,8 +86,7 @@ def _shift(direction: str, is_signed: bool) -> ElementRule:
 
 
 def _integer_extremum(name: str) -> ElementRule:
-    # i1 is unsigned: its minimum is `and`, its maximum `or`; signed, the other way round.
-    logical = "and" if name in ("umin", "smax") else "or"
+    logical = "and" if name.endswith("min") else "or"
 
     def rule(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
         if a.type == "i1":
@@ -140,7 +145,10 @@ def _negation(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 
 def _integer_comparison(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-    return ctx.emit.icmp(str(op.attributes["predicate"]), a, b)
+    predicate = str(op.attributes["predicate"])
+    if a.type == "i1":
+        predicate = predicate.replace("s", "u", 1) if predicate[0] == "s" else predicate
+    return ctx.emit.icmp(predicate, a, b)
 
 
 def _float_comparison(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:

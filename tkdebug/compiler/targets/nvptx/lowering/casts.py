@@ -34,7 +34,8 @@ def _integer_cast(name: str) -> ElementRule:
 
 def _from_integer(name: str) -> ElementRule:
     def rule(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
-        return ctx.emit.cast(name, x, _target(op))
+        # An i1 is 0 or 1, of whatever sign.
+        return ctx.emit.cast("uitofp" if x.type == "i1" else name, x, _target(op))
 
     return rule
 
