@@ -17,6 +17,7 @@ from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.structure import constant_value
 from tkdebug.compiler.ir.types import (
     MemDescType,
+    ScalarType,
     TensorType,
     element_of,
     encoding_of,
@@ -117,7 +118,10 @@ def pipelined_loads(
 
 def _is_plain(op: Operation) -> bool:
     """Whether a copy that fills with zeros does what the load does."""
-    if not isinstance(op.result.type, TensorType) or op.attributes.get("volatile"):
+    type_ = op.result.type
+    if not isinstance(type_, TensorType) or not isinstance(type_.element, ScalarType):
+        return False
+    if op.attributes.get("volatile"):
         return False
     return len(op.operands) < 3 or _is_zero(op.operands[2])
 
