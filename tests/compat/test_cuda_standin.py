@@ -268,6 +268,7 @@ def test_streams_nest_and_have_handles():
         with torch.cuda.stream(None):
             assert torch.cuda.current_stream() == stream
     assert torch.cuda.current_stream() == default
+    assert torch._C._cuda_getCurrentRawStream(0) == default.cuda_stream
     stream.wait_stream(default)
     stream.synchronize()
     assert stream.record_event().query()

@@ -51,6 +51,10 @@ class Patches:
                 setattr(owner, name, value)
 
 
+def _current_raw_stream(device: int) -> int:
+    return int(streams.current_stream(device).cuda_stream)
+
+
 def apply(patches: Patches, mode: CudaStandIn) -> None:
     """Put every replacement in place."""
     _patch_modules(patches)
@@ -77,6 +81,8 @@ def _patch_modules(patches: Patches) -> None:
         for name, value in TORCH_ACCELERATOR.items():
             if hasattr(accelerator, name):
                 patches.set(accelerator, name, value)
+    # Code that torch.compile generated, and was saved, launches by it.
+    patches.set(torch._C, "_cuda_getCurrentRawStream", _current_raw_stream)
     patches.set(torch, "Generator", streams.Generator)
     patches.set(torch, "Stream", streams.Stream)
     patches.set(torch, "Event", streams.Event)
