@@ -82,13 +82,13 @@ def atomic(
 )
 def test_kind_becomes_instruction(kind, element, pattern, target):
     text = atomic(element, kind, target=target)
-    assert re.search(rf"atom\.acq_rel\.gpu\.global\.{pattern} ", text)
+    assert re.search(rf"atom\.global\.gpu\.acq_rel\.{pattern} ", text)
 
 
 @pytest.mark.parametrize("sem", ["relaxed", "acquire", "release", "acq_rel"])
 @pytest.mark.parametrize("scope", ["gpu", "cta", "sys"])
 def test_semantics_and_scope_are_kept(sem, scope):
-    assert f"atom.{sem}.{scope}.global.add.u32" in atomic("i32", sem=sem, scope=scope)
+    assert f"atom.global.{scope}.{sem}.add.u32" in atomic("i32", sem=sem, scope=scope)
 
 
 @pytest.mark.parametrize("element", ["f32", "f64"])
@@ -139,7 +139,7 @@ def test_scalar_is_done_by_one_thread_and_known_to_all():
 
 def test_scalar_that_releases_waits_for_the_block_before():
     release = atomic("i32", "xchg", layout=None, sem="release", used=False)
-    assert release.index("bar.sync") < release.index("atom.release")
+    assert release.index("bar.sync") < release.index("atom.global.gpu.release")
     assert "bar.sync" not in atomic("i32", layout=None, sem="relaxed", used=False)
 
 
