@@ -1,6 +1,6 @@
 """Our generated code against upstream's Triton and torch, on one GPU, on the same kernels.
 
-Two processes run `bench/kernels_native.py`, one with upstream's Triton and one with tkdebug, and
+Two processes run the kernels of `bench/kernels_native.py`, one with upstream's Triton and one with tkdebug, and
 are asked in turn, so that only one uses the GPU at a time and both see the same clocks; each time
 is the median of the rounds' medians. Needs a GPU, and a torch and a triton for it.
 
@@ -29,7 +29,7 @@ from typing import Any
 from sections import replace_section
 
 HERE = Path(__file__).resolve().parent
-KERNELS = HERE / "kernels_native.py"
+WORKER = HERE / "native_worker.py"
 UPSTREAM, OURS = "triton", "tkdebug"
 COMPILERS = (UPSTREAM, OURS)
 REP_MS = 60
@@ -99,7 +99,7 @@ class Worker:
             "TKDEBUG_CACHE_DIR": str(cache / "tkdebug"),
             "TRITON_INTERPRET": "0",
         }
-        command = [python, str(KERNELS), "--with", compiler, "--answers", str(write_end)]
+        command = [python, str(WORKER), "--with", compiler, "--answers", str(write_end)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -1,0 +1,214 @@
+"""Arguments as bytes, and the function that hands them to the driver, with a fake in its place."""
+
+import ctypes
+import struct
+import threading
+
+import pytest
+import torch
+
+import tkdebug
+from tkdebug.compiler import dtypes
+from tkdebug.compiler.dtypes import block_type, pointer_type, tensor_descriptor_type
+from tkdebug.compiler.frontend.arguments import Constant
+from tkdebug.errors import UnsupportedError
+from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
+from tkdebug.runtime.cuda.packing import Slot, bfloat16_bits, checked_value, kernel_slots
+from tkdebug.runtime.errors import (
+    ArgumentOverflowError,
+    ArgumentTypeError,
+)
+
+CONFIG = struct.Struct("=7I4xQQI4x")
+
+
+class FakeDriver:
+    """Stands for cuLaunchKernelEx: keeps what it is given as bytes."""
+
+    def __init__(self, slots, statuses=()):
+        self.slots = slots
+        self.statuses = list(statuses)
+        self.launches = []
+
+    def __call__(self, config, function, parameters, extra):
+        fields = CONFIG.unpack(ctypes.string_at(config, CONFIG.size))
+        pointers = (ctypes.c_uint64 * self.slots).from_address(parameters)
+        values = [ctypes.string_at(pointer, 8) for pointer in pointers]
+        self.launches.append((fields, function, values))
+        return self.statuses.pop(0) if self.statuses else 0
+
+
+def never(status, is_last):
+    raise AssertionError(f"status {status}")
+
+
+def submit_to(specs, shape=None, recover=never, statuses=()):
+    names = [f"p{index}" for index in range(len(specs))]
+    slots = kernel_slots(names, specs)
+    fake = FakeDriver(len(slots), statuses)
+    shape = shape or LaunchShape(0x30, 128, 1024)
+    arguments = [f"v{index}" for index in range(len(specs))]
+    return make_submit("k", slots, arguments, shape, recover, fake), fake
+
+
+def test_slots_follow_the_ir_arguments():
+    half = tensor_descriptor_type(block_type(dtypes.float16, (16, 32)))
+    specs = [
+        pointer_type(dtypes.float32),
+        Constant(1),
+        (dtypes.int32, pointer_type(dtypes.int8)),
+        half,
+    ]
+    slots = kernel_slots(["x", "one", "pair", "desc"], specs)
+    assert [slot.name for slot in slots] == [
+        "x", "pair.0", "pair.1", "desc",
+        "desc.shape.0", "desc.shape.1", "desc.strides.0", "desc.strides.1",
+        "desc.shape.0", "desc.shape.1", "desc.strides.0", "desc.strides.1",
+    ]  # fmt: skip
+    assert "".join(slot.code for slot in slots) == "QiQQqqqqiiqq"
+    assert [slot.expression for slot in slots[:3]] == ["v0", "v2[0]", "v2[1].data_ptr()"]
+
+
+def test_submit_packs_config_and_values():
+    specs = [
+        pointer_type(dtypes.float32), dtypes.int32, dtypes.int64, dtypes.uint64, dtypes.float32,
+        dtypes.int1, dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8,
+    ]  # fmt: skip
+    submit, fake = submit_to(specs)
+    submit(
+        3, 4, 5, 0x77, 0x7F00_0000_1000, -2, 1 << 40, (1 << 64) - 1, 1.5, True, 0.5, 1.0, 2.5, -1
+    )
+    fields, function, values = fake.launches[0]
+    assert fields == (3, 4, 5, 128, 1, 1, 1024, 0x77, 0, 0)
+    assert function == 0x30
+    formats = ("Q", "i", "q", "Q", "f", "?", "e", "H", "d", "b")
+    got = [
+        struct.unpack_from(f"={code}", value)[0]
+        for code, value in zip(formats, values, strict=True)
+    ]
+    assert got == [
+        0x7F00_0000_1000, -2, 1 << 40, (1 << 64) - 1, 1.5, True, 0.5, 0x3F80, 2.5, -1,
+    ]  # fmt: skip
+
+
+def test_submit_without_arguments():
+    submit, fake = submit_to([])
+    submit(1, 1, 1, 0)
+    assert fake.launches[0][2] == []
+
+
+def test_submit_opens_tuples_and_descriptors():
+    x = torch.zeros(8, 32, dtype=torch.float16)
+    descriptor = tkdebug.TensorDescriptor.from_tensor(x, [4, 32])
+    half = tensor_descriptor_type(block_type(dtypes.float16, (4, 32)))
+    submit, fake = submit_to([(dtypes.int32, pointer_type(dtypes.float16)), half])
+    submit(1, 1, 1, 0, (7, x), descriptor)
+    values = [int.from_bytes(value, "little", signed=True) for value in fake.launches[0][2]]
+    assert values == [7, x.data_ptr(), x.data_ptr(), 8, 32, 32, 1, 8, 32, 32, 1]
+
+
+def test_floats_beyond_the_type_become_infinite_as_in_c():
+    submit, fake = submit_to([dtypes.float32, dtypes.float16])
+    submit(1, 1, 1, 0, 1e39, -1e6)
+    values = fake.launches[0][2]
+    assert struct.unpack_from("=f", values[0])[0] == float("inf")
+    assert struct.unpack_from("=e", values[1])[0] == float("-inf")
+
+
+def test_negative_ints_wrap_where_there_is_no_sign():
+    submit, fake = submit_to([dtypes.uint32])
+    submit(1, 1, 1, 0, -1)
+    assert fake.launches[0][2][0][:4] == b"\xff" * 4
+
+
+def test_ints_that_do_not_fit_are_named():
+    submit, fake = submit_to([dtypes.int32])
+    with pytest.raises(
+        ArgumentOverflowError, match=r"kernel k: argument `p0` is 2147483648, .*32 bits"
+    ):
+        submit(1, 1, 1, 0, 1 << 31)
+    assert fake.launches == []
+    with pytest.raises(ArgumentTypeError, match="`p0` is a str, expected an int"):
+        submit(1, 1, 1, 0, "x")
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 1.00390625, 1.01171875, 3.4e38, 1e39, 1e-40])
+def test_bfloat16_rounds_as_torch(value):
+    # Through float32, as a float argument of a kernel goes.
+    expected = torch.tensor(value, dtype=torch.float32).bfloat16().view(torch.int16).item() & 0xFFFF
+    assert bfloat16_bits(value) == expected
+    assert bfloat16_bits(float("nan")) == 0x7FC0
+
+
+def test_addresses_must_be_numbers():
+    with pytest.raises(ArgumentTypeError, match="an address"):
+        checked_value("k", Slot("x", "Q", "v0"), object())
+
+
+def test_type_that_cannot_be_passed():
+    with pytest.raises(UnsupportedError, match="parameter `x`: an argument of type fp8e5"):
+        kernel_slots(["x"], [dtypes.float8e5])
+
+
+def test_launch_attributes_stand_in_an_array():
+    shape = LaunchShape(1, 128, 0, clusters=2, cooperative=True, programmatic=True)
+    submit, fake = submit_to([], shape)
+    submit(1, 1, 1, 0)
+    *_, address, count = fake.launches[0][0]
+    raw = ctypes.string_at(address, 72 * count)
+    entries = [struct.unpack_from("=I4x3I", raw, 72 * index) for index in range(count)]
+    assert entries == [(4, 2, 1, 1), (5, 1, 0, 0), (2, 1, 0, 0), (6, 1, 0, 0)]
+
+
+def test_a_launch_inside_a_launch_has_memory_of_its_own():
+    specs = [dtypes.int32]
+    slots = kernel_slots(["n"], specs)
+    seen = []
+
+    def fake(config, function, parameters, extra):
+        if len(seen) == 0:
+            seen.append(None)
+            submit(2, 1, 1, 0, 22)
+        pointer = ctypes.c_uint64.from_address(parameters).value
+        seen.append(ctypes.c_int32.from_address(pointer).value)
+        return 0
+
+    submit = make_submit("k", slots, ["v0"], LaunchShape(1, 32, 0), never, fake)
+    submit(1, 1, 1, 0, 11)
+    assert seen == [None, 22, 11]
+
+
+def test_threads_launch_at_once():
+    slots = kernel_slots(["n"], [dtypes.int64])
+    wrong = []
+
+    def fake(config, function, parameters, extra):
+        fields = CONFIG.unpack(ctypes.string_at(config, CONFIG.size))
+        pointer = ctypes.c_uint64.from_address(parameters).value
+        value = ctypes.c_int64.from_address(pointer).value
+        if fields[0] != value:
+            wrong.append((fields[0], value))
+        return 0
+
+    submit = make_submit("k", slots, ["v0"], LaunchShape(1, 32, 0), never, fake)
+
+    def work(base):
+        for number in range(base, base + 2000):
+            submit(number, 1, 1, 0, number)
+
+    threads = [threading.Thread(target=work, args=(1 + 10000 * index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_failed_launch_is_tried_once_more():
+    told = []
+    submit, fake = submit_to(
+        [dtypes.int32], recover=lambda s, last: told.append((s, last)), statuses=[201]
+    )
+    submit(1, 1, 1, 0, 5)
+    assert told == [(201, False)]
+    assert len(fake.launches) == 2
