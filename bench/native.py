@@ -1,8 +1,9 @@
 """Our generated code against upstream's Triton and torch, on one GPU, on the same kernels.
 
-Two processes run the kernels of `bench/kernels_native.py`, one with upstream's Triton and one with tkdebug, and
-are asked in turn, so that only one uses the GPU at a time and both see the same clocks; each time
-is the median of the rounds' medians. Needs a GPU, and a torch and a triton for it.
+Two processes (`bench/native_worker.py`) run the kernels of `bench/kernels_native.py`, one with
+upstream's Triton and one with tkdebug. They are asked in turn, so that only one uses the GPU at a
+time and both see the same clocks; each time is the median of the rounds' medians. Needs a GPU, and
+a torch and a triton for it.
 
     python bench/native.py [--only matmul] [--rounds 3] [--markdown bench/RESULTS.md]
 
