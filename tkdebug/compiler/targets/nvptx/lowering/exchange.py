@@ -1,7 +1,7 @@
 """Tiles through scratch shared memory: written in one layout, read in another.
 
-What reductions, scans, sorts and flips share. The plan (buffer without bank conflicts, vectors) is
-that of layout conversions; the barrier between both halves is the caller's.
+What reductions, scans, sorts and flips share. The buffer is the one without bank conflicts of
+layout conversions; each side takes the widest vectors it can.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ def write_tile(
     values: Registers,
 ) -> None:
     """Write the registers of a tile in `source` to the trip's buffer at `base`."""
-    trip = planned_trip(source, target, element_bytes)
-    addresses = shared_addresses(ctx, base, source, trip.buffer, trip.stores, element_bytes)
+    buffer = planned_trip(source, target, element_bytes).buffer
+    plan = plan_vectors(source, buffer, element_bytes)
+    addresses = shared_addresses(ctx, base, source, buffer, plan.groups, element_bytes)
     owner = ctx.owner(source)
-    for group, address in zip(trip.stores, addresses, strict=True):
+    for group, address in zip(plan.groups, addresses, strict=True):
         store_vector(ctx, address, [values[register] for register in group], owner)
 
 
@@ -60,12 +61,8 @@ def read_tile(
     type_: str,
 ) -> Registers:
     """Read what `write_tile` has written, as the registers of `target`."""
-    trip = planned_trip(source, target, element_bytes)
-    addresses = shared_addresses(ctx, base, target, trip.buffer, trip.loads, element_bytes)
-    found: dict[int, LLVMValue] = {}
-    for group, address in zip(trip.loads, addresses, strict=True):
-        found.update(zip(group, load_vector(ctx, address, type_, len(group)), strict=True))
-    return [found[register] for register in trip.copies]
+    buffer = planned_trip(source, target, element_bytes).buffer
+    return _read_vectors(ctx, base, target, buffer, type_, element_bytes)
 
 
 def exchange_tiles(
