@@ -143,10 +143,10 @@ def test_scalar_that_releases_waits_for_the_block_before():
     assert "bar.sync" not in atomic("i32", layout=None, sem="relaxed", used=False)
 
 
-def test_scalar_of_one_warp_is_shuffled():
+def test_scalar_of_one_warp_waits_for_the_warp():
     text = atomic("i64", layout=None, num_warps=1)
-    assert "shfl.sync.idx" in text
-    assert "st.shared" not in text
+    assert re.search(r"st\.shared.*bar\.warp\.sync.*ld\.shared", text, re.S)
+    assert "bar.sync" not in text
 
 
 def test_copies_in_lanes_get_the_result_by_shuffle():

@@ -293,8 +293,6 @@ def _shared_with_all(ctx: Lowering, op: Operation, results: Registers) -> Regist
 
 
 def _scalar_shared(ctx: Lowering, op: Operation, results: Registers) -> Registers:
-    if ctx.num_warps == 1:
-        return [ctx.shuffle("idx", value, 0) for value in results]
     place = ctx.scratch(op)
     store_vector(ctx, place, results, ctx.is_first_thread)
     ctx.barrier()

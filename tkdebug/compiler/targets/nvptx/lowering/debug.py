@@ -87,10 +87,10 @@ def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[
     emit = ctx.emit
     prefix = str(op.attributes.get("prefix") or "").replace("%", "%%")
     program = [emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}") for axis in "xyz"]
-    pid = "pid (%u, %u, %u)"
+    pid, buffer = "pid (%u, %u, %u)", _argument_buffer(ctx)
     if not operands:
         with _only(ctx, ctx.is_first_thread):
-            _printf(ctx, f"{pid} idx () {prefix}\n", program)
+            _printf(ctx, buffer, f"{pid} idx () {prefix}\n", program)
         return ()
     signed = op.attributes.get("signed")
     for place, (operand, registers) in enumerate(zip(op.operands, operands, strict=True)):
@@ -109,7 +109,7 @@ def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[
                     ctx, value, bool(is_signed), bool(op.attributes.get("hex"))
                 )
                 text = f"{pid} idx ({index_text}) {prefix}{label}{directive}\n"
-                _printf(ctx, text, [*program, *index[:shown], argument])
+                _printf(ctx, buffer, text, [*program, *index[:shown], argument])
     return ()
 
 
@@ -155,11 +155,15 @@ def _printable(
     return "%d" if is_signed else "%u", wide
 
 
-def _printf(ctx: Lowering, text: str, arguments: Sequence[LLVMValue]) -> None:
+def _argument_buffer(ctx: Lowering) -> LLVMValue:
+    """Memory for the arguments of one vprintf after the other."""
+    with ctx.emit.in_entry():
+        return ctx.emit.raw(_GENERIC, f"alloca [{8 * _MAX_PRINTED} x i8], align 8")
+
+
+def _printf(ctx: Lowering, buffer: LLVMValue, text: str, arguments: Sequence[LLVMValue]) -> None:
     """Call vprintf: it takes its arguments one after the other in memory, each at its alignment."""
     emit = ctx.emit
-    with emit.in_entry():
-        buffer = emit.raw(_GENERIC, f"alloca [{8 * _MAX_PRINTED} x i8], align 8")
     offset = 0
     for argument in arguments:
         size = TYPE_BITS[argument.type] // 8
