@@ -478,7 +478,8 @@ def test_int1_argument_is_a_condition():
 def through_block_type(p, q, n):
     source = tl.make_block_ptr(p, (n, n), (n, 1), (0, 0), (16, 16), (1, 0))
     target = tl.make_block_ptr(q, (n, n), (n, 1), (0, 0), (16, 16), (1, 0))
-    value = tl.load(source).to(target.dtype.element_ty)
+    value = tl.load(source).to(source.dtype.element_ty, fp_downcast_rounding="rtne")
+    value = value.to(target.dtype.element_ty, fp_downcast_rounding="rtne")
     tl.static_assert(value.dtype == q.dtype.element_ty)
     tl.static_assert(target.type.element_ty.shape == (16, 16))
     tl.static_assert(target.type.is_ptr() and target.type.element_ty.is_block())

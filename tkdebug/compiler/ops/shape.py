@@ -269,7 +269,9 @@ def _emit_to(
     rounding = unwrap(fp_downcast_rounding)
     if rounding not in (None, "rtne", "rtz"):
         raise SemanticError(f'fp_downcast_rounding must be "rtne" or "rtz", got {rounding!r}')
-    source = value.type.scalar
+    source, target = value.type.scalar, target.scalar
+    if source == target:
+        return value
     if rounding is not None:
         is_downcast = (
             isinstance(source, dt.dtype)
@@ -283,7 +285,9 @@ def _emit_to(
                 "fp_downcast_rounding is only for conversions to a narrower float, "
                 f"got {source} to {target}"
             )
-    return operators.cast(emit, value, target, rounding, bool(unwrap(bitcast)))
+    # To nearest even is what every cast does.
+    named = None if rounding == "rtne" else rounding
+    return operators.cast(emit, value, target, named, bool(unwrap(bitcast)))
 
 
 def _emit_broadcast_to(emit: Emitter, input: object, *shape: object) -> tensor:
