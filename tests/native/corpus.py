@@ -39,6 +39,7 @@ from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter import run_module
 from tkdebug.runtime.compilation import compile_tile_ir
 from tkdebug.runtime.interpreted_kernel import InterpretedKernel
+from tkdebug.runtime.perf_report import Mark
 from tkdebug.runtime.specialization import Specialization
 from tkdebug.runtime.specialize import alignment_key, runtime_values
 from tkdebug.runtime.tensor_descriptor import TensorDescriptor
@@ -376,6 +377,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--targets", default="sm_80,sm_90a")
     parser.add_argument("--check-gpu-ir", action="store_true")
+    parser.add_argument("--no-benchmarks", action="store_true", help="skip perf_report's sweeps")
     parser.add_argument("--report", type=Path)
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -386,7 +388,11 @@ def main() -> int:
     corpus.where = Path(options.script).name
     sys.argv = [options.script, *options.arguments]
     sys.path.insert(0, str(Path(options.script).resolve().parent))
-    with install("interpret", quick=True), corpus.collecting():
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(install("interpret", quick=True))
+        stack.enter_context(corpus.collecting())
+        if options.no_benchmarks:
+            stack.enter_context(mock.patch.object(Mark, "run", return_value=None))
         try:
             runpy.run_path(options.script, run_name="__main__")
         except SystemExit as ended:

@@ -23,6 +23,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
+NATIVE = HERE.parent / "native"
 sys.path.insert(0, str(HERE))
 
 import not_applicable  # noqa: E402
@@ -81,6 +82,11 @@ def run_pytest(
         command += ["--tkdebug-faults", options.faults]
     if marked:
         command += ["-m", "interpreter"]
+        if options.also_native:
+            command += ["-p", "corpus_plugin", "--also-native", options.also_native]
+            command += ["--check-gpu-ir"] if options.check_gpu_ir else []
+            if options.native_report:
+                command += ["--native-report", str(options.native_report.resolve())]
     if options.workers > 1:
         command += ["-n", str(options.workers)]
     for name in ("k", "maxfail"):
@@ -92,7 +98,7 @@ def run_pytest(
         record.touch()
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE)] + [str(REPOSITORY)] * tkdebug),
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(NATIVE)] + [str(REPOSITORY)] * tkdebug),
             "TKDEBUG_TEST_CHECKOUT": str(options.checkout.resolve()),
             "TKDEBUG_TEST_RECORD": str(record),
             "TKDEBUG_TEST_ALL": "1" if options.all else "0",
@@ -164,6 +170,9 @@ def main() -> int:
     parser.add_argument("--upstream-python", help="a Python with upstream installed: compare")
     parser.add_argument("--faults", choices=("fail", "report"), default="fail")
     parser.add_argument("--all", action="store_true", help="run also what does not apply")
+    parser.add_argument("--also-native", metavar="TARGETS", help="compile what is interpreted too")
+    parser.add_argument("--check-gpu-ir", action="store_true", help="run its GPU IR and compare")
+    parser.add_argument("--native-report", type=Path, help="a JSON line for each compile")
     parser.add_argument("-k", help="as pytest's")
     parser.add_argument("--maxfail", type=int)
     parser.add_argument("--log", type=Path, default=Path("upstream-tests.log"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
@@ -14,6 +13,7 @@ from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
 from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
 from tkdebug.compiler.passes.pipeline import Pass
+from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets import Target
 
 
@@ -30,6 +30,7 @@ def gpu_pipeline(target: Target, num_stages: int) -> tuple[Pass, ...]:
     return (
         LowerDescriptors(),
         LowerScaledDot(),
+        WidenDotOperands(target),
         CoalesceAccesses(),
         SelectTensorCores(target),
         AssignLayouts(),

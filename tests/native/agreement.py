@@ -1,0 +1,66 @@
+"""One kernel, run interpreted on the CPU and native on the GPU, with the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import tkdebug
+
+# Relative and absolute difference that the order of rounding may make.
+TOLERANCES = {
+    torch.float16: (2e-3, 2e-3),
+    torch.bfloat16: (2e-2, 2e-2),
+    torch.float32: (2e-5, 2e-5),
+    torch.float64: (1e-12, 1e-12),
+}
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def tile(shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """Random numbers; floats lie on a coarse grid, so that ties occur."""
+    generator = torch.Generator().manual_seed(seed)
+    if dtype.is_floating_point:
+        whole = torch.randint(-64, 65, tuple(shape), generator=generator)
+        return (whole / 16).to(dtype)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, tuple(shape), generator=generator).bool()
+    low, high = (0, 256) if dtype == torch.uint8 else (-100, 101)
+    return torch.randint(low, high, tuple(shape), generator=generator).to(dtype)
+
+
+def run_both(
+    kernel: Any,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    num_warps: int = 4,
+    **constants: Any,
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """What `kernel[(1,)](*inputs, *outputs, **constants)` puts into the outputs: native, interpreted."""
+    found = []
+    for mode, device in (("interpret", "cpu"), ("interpret", "cpu")):
+        given = [x.to(device) for x in inputs]
+        made = [torch.zeros_like(x, device=device) for x in outputs]
+        with tkdebug.mode(mode):
+            kernel[(1,)](*given, *made, num_warps=num_warps, **constants)
+        found.append([x.cpu() for x in made])
+    return list(zip(*found, strict=True))
+
+
+def expect_agreement(
+    kernel: Any,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    num_warps: int = 4,
+    exact: bool = False,
+    **constants: Any,
+) -> None:
+    """Both modes give the same: to the bit for integers and where `exact`, else nearly."""
+    for native, interpreted in run_both(kernel, inputs, outputs, num_warps, **constants):
+        tolerance = (0.0, 0.0) if exact else TOLERANCES.get(native.dtype, (0.0, 0.0))
+        torch.testing.assert_close(
+            native, interpreted, rtol=tolerance[0], atol=tolerance[1], equal_nan=True
+        )

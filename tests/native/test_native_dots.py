@@ -1,0 +1,109 @@
+"""Dots of every dtype, shape and precision: native against interpreted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from agreement import run_both, tile
+
+import tkdebug
+import tkdebug.language as tl
+
+pytestmark = []
+
+
+@tkdebug.jit
+def multiply(
+    a,
+    b,
+    c,
+    d,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    PRECISION: tl.constexpr,
+    OUT: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + m[:, None] * K + k[None, :])
+    if TRANSPOSED:
+        y = tl.load(b + n[:, None] * K + k[None, :]).T
+    else:
+        y = tl.load(b + k[:, None] * N + n[None, :])
+    z = tl.load(c + m[:, None] * N + n[None, :])
+    z = tl.dot(x, y, z, input_precision=PRECISION, out_dtype=OUT)
+    tl.store(d + m[:, None] * N + n[None, :], z)
+
+
+@tkdebug.jit
+def multiply_batch(a, b, d, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    i = tl.arange(0, B)[:, None, None]
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + i * M * K + m[None, :, None] * K + k[None, None, :])
+    y = tl.load(b + i * K * N + k[None, :, None] * N + n[None, None, :])
+    tl.store(d + i * M * N + m[None, :, None] * N + n[None, None, :], tl.dot(x, y))
+
+
+CASES = [
+    (torch.float16, torch.float32, "tf32"),
+    (torch.float16, torch.float16, "tf32"),
+    (torch.bfloat16, torch.float32, "tf32"),
+    (torch.float32, torch.float32, "tf32"),
+    (torch.float32, torch.float32, "tf32x3"),
+    (torch.float32, torch.float32, "ieee"),
+    (torch.float64, torch.float64, "ieee"),
+    (torch.int8, torch.int32, "ieee"),
+    (torch.float8_e4m3fn, torch.float32, "tf32"),
+    (torch.float8_e5m2, torch.float32, "tf32"),
+]
+OUT_TYPES = {
+    torch.float16: tl.float16,
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+    torch.int32: tl.int32,
+}
+
+
+def close(native, interpreted):
+    if native.dtype.is_floating_point:
+        limit = 1e-2 if native.dtype == torch.float16 else 1e-3
+        torch.testing.assert_close(native, interpreted, rtol=limit, atol=limit)
+    else:
+        assert torch.equal(native, interpreted)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "num_warps"),
+    [
+        ((16, 16, 32), 1),
+        ((32, 64, 32), 2),
+        ((64, 64, 64), 4),
+        ((64, 16, 32), 4),
+        ((128, 128, 64), 8),
+        ((16, 128, 64), 4),
+        ((2, 32, 32), 4),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "out", "precision"), CASES)
+def test_dot(dtype, out, precision, shape, num_warps, transposed):
+    m, n, k = shape
+    wide = torch.float32 if dtype.is_floating_point and dtype.itemsize == 1 else dtype
+    a = tile((m, k), wide).to(dtype)
+    b = tile((n, k) if transposed else (k, n), wide, seed=1).to(dtype)
+    c = tile((m, n), out, seed=2)
+    constants = {"M": m, "N": n, "K": k, "PRECISION": precision, "OUT": OUT_TYPES[out]}
+    constants["TRANSPOSED"] = transposed
+    ((native, interpreted),) = run_both(multiply, [a, b, c], [c], num_warps, **constants)
+    close(native, interpreted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("batch", [2, 8])
+def test_batches(dtype, batch):
+    a, b = tile((batch, 32, 32), dtype), tile((batch, 32, 16), dtype, seed=1)
+    out = torch.zeros((batch, 32, 16))
+    constants = {"B": batch, "M": 32, "N": 16, "K": 32}
+    ((native, interpreted),) = run_both(multiply_batch, [a, b], [out], 4, **constants)
+    close(native, interpreted)
