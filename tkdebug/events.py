@@ -90,11 +90,75 @@ class LaunchRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One rewrite of one pass, as plain values.
+
+    Attributes:
+        rule: which of the pass's rules it was.
+        old_op_ids: ops that are gone, or were changed in place (then also in `new_op_ids`).
+        new_op_ids: ops that stand for them now; empty when they were erased.
+        erased: (file, line) of places that no op stands for any more because of this rewrite.
+    """
+
+    rule: str
+    old_op_ids: tuple[int, ...]
+    new_op_ids: tuple[int, ...] = ()
+    erased: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """What an op is at one time, apart from its operands.
+
+    Attributes:
+        name: of the op, such as "tt.load".
+        attributes: by name, as text.
+        types: of its results, as text; layouts by the alias they have in all texts of the kernel.
+        parent: id of the op whose region it is in; None for the outermost.
+        region: which of the parent's regions.
+        places: (file, line) of all places it stands for and of the calls that lead to them.
+    """
+
+    name: str
+    attributes: Mapping[str, str]
+    types: tuple[str, ...]
+    parent: int | None
+    region: int
+    places: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerPass:
+    """What one pass did to one kernel. The first one of a kernel is the front end.
+
+    Attributes:
+        before: name of the stage before it; "" for the front end.
+        after: name of the stage after it; that before it where it changed nothing.
+        time_ns: of the pass alone.
+        rewrites: in order.
+        op_ids: the ops there are after it, in program order; None as far as nothing changed.
+        ops: what ops that came or changed are now, by id.
+        error: why it failed, "" when it did not.
+    """
+
+    name: str
+    before: str
+    after: str
+    time_ns: int
+    rewrites: tuple[Rewrite, ...] = ()
+    op_ids: tuple[int, ...] | None = None
+    ops: Mapping[int, OpFacts] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCompiled:
     """A kernel was specialised and compiled: its source and its artifacts by stage name.
 
     `op_lines` maps a stage's text line (1-based) to the source frames of the op printed there,
-    outermost first: what lets a viewer light both sides without the compiler.
+    outermost first: what lets a viewer light both sides without the compiler. `passes` are in the
+    order in which they ran. A kernel that failed to compile has an `error` and what there was of it
+    until then.
     """
 
     hash: str
@@ -108,6 +172,8 @@ class KernelCompiled:
     op_lines: Mapping[str, Mapping[int, tuple[Frame, ...]]]
     compile_ns: int
     cache_hit: bool = False
+    passes: tuple[CompilerPass, ...] = ()
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

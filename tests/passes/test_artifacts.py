@@ -28,7 +28,7 @@ def test_artifacts_hold_source_ir_and_each_pass_that_changed_it() -> None:
     module = parse_module(TEXT)
     recorder = SnapshotRecorder()
     recorder.take(module)
-    run_pipeline(module, snapshot=recorder.after_pass)
+    run_pipeline(module, on_run=recorder.after_run)
     artifacts, op_lines = kernel_artifacts(SOURCE, recorder.snapshots, file="k.py", first_line=10)
     assert list(artifacts) == [
         "source",

@@ -10,11 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Module
+from tkdebug.compiler.ir.layout_text import LayoutAliases
 from tkdebug.compiler.ir.printer import print_with_lines
+from tkdebug.compiler.op_facts import module_facts, plain_rewrites
+from tkdebug.compiler.passes.pipeline import PassRun
 from tkdebug.errors import Frame
+from tkdebug.events import CompilerPass, OpFacts
 
 SOURCE_STAGE = "source"
 TILE_STAGE = "tile-ir"
+GPU_STAGE = "gpu-ir"
+FRONT_END = "front-end"
 
 Frames = tuple[Frame, ...]
 
@@ -33,15 +39,30 @@ class Snapshot:
 
 
 class SnapshotRecorder:
-    """Takes snapshots; `after_pass` is what `PassManager.run` takes as its callback."""
+    """Takes snapshots; `after_run` is what `PassManager.run` takes as its `on_run`.
+
+    Attributes:
+        stage: what the snapshots taken from now on are called, before " after <pass>".
+        passes: what each pass did so far, the front end first.
+    """
 
     def __init__(self, stage: str = TILE_STAGE) -> None:
         self.stage = stage
         self.snapshots: list[Snapshot] = []
+        self.passes: list[CompilerPass] = []
+        self._aliases = LayoutAliases()
+        self._facts: dict[int, OpFacts] = {}
 
-    def take(self, module: Module) -> None:
-        """Record the module as the front end left it."""
+    def take(self, module: Module, time_ns: int = 0) -> None:
+        """Record the module as the front end left it, which took `time_ns`."""
         self._record(self.stage, module)
+        self._note_pass(PassRun(FRONT_END, time_ns, ()), module)
+
+    def after_run(self, run: PassRun, module: Module) -> None:
+        """Record what a pass did, and the module as it left it."""
+        if run.changed and not run.error:
+            self.after_pass(run.name, module)
+        self._note_pass(run, None if run.error or not run.changed else module)
 
     def after_pass(self, pass_name: str, module: Module) -> None:
         """Record the module as a pass left it."""
@@ -53,9 +74,29 @@ class SnapshotRecorder:
         while name in taken:
             count += 1
             name = f"{stage} ({count})"
-        text, op_lines = print_with_lines(module)
+        text, op_lines = print_with_lines(module, aliases=self._aliases)
         frames = {line: op.location.frames for line, op in op_lines.items()}
         self.snapshots.append(Snapshot(name, text, frames))
+
+    def _note_pass(self, run: PassRun, module: Module | None) -> None:
+        """Note one pass; `module` is None where it left nothing else than before."""
+        facts = self._facts if module is None else module_facts(module, self._aliases)
+        known = self._facts
+        changed = {id_: op for id_, op in facts.items() if known.get(id_) != op}
+        after = self.snapshots[-1].stage
+        self.passes.append(
+            CompilerPass(
+                name=run.name,
+                before=self.passes[-1].after if self.passes else "",
+                after=after,
+                time_ns=run.time_ns,
+                rewrites=plain_rewrites(run),
+                op_ids=None if module is None else tuple(facts),
+                ops=changed,
+                error=run.error,
+            )
+        )
+        self._facts = facts
 
 
 def kernel_artifacts(

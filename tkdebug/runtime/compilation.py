@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from tkdebug.errors import CompileError, Frame, UnsupportedError, UsageError
+from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError, UsageError
 from tkdebug.events import HOOKS, Fault, KernelCompiled
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compiled import CompiledKernel
@@ -77,12 +77,20 @@ def compile_tile_ir(src: Specialization) -> TileStage:
     """
     from tkdebug.compiler.artifacts import SnapshotRecorder
 
+    started_ns = time.perf_counter_ns()
     front_end = _compile_source(src)
     module = _overridden(src) or front_end
+    front_end_ns = time.perf_counter_ns() - started_ns
     if src.arg_divisibility is not None:
         module.function.attributes["arg_divisibility"] = src.arg_divisibility
     recorder = SnapshotRecorder() if HOOKS.wants_compiled() else None
-    _run_passes(src, module, recorder)
+    if recorder is not None:
+        recorder.take(module, front_end_ns)
+    try:
+        _run_passes(src, module, recorder)
+    except TkError as error:
+        announce_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
+        raise
     return TileStage(module, tuple(front_end.used_globals.values()), recorder)
 
 
@@ -147,17 +155,16 @@ def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder 
     if dump is not None:
         write_stage(dump / "source.py", src.fn.kernel_source.text)
         _write_ir(dump / _TILE_IR_FILE, module)
-    if recorder is not None:
-        recorder.take(module)
 
     def after_pass(name: str, changed: Module) -> None:
-        if dump is not None:
-            _write_ir(dump / f"tile-ir-after-{name}.mlir", changed)
-        if recorder is not None:
-            recorder.after_pass(name, changed)
+        assert dump is not None
+        _write_ir(dump / f"tile-ir-after-{name}.mlir", changed)
 
-    wanted = dump is not None or recorder is not None
-    run_pipeline(module, snapshot=after_pass if wanted else None)
+    run_pipeline(
+        module,
+        snapshot=None if dump is None else after_pass,
+        on_run=None if recorder is None else recorder.after_run,
+    )
 
 
 def announce(
@@ -178,28 +185,45 @@ def announce(
         compile_ns: what the compile took.
         cache_hit: whether code generation was spared.
     """
-    if tile.recorder is None:
-        return
+    if tile.recorder is not None:
+        event = _event(kernel.src, tile.recorder, compile_ns)
+        HOOKS.compiled(
+            replace(
+                event,
+                artifacts={**event.artifacts, **texts},
+                op_lines={**event.op_lines, **lines},
+                cache_hit=cache_hit,
+            )
+        )
+
+
+def announce_failure(
+    src: Specialization, recorder: SnapshotRecorder | None, error: TkError, compile_ns: int
+) -> None:
+    """Tell the hooks of a kernel that failed to compile after its front end, when one wants to."""
+    if recorder is not None:
+        HOOKS.compiled(replace(_event(src, recorder, compile_ns), error=str(error)))
+
+
+def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> KernelCompiled:
     from tkdebug.compiler.artifacts import kernel_artifacts
 
-    source = kernel.src.fn.kernel_source
+    source = src.fn.kernel_source
     artifacts, op_lines = kernel_artifacts(
-        source.text, tile.recorder.snapshots, file=source.file, first_line=source.first_line
+        source.text, recorder.snapshots, file=source.file, first_line=source.first_line
     )
-    HOOKS.compiled(
-        KernelCompiled(
-            hash=kernel.hash,
-            name=kernel.name,
-            file=source.file,
-            line=source.first_line,
-            source=source.text,
-            signature=kernel.src.describe(),
-            options=kernel.src.options.as_dict(),
-            artifacts={**artifacts, **texts},
-            op_lines={**op_lines, **lines},
-            compile_ns=compile_ns,
-            cache_hit=cache_hit,
-        )
+    return KernelCompiled(
+        hash=src.hash,
+        name=src.fn.__name__,
+        file=source.file,
+        line=source.first_line,
+        source=source.text,
+        signature=src.describe(),
+        options=src.options.as_dict(),
+        artifacts=artifacts,
+        op_lines=op_lines,
+        compile_ns=compile_ns,
+        passes=tuple(recorder.passes),
     )
 
 

@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.errors import CompileError, Frame, UnsupportedError, UsageError
+from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compilation import (
     TileStage,
     announce,
+    announce_failure,
     compile_tile_ir,
     dump_folder,
     stage_folder,
@@ -32,6 +33,7 @@ from tkdebug.runtime.specialization import Specialization
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.passes import PassRun
     from tkdebug.compiler.targets import Target
     from tkdebug.compiler.targets.nvptx.compile import CompiledModule
 
@@ -73,8 +75,10 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
     tile_ir = print_module(tile.module)
     try:
         compiled = _compile(src, tile, target)
-    except CompileError as error:
-        tell_compile_error(src.fn.__name__, error)
+    except TkError as error:
+        if isinstance(error, CompileError):
+            tell_compile_error(src.fn.__name__, error)
+        announce_failure(src, tile.recorder, error, time.perf_counter_ns() - started_ns)
         raise
     binary = _binary(compiled, target)
     kernel = NativeKernel(src, tile_ir, compiled.module, binary, tile.used_globals, device)
@@ -129,7 +133,8 @@ def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledMo
         tile.module,
         NativeOptions(options.num_warps, options.num_stages, options.maxnreg),
         target,
-        snapshot=_snapshot(tile, dump),
+        snapshot=None if dump is None else _write_snapshot(dump),
+        on_run=_on_run(tile),
         on_stage=None if dump is None and override is None else _on_stage(dump, override),
     )
     if override is not None and (override / CUBIN_FILE).is_file():
@@ -167,21 +172,23 @@ def _ptx_frames(compiled: CompiledModule) -> dict[int, tuple[Frame, ...]]:
     }
 
 
-def _snapshot(tile: TileStage, dump: Path | None) -> Callable[[str, Module], None] | None:
+def _on_run(tile: TileStage) -> Callable[[PassRun, Module], None] | None:
+    """What is called after each GPU pass, when somebody wants to know."""
+    if tile.recorder is None:
+        return None
+    from tkdebug.compiler.artifacts import GPU_STAGE
+
+    tile.recorder.stage = GPU_STAGE
+    return tile.recorder.after_run
+
+
+def _write_snapshot(dump: Path) -> Callable[[str, Module], None]:
     """What is called after each GPU pass that changed something."""
     from tkdebug.compiler.ir.printer import print_module
 
-    recorder = tile.recorder
-    if recorder is None and dump is None:
-        return None
-
     def after_pass(name: str, changed: Module) -> None:
-        if recorder is not None:
-            recorder.stage = "gpu-ir"
-            recorder.after_pass(name, changed)
-        if dump is not None:
-            text = print_module(changed, locations=True)
-            write_stage(dump / f"gpu-ir-after-{name}.mlir", text)
+        text = print_module(changed, locations=True)
+        write_stage(dump / f"gpu-ir-after-{name}.mlir", text)
 
     return after_pass
 

@@ -36,10 +36,16 @@ def print_module(module: Module, locations: bool = False, ids: bool | None = Non
 
 
 def print_with_lines(
-    module: Module, locations: bool = False, ids: bool | None = None
+    module: Module,
+    locations: bool = False,
+    ids: bool | None = None,
+    aliases: LayoutAliases | None = None,
 ) -> tuple[str, dict[int, Operation]]:
-    """The module as text, and which operation starts on each text line (1-based)."""
-    printer = _print(module, locations, ids)
+    """The module as text, and which operation starts on each text line (1-based).
+
+    Texts that are printed with the same `aliases` call a layout the same.
+    """
+    printer = _print(module, locations, ids, aliases)
     above = len(printer.used_layouts)
     return printer.text(), {line + above: op for line, op in printer.op_lines.items()}
 
@@ -59,8 +65,12 @@ def print_operation(op: Operation, locations: bool = False) -> str:
     return shown.text().rstrip("\n")
 
 
-def _print(module: Module, locations: bool, ids: bool | None) -> _Printer:
+def _print(
+    module: Module, locations: bool, ids: bool | None, aliases: LayoutAliases | None = None
+) -> _Printer:
     printer = _Printer(module.name, locations, locations if ids is None else ids)
+    if aliases is not None:
+        printer.aliases = aliases
     for op in module.body.operations:
         printer.operation(op, "")
     return printer

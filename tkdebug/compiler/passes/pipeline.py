@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tkdebug.compiler.ir.core import Module
@@ -45,11 +45,13 @@ class PassRun:
 
     Attributes:
         time_ns: of the pass alone, without checks and snapshots.
+        error: why it failed, "" when it did not.
     """
 
     name: str
     time_ns: int
     records: tuple[RewriteRecord, ...]
+    error: str = ""
 
     @property
     def changed(self) -> bool:
@@ -59,6 +61,8 @@ class PassRun:
 
 # Called with the name of the pass and the module as the pass left it, if it changed anything.
 SnapshotCallback = Callable[[str, Module], None]
+# Called with every pass's run, and the module as it left it; also when the pass failed.
+RunCallback = Callable[[PassRun, Module], None]
 
 TILE_PIPELINE: tuple[Pass, ...] = (
     Canonicalize(),
@@ -90,9 +94,18 @@ class PassManager:
         self._print_after = print_after
 
     def run(
-        self, module: Module, *, snapshot: SnapshotCallback | None = None
+        self,
+        module: Module,
+        *,
+        snapshot: SnapshotCallback | None = None,
+        on_run: RunCallback | None = None,
     ) -> tuple[PassRun, ...]:
         """Run every pass on `module`, which they change.
+
+        Args:
+            module: what is changed.
+            snapshot: called after each pass that changed something.
+            on_run: called after each pass, also one that failed.
 
         Raises:
             IRError: a pass failed, or (with `verify_each`) left something broken.
@@ -105,15 +118,17 @@ class PassManager:
             before = Inventory.of(module)
         runs = []
         for pass_ in self.passes:
-            run = _run_pass(pass_, module)
+            run = _run_pass(pass_, module, on_run)
             runs.append(run)
             if before is not None:
-                before = _check(run, module, before)
+                before = _check(run, module, before, on_run)
             if shown and ("all" in shown or run.name in shown):
                 text = print_module(module)
                 print(f"tkdebug: IR of {module.name} after {run.name}:\n{text}", file=sys.stderr)
             if snapshot is not None and run.changed:
                 snapshot(run.name, module)
+            if on_run is not None:
+                on_run(run, module)
         return tuple(runs)
 
 
@@ -122,26 +137,40 @@ def run_pipeline(
     passes: Sequence[Pass] = TILE_PIPELINE,
     *,
     snapshot: SnapshotCallback | None = None,
+    on_run: RunCallback | None = None,
 ) -> tuple[PassRun, ...]:
     """Run `passes` on `module` under the knobs of this process."""
-    return PassManager(passes).run(module, snapshot=snapshot)
+    return PassManager(passes).run(module, snapshot=snapshot, on_run=on_run)
 
 
-def _run_pass(pass_: Pass, module: Module) -> PassRun:
+def _run_pass(pass_: Pass, module: Module, on_run: RunCallback | None) -> PassRun:
     rewriter = Rewriter(module, pass_.name)
     start_ns = time.perf_counter_ns()
-    pass_.run(module, rewriter)
-    rewriter.commit()
+    try:
+        pass_.run(module, rewriter)
+        rewriter.commit()
+    except Exception as error:
+        if on_run is not None:
+            time_ns = time.perf_counter_ns() - start_ns
+            reason = str(error) or type(error).__name__
+            on_run(PassRun(pass_.name, time_ns, tuple(rewriter.records), reason), module)
+        raise
     return PassRun(pass_.name, time.perf_counter_ns() - start_ns, tuple(rewriter.records))
 
 
-def _check(run: PassRun, module: Module, before: Inventory) -> Inventory:
+def _check(
+    run: PassRun, module: Module, before: Inventory, on_run: RunCallback | None
+) -> Inventory:
     try:
         verify(module)
+        after = Inventory.of(module)
+        check_provenance(run.name, before, after, run.records)
     except IRError as error:
+        if on_run is not None:
+            on_run(replace(run, error=str(error)), module)
+        if run.name in str(error):
+            raise
         broken = IRError(f"{error} (after pass {run.name})")
         broken.__notes__ = getattr(error, "__notes__", [])
         raise broken from error
-    after = Inventory.of(module)
-    check_provenance(run.name, before, after, run.records)
     return after

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir import Module
-from tkdebug.compiler.passes.pipeline import PassRun, SnapshotCallback, run_pipeline
+from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.targets.nvptx.codegen import NativeCode, generate
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
@@ -65,6 +65,7 @@ def compile_module(
     target: Target,
     *,
     snapshot: SnapshotCallback | None = None,
+    on_run: RunCallback | None = None,
     on_stage: StageCallback | None = None,
 ) -> CompiledModule:
     """Compile Tile IR (after its own passes), which becomes the GPU IR.
@@ -74,6 +75,7 @@ def compile_module(
         options: warps, stages, registers.
         target: the architecture.
         snapshot: called after each pass that changed something.
+        on_run: called after each pass, also one that failed.
         on_stage: called with "gpu-ir" (after the passes), "llvm-ir" and "ptx"; for the last two it
             may give an edited text to go on with.
 
@@ -83,7 +85,8 @@ def compile_module(
     function = module.function
     function.attributes["num_warps"] = options.num_warps
     function.attributes["target"] = target.name
-    passes = run_pipeline(module, gpu_pipeline(target, options.num_stages), snapshot=snapshot)
+    pipeline = gpu_pipeline(target, options.num_stages)
+    passes = run_pipeline(module, pipeline, snapshot=snapshot, on_run=on_run)
     symbol = re.sub(r"\W", "_", module.name)
     llvm_ir = lower_module(module, target, symbol)
     llvm_ir = _edited(on_stage, "llvm-ir", llvm_ir)

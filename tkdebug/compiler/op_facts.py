@@ -1,0 +1,84 @@
+"""What the ops of a module are at one time, as plain values that outlive the module.
+
+What diffs between passes are made of: an op is known by its id, never by its text.
+"""
+
+from __future__ import annotations
+
+from tkdebug.compiler.ir.core import Module, Operation
+from tkdebug.compiler.ir.layout_text import LayoutAliases
+from tkdebug.compiler.ir.printer import attribute_text
+from tkdebug.compiler.ir.types import type_text
+from tkdebug.compiler.passes.pipeline import PassRun
+from tkdebug.events import OpFacts, Rewrite
+
+
+# Set on the function between passes: options of the compile, which no pass chose.
+_COMPILE_OPTIONS = frozenset(("num_warps", "target"))
+
+
+def module_facts(module: Module, aliases: LayoutAliases) -> dict[int, OpFacts]:
+    """The facts of every op, by id, in program order.
+
+    Args:
+        module: read only.
+        aliases: the names of layouts, as in the texts printed of the same kernel.
+    """
+    facts: dict[int, OpFacts] = {}
+    for op in module.body.operations:
+        _add(op, None, 0, aliases, facts)
+    return facts
+
+
+def _add(
+    op: Operation,
+    parent: int | None,
+    region_index: int,
+    aliases: LayoutAliases,
+    facts: dict[int, OpFacts],
+) -> None:
+    facts[op.id] = OpFacts(
+        name=op.name,
+        attributes=_attributes(op, aliases),
+        types=tuple(type_text(result.type, aliases) for result in op.results),
+        parent=parent,
+        region=region_index,
+        places=tuple(
+            dict.fromkeys(
+                (frame.file, frame.line)
+                for place in op.location.sources
+                for frame in reversed(place.frames)
+            )
+        ),
+    )
+    for index, region in enumerate(op.regions):
+        for block in region.blocks:
+            for inner in block.operations:
+                _add(inner, op.id, index, aliases, facts)
+
+
+def _attributes(op: Operation, aliases: LayoutAliases) -> dict[str, str]:
+    return {
+        name: attribute_text(value, aliases)
+        for name, value in op.attributes.items()
+        if not (op.name == "tt.func" and name in _COMPILE_OPTIONS)
+    }
+
+
+def plain_rewrites(run: PassRun) -> tuple[Rewrite, ...]:
+    """What a pass recorded, without the compiler's own types."""
+    return tuple(
+        Rewrite(
+            record.rule,
+            record.old_op_ids,
+            record.new_op_ids,
+            tuple(
+                dict.fromkeys(
+                    (place.file, place.line)
+                    for location in record.erased_locations
+                    for place in location.sources
+                )
+            ),
+        )
+        for record in run.records
+    )
