@@ -39,9 +39,9 @@ def run_both(
     num_warps: int = 4,
     **constants: Any,
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """What `kernel[(1,)](*inputs, *outputs, **constants)` puts into the outputs: native, interpreted."""
+    """What `kernel[(1,)](*inputs, *outputs, …)` puts into the outputs: (native, interpreted)."""
     found = []
-    for mode, device in (("interpret", "cpu"), ("interpret", "cpu")):
+    for mode, device in (("native", "cuda"), ("interpret", "cpu")):
         given = [x.to(device) for x in inputs]
         made = [torch.zeros_like(x, device=device) for x in outputs]
         with tkdebug.mode(mode):

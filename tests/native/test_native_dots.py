@@ -9,7 +9,7 @@ from agreement import run_both, tile
 import tkdebug
 import tkdebug.language as tl
 
-pytestmark = []
+pytestmark = pytest.mark.gpu
 
 
 @tkdebug.jit

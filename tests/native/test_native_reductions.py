@@ -9,7 +9,7 @@ from agreement import FLOATS, INTEGERS, expect_agreement, tile
 import tkdebug
 import tkdebug.language as tl
 
-pytestmark = []
+pytestmark = pytest.mark.gpu
 
 SHAPES = [(1, 128), (32, 32), (128, 16), (4, 1024), (64, 2)]
 
