@@ -137,7 +137,7 @@ def result(module: Module, lower: int, upper: int, seed: int = 0) -> torch.Tenso
     a = torch.randint(-4, 5, (M, K * BLOCKS), generator=generator).to(torch.float16)
     b = torch.randint(-4, 5, (K * BLOCKS, N), generator=generator).to(torch.float16)
     c = torch.full((M, N), -1.0)
-    i = torch.zeros(64, dtype=torch.int32)
+    i = torch.randperm(BLOCKS, generator=generator, dtype=torch.int32)
     faults = run_module(module, (a, b, c, i, lower, upper, width), (1, 1, 1))
     assert not [fault for fault in faults if lower == 0]
     return c
@@ -256,15 +256,76 @@ def test_loop_of_one_stage_is_left() -> None:
     assert _untouched(text)
 
 
-def test_load_whose_address_was_loaded_is_left() -> None:
-    text = product().replace(
-        "    %15 = arith.muli %11, %block : i32\n",
-        "    %pi = tt.addptr %i, %t : (!tt.ptr<i32>, i32) -> !tt.ptr<i32>\n"
-        "    %far = tt.load %pi : !tt.ptr<i32> -> i32\n"
-        "    %15 = arith.muli %far, %block : i32\n",
+LOOKUP = """
+    %pi = tt.addptr %i, %t : (!tt.ptr<i32>, i32) -> !tt.ptr<i32>
+    %page = tt.load %pi : !tt.ptr<i32> -> i32
+    %15 = arith.muli %page, %block : i32
+"""
+TILE_LOOKUP = """
+    %pages = tt.splat %i : !tt.ptr<i32> -> tensor<32x1x!tt.ptr<i32>>
+    %16x = tt.splat %t : i32 -> tensor<32x1xi32>
+    %pi = tt.addptr %pages, %16x : (tensor<32x1x!tt.ptr<i32>>, tensor<32x1xi32>)
+        -> tensor<32x1x!tt.ptr<i32>>
+    %page = tt.load %pi : tensor<32x1x!tt.ptr<i32>> -> tensor<32x1xi32>
+    %17x = arith.muli %page, %c32 : tensor<32x1xi32>
+    %18x = tt.broadcast %17x : tensor<32x1xi32> -> tensor<32x32xi32>
+"""
+
+
+def looked_up(kind: str) -> str:
+    """The product with the blocks of `b` looked up in a table."""
+    text = product()
+    if kind == "scalar":
+        return text.replace("    %15 = arith.muli %11, %block : i32\n", LOOKUP)
+    text = text.replace("    %15 = arith.muli %11, %block : i32\n", TILE_LOOKUP)
+    text = text.replace("    %16 = tt.splat %15 : i32 -> tensor<32x32xi32>\n", "")
+    return text.replace("%ptrs_b, %16 :", "%ptrs_b, %18x :")
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("kind", ["scalar", "tile"])
+def test_what_addresses_depend_on_is_looked_up_one_iteration_earlier(kind, target) -> None:
+    before = gpu_module(looked_up(kind), target)
+    for stages in (2, 3, 4):
+        after = pipelined(looked_up(kind), target, PipelineLoops(stages), *ALL)
+        inside = [op.name for op in loop_of(after).walk()]
+        assert inside.count("ttg.async_copy_global_to_local") == 2
+        assert inside.count("tt.load") == 1
+        for upper in (0, 1, 2, 3, BLOCKS):
+            assert torch.equal(result(after, 0, upper), result(before, 0, upper)), (stages, upper)
+
+
+def test_lookup_that_steps_through_a_carried_pointer_runs_further_ahead_than_copies() -> None:
+    text = looked_up("scalar").replace("%pi = tt.addptr %i, %t", "%pi = tt.addptr %pt, %zeroth")
+    text = text.replace("%acc = %zero, %pa = %ptrs_a)", "%acc = %zero, %pa = %ptrs_a, %pt = %i)")
+    text = text.replace(
+        "-> (tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>) : i32 {",
+        "-> (tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>, !tt.ptr<i32>) : i32 {\n"
+        "    %zeroth = arith.constant 0 : i32\n"
+        "    %pn = tt.addptr %pt, %step : (!tt.ptr<i32>, i32) -> !tt.ptr<i32>",
+    )
+    text = text.replace("%product, %last =", "%product, %last, %lasting =")
+    text = text.replace(
+        "scf.yield %sum, %next : tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>",
+        "scf.yield %sum, %next, %pn : tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>, !tt.ptr<i32>",
+    )
+    before = gpu_module(text, "sm_90a")
+    after = pipelined(text, "sm_90a", PipelineLoops(3), *ALL)
+    assert [op.name for op in loop_of(after).walk()].count("ttg.async_copy_global_to_local") == 2
+    for upper in (0, 1, 2, BLOCKS):
+        assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper
+
+
+def test_address_behind_two_loads_is_left() -> None:
+    text = looked_up("scalar").replace(
+        "    %page = tt.load %pi : !tt.ptr<i32> -> i32\n",
+        "    %first = tt.load %pi : !tt.ptr<i32> -> i32\n"
+        "    %pj = tt.addptr %i, %first : (!tt.ptr<i32>, i32) -> !tt.ptr<i32>\n"
+        "    %page = tt.load %pj : !tt.ptr<i32> -> i32\n",
     )
     module = pipelined(text, "sm_80", PipelineLoops(3))
     copies = [op for op in loop_of(module).walk() if op.name == "ttg.async_copy_global_to_local"]
+    # Only `a` is copied ahead.
     assert len(copies) == 1
     assert torch.equal(result(module, 0, 4), result(gpu_module(text, "sm_80"), 0, 4))
 

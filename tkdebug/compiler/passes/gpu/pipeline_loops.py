@@ -14,6 +14,9 @@ measured on an H200: no faster, and slower where it costs a block its place.)
         the body, reading buffers
     wait for all groups
 
+Where an address depends on another load (a page table), that one runs one iteration further ahead,
+into registers, so that nobody waits for it.
+
 Copies of iterations that do not come are masked off, so any trip count is right, and there is a
 group for each iteration all the same. Addresses are computed ahead from what the loop carries; the
 carried values of the body itself often die thereby.
@@ -38,10 +41,7 @@ from tkdebug.compiler.ir.types import (
     I64,
     TOKEN,
     MemDescType,
-    TensorType,
     element_of,
-    encoding_of,
-    shape_of,
 )
 from tkdebug.compiler.ops.arith import wrap
 from tkdebug.compiler.passes.gpu.pipelined_loads import (
@@ -49,7 +49,7 @@ from tkdebug.compiler.passes.gpu.pipelined_loads import (
     buffer_bytes,
     pipelined_loads,
 )
-from tkdebug.compiler.passes.gpu.run_ahead import Slice
+from tkdebug.compiler.passes.gpu.run_ahead import Ahead, Lookups, Slice, masked
 from tkdebug.compiler.passes.op_builder import OpBuilder
 
 FENCE = "ttng.fence_async_shared"
@@ -92,9 +92,7 @@ class PipelineLoops:
         stages = min(stages, self._fitting_stages(loop, loads))
         if not loads or stages < 2:
             return
-        ahead = Slice.of(loop, [value for load in loads for value in load.op.operands])
-        assert ahead is not None
-        _Pipeline(loop, loads, ahead, stages, rewriter).build()
+        _Pipeline(loop, loads, stages, rewriter).build()
         rewriter.commit()
 
     def _fitting_stages(self, loop: Operation, loads: Sequence[PipelinedLoad]) -> int:
@@ -125,7 +123,6 @@ class _Pipeline:
     Args:
         loop: an `scf.for`.
         loads: what is copied ahead.
-        ahead: how to compute their operands ahead.
         stages: buffers of a ring; the copies run `stages - 1` iterations ahead.
         rewriter: how.
     """
@@ -134,14 +131,13 @@ class _Pipeline:
         self,
         loop: Operation,
         loads: Sequence[PipelinedLoad],
-        ahead: Slice,
         stages: int,
         rewriter: Rewriter,
     ) -> None:
         self.loop = loop
         self.body = loop.regions[0].block
         self.loads = loads
-        self.ahead = ahead
+        self.ahead, self.lookups = _ahead(loop, loads)
         self.stages = stages
         self.distance = stages - 1
         self.rewriter = rewriter
@@ -160,7 +156,7 @@ class _Pipeline:
             )
             for load in self.loads
         ]
-        limit = self._limit()
+        limits = [self._limit(count) for count in (self.distance, self.stages)]
         carried = self._fill()
         first = self.body.operations[0]
         start = self._builder(first, "wait-for-copies")
@@ -174,16 +170,18 @@ class _Pipeline:
             self.rewriter.record_new(fence, "order-proxies-once")
         zero, last = (self.before.constant(I32, number) for number in (0, self.distance))
         reading, filling = (self._carry(value) for value in (zero, last))
-        ahead = {value: self._carry(initial) for value, initial in carried.items()}
+        ahead = carried.map(self._carry)
         runs_on = _has_carried_dot(self.loop)
         self._read(reading)
-        self._copy_ahead(self.body.terminator if runs_on else first, ahead, filling, limit)
+        self._copy_ahead(self.body.terminator if runs_on else first, ahead, filling, limits)
         self._step((reading, filling))
         self._drain(following)
         for old in fences:
             self.rewriter.replace_with_ops(old, "order-proxies-once", [fence])
         for load in self.loads:
             self.rewriter.replace_with_ops(load.op, "copy-ahead", self.copies[load.op])
+        if self.lookups is not None:
+            self.lookups.erase_unused(self.ahead, self.rewriter)
         self.loop.attributes["pipelined"] = self.stages
         self.rewriter.record_change(self.loop, "carry-pipeline")
 
@@ -215,10 +213,10 @@ class _Pipeline:
 
     # Before the loop
 
-    def _limit(self) -> Value:
-        """The counter below which the iteration that runs ahead comes; i64, so it cannot wrap."""
+    def _limit(self, count: int) -> Value:
+        """Below which counter the iteration `count` later comes; i64, so it cannot wrap."""
         upper, step = (self._wide(self.before, value) for value in self.loop.operands[1:3])
-        return self.before.binary("subi", upper, self.before.binary("muli", step, self.distance))
+        return self.before.binary("subi", upper, self.before.binary("muli", step, count))
 
     def _wide(self, build: OpBuilder, value: Value) -> Value:
         number = constant_value(value)
@@ -226,26 +224,40 @@ class _Pipeline:
             return build.constant(I64, number)
         return value if value.type == I64 else build.op("arith.extsi", (value,), I64)
 
-    def _fill(self) -> dict[Value, Value]:
-        """The copies of the first iterations; what stands for carried values after them."""
-        counter = self.body.arguments[0]
-        lower, upper, step = self.loop.operands[:3]
+    def _fill(self) -> Ahead:
+        """The copies of the first iterations; what stands for the body's values after them."""
         values = self.ahead.first()
-        trips = _trip_count(self.loop)
-        for k in range(self.distance):
-            position = lower if k == 0 else self._plus_steps(self.before, lower, step, k)
-            known = {counter: position, **values}
-            clones = self.ahead.clone(known, self.rewriter, self.loop, "fill-pipeline")
-            comes: Value | None = None
-            if trips is None:
-                wide = self._wide_position(lower, step, k)
-                comes = self.before.compare("slt", wide, self._wide(self.before, upper))
-            if trips is None or k < trips:
-                slot = self.before.constant(I32, k)
-                self._copies(self.loop, clones, slot, comes, "fill-pipeline")
+        scouted = {} if self.lookups is None else self.lookups.slice.first()
+        found: dict[Value, Value] = {}
+        for k in range(self.distance + 1):
+            position, comes = self._first_position(k)
+            known = {self.body.arguments[0]: position}
+            if self.lookups is not None:
+                found, scouted = self.lookups.look_up(
+                    {**known, **scouted}, comes, self.rewriter, self.loop
+                )
+            if k == self.distance:
+                break
+            clones = self.ahead.clone(
+                {**known, **values, **found}, self.rewriter, self.loop, "fill-pipeline"
+            )
+            self._copies(self.loop, clones, self.before.constant(I32, k), comes, "fill-pipeline")
             self.before.op("ttg.async_commit_group", (), TOKEN)
             values = self.ahead.next(clones)
-        return values
+        return Ahead(values, found, scouted)
+
+    def _first_position(self, k: int) -> tuple[Value, Value]:
+        """The counter of iteration k, and whether that comes."""
+        lower, upper, step = self.loop.operands[:3]
+        position = lower if k == 0 else self._plus_steps(self.before, lower, step, k)
+        trips = _trip_count(self.loop)
+        if trips is not None:
+            return position, self.before.constant(I1, int(k < trips))
+        wide = self._wide(self.before, lower)
+        if k:
+            far = self.before.binary("muli", self._wide(self.before, step), k)
+            wide = self.before.op("arith.addi", (wide, far))
+        return position, self.before.compare("slt", wide, self._wide(self.before, upper))
 
     def _plus_steps(self, build: OpBuilder, value: Value, step: Value, count: int) -> Value:
         number, amount = constant_value(value), constant_value(step)
@@ -257,39 +269,25 @@ class _Pipeline:
         far = step if count == 1 else build.binary("muli", step, count)
         return build.op("arith.addi", (value, far))
 
-    def _wide_position(self, lower: Value, step: Value, count: int) -> Value:
-        wide = self._wide(self.before, lower)
-        if count == 0:
-            return wide
-        far = self.before.binary("muli", self._wide(self.before, step), count)
-        return self.before.op("arith.addi", (wide, far))
-
     def _copies(
         self,
         anchor: Operation,
         clones: Mapping[Value, Value],
         slot: Value,
-        comes: Value | None,
+        comes: Value,
         rule: str,
     ) -> None:
         """Start the copies of one iteration into buffer `slot` of each ring, if it comes."""
         for load, ring in zip(self.loads, self.rings, strict=True):
             build = OpBuilder(self.rewriter, anchor, rule, load.op.location)
             pointer, *rest = (clones.get(value, value) for value in load.op.operands)
-            mask = rest[0] if rest else None
-            if comes is not None:
-                mask = self._masked(build, pointer, mask, comes)
+            mask = masked(build, pointer, rest[0] if rest else None, comes)
             buffer = build.op("ttg.memdesc_index", (ring, slot))
             kept = {k: v for k, v in load.op.attributes.items() if k != "layout"}
             operands = (pointer, buffer) if mask is None else (pointer, buffer, mask)
             token = build.op("ttg.async_copy_global_to_local", operands, TOKEN, **kept)
             assert token.defining_op is not None
             self.copies[load.op].append(token.defining_op)
-
-    def _masked(self, build: OpBuilder, pointer: Value, mask: Value | None, comes: Value) -> Value:
-        type_ = TensorType(shape_of(pointer.type), I1, encoding_of(pointer.type))
-        everywhere = build.op("tt.splat", (comes,), type_)
-        return everywhere if mask is None else build.op("arith.andi", (mask, everywhere))
 
     # Inside the loop
 
@@ -324,18 +322,28 @@ class _Pipeline:
                 load.op.result.replace_all_uses_with(value)
 
     def _copy_ahead(
-        self, anchor: Operation, ahead: Mapping[Value, Value], slot: Value, limit: Value
+        self,
+        anchor: Operation,
+        ahead: Ahead,
+        slot: Value,
+        limits: Sequence[Value],
     ) -> None:
         """The copies of the iteration that runs ahead, and what it leaves to the next."""
         counter, step = self.body.arguments[0], self.loop.operands[2]
         build = self._builder(anchor, "copy-ahead")
-        comes = build.compare("slt", self._wide(build, counter), limit)
-        known = dict(ahead)
-        known[counter] = self._plus_steps(build, counter, step, self.distance)
+        wide = self._wide(build, counter)
+        position = self._plus_steps(build, counter, step, self.distance)
+        known = {counter: position, **ahead.values, **ahead.found}
         clones = self.ahead.clone(known, self.rewriter, anchor, "copy-ahead")
-        self._copies(anchor, clones, slot, comes, "copy-ahead")
+        self._copies(anchor, clones, slot, build.compare("slt", wide, limits[0]), "copy-ahead")
         build.op("ttg.async_commit_group", (), TOKEN)
-        self._next_ahead = list(self.ahead.next(clones).values())
+        self._next = Ahead(self.ahead.next(clones), {}, {})
+        if self.lookups is not None:
+            position = self._plus_steps(build, counter, step, self.stages)
+            comes = build.compare("slt", wide, limits[1])
+            known = {counter: position, **ahead.scouted}
+            found, scouted = self.lookups.look_up(known, comes, self.rewriter, anchor)
+            self._next = Ahead(self._next.values, found, scouted)
 
     def _step(self, slots: Sequence[Value]) -> None:
         """Yield the next slots and what runs ahead."""
@@ -346,7 +354,7 @@ class _Pipeline:
             stepped = build.binary("addi", slot, 1)
             inside = build.compare("slt", stepped, build.constant(I32, self.stages))
             after.append(build.op("arith.select", (inside, stepped, build.constant(I32, 0)), I32))
-        terminator.operands = (*terminator.operands, *after, *self._next_ahead)
+        terminator.operands = (*terminator.operands, *after, *self._next.all())
         self.rewriter.record_change(terminator, "carry-pipeline")
 
     # After the loop
@@ -360,6 +368,15 @@ class _Pipeline:
                 following, "ttg.local_dealloc", [ring], [], location=self.loop.location
             )
             self.rewriter.record_new(dealloc, "drain-pipeline")
+
+
+def _ahead(loop: Operation, loads: Sequence[PipelinedLoad]) -> tuple[Slice, Lookups | None]:
+    """How to compute the operands of `loads` ahead, and what must be looked up for that."""
+    lookups = tuple(dict.fromkeys(lookup for load in loads for lookup in load.lookups))
+    operands = [value for load in loads for value in load.op.operands]
+    ahead = Slice.of(loop, operands, [lookup.result for lookup in lookups])
+    assert ahead is not None
+    return ahead, Lookups.of(loop, lookups) if lookups else None
 
 
 def _holds(alloc: Operation, load: PipelinedLoad) -> bool:

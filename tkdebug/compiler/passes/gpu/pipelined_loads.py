@@ -1,14 +1,15 @@
 """Which loads of a loop become asynchronous copies, and the buffers they are copied to.
 
-A load qualifies when its address can be computed ahead of the loop, nothing in the loop may write
-what it reads, and neighbouring elements of a thread fill a copy of at least 4 bytes.
+A load qualifies when its address can be computed ahead of the loop (from what the loop carries, or
+from loads of which that is true), nothing in the loop may write what it reads, and neighbouring
+elements of a thread fill a copy of at least 4 bytes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis import layout_rules as rules
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
@@ -26,7 +27,7 @@ from tkdebug.compiler.ir.types import (
 from tkdebug.compiler.layouts import OFFSET, LinearLayout, shared
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
-from tkdebug.compiler.passes.gpu.run_ahead import Slice
+from tkdebug.compiler.passes.gpu.run_ahead import Slice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 
 DOTS = ("tt.dot", "ttng.warp_group_dot")
@@ -68,11 +69,13 @@ class PipelinedLoad:
         op: the `tt.load`.
         layout: of one buffer.
         alignment: of the buffers, in bytes.
+        lookups: loads that its operands are computed from.
     """
 
     op: Operation
     layout: LinearLayout
     alignment: int
+    lookups: tuple[Operation, ...] = ()
 
     def ring_type(self, buffers: int) -> MemDescType:
         """The type of `buffers` buffers."""
@@ -105,12 +108,14 @@ def pipelined_loads(
             continue
         if needs_dot and not _reaches_dot(op, loop):
             continue
-        root = _root(op.operands[0])
-        if written and (root is None or root in written):
+        lookups = loads_behind(loop, op.operands)
+        if lookups is None or any(lookup.attributes.get("volatile") for lookup in lookups):
             continue
-        if Slice.of(loop, op.operands) is None:
+        if written and any(_root(x.operands[0]) in {None, *written} for x in (op, *lookups)):
             continue
-        load = _with_buffer(op)
+        if Slice.of(loop, op.operands, [lookup.result for lookup in lookups]) is None:
+            continue
+        load = replace(_with_buffer(op), lookups=tuple(lookups))
         if _copy_bytes(load, infos) >= _MIN_COPY_BYTES:
             found.append(load)
     return found
