@@ -110,7 +110,7 @@ def launch(row: Row) -> Launch:
 def kernel(row: Row, stages: Mapping[str, tuple[str, ...]]) -> RecordedKernel:
     """A row of `kernels`; `stages` are the artifacts' names by kernel hash."""
     (seq, key, process, rank, name, file) = row[:6]
-    (line, source, signature, options, compile_ns, cache_hit) = row[6:]
+    (line, source, signature, options, compile_ns, cache_hit, error) = row[6:]
     return RecordedKernel(
         seq=integer(seq),
         hash=text(key),
@@ -125,6 +125,7 @@ def kernel(row: Row, stages: Mapping[str, tuple[str, ...]]) -> RecordedKernel:
         compile_ns=integer(compile_ns),
         cache_hit=bool(cache_hit),
         stages=stages.get(text(key), ()),
+        error=optional_text(error),
     )
 
 

@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.instrument import decode
+from tkdebug.events import CompilerPass
+from tkdebug.instrument import decode, pass_rows
 from tkdebug.instrument.records import (
     KernelSummary,
     Launch,
@@ -31,10 +32,17 @@ from tkdebug.instrument.records import (
     RunInfo,
     Tuning,
 )
-from tkdebug.instrument.schema import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA_VERSION, TABLES
+from tkdebug.instrument.schema import (
+    APPLICATION_ID,
+    BUSY_TIMEOUT_S,
+    SCHEMA_VERSION,
+    TABLE_VERSIONS,
+    TABLES,
+)
 
 MAX_TEXT_CHARS = 32 << 20
 MAX_PAGE_ROWS = 10_000
+MAX_PASSES = 1_000
 _LAUNCH_COLUMNS = (
     "seq, process, rank, launch, kernel, kernel_hash, mode, grid, options, arguments, stream, "
     "start_ns, duration_ns, error"
@@ -57,6 +65,7 @@ class Session:
         self._lock = threading.Lock()
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._log_absent = False
+        self._version = SCHEMA_VERSION
         self._source_lines: dict[str, tuple[str, ...] | None] = {}
         self._connection = self._connect()
 
@@ -203,6 +212,7 @@ class Session:
 
         def read() -> tuple[RecordedKernel, ...]:
             stages: dict[str, tuple[str, ...]] = {}
+            error = "error" if self._version >= 2 else "NULL"
             if not self._rows("SELECT 1 FROM kernels WHERE seq > ? LIMIT 1", since):
                 return ()
             # By rowid: the order in which the stages were written is the compile order.
@@ -211,7 +221,8 @@ class Session:
                 stages[name] = (*stages.get(name, ()), decode.text(stage))
             rows = self._rows(
                 "SELECT seq, hash, process, rank, name, file, line, substr(source, 1, ?), "
-                "signature, options, compile_ns, cache_hit FROM kernels WHERE seq > ? ORDER BY seq",
+                f"signature, options, compile_ns, cache_hit, {error} FROM kernels WHERE seq > ? "
+                "ORDER BY seq",
                 MAX_TEXT_CHARS,
                 since,
             )
@@ -226,6 +237,22 @@ class Session:
             "WHERE kernel_hash = ? AND stage = ?",
             kernel_hash,
             stage,
+        )
+
+    def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
+        """What each pass did to a kernel, the front end first; () in sessions of schema 1."""
+        if self._version < TABLE_VERSIONS["passes"]:
+            return ()
+        return self._query(
+            lambda: tuple(
+                pass_rows.from_row(row)
+                for row in self._rows(
+                    f"SELECT {pass_rows.COLUMNS} FROM passes WHERE kernel_hash = ? "
+                    "ORDER BY number LIMIT ?",
+                    kernel_hash,
+                    MAX_PASSES,
+                )
+            )
         )
 
     def op_lines(self, kernel_hash: str, stage: str) -> dict[int, tuple[Frame, ...]]:
@@ -408,7 +435,9 @@ class Session:
         tables = {
             name for (name,) in self._rows("SELECT name FROM sqlite_master WHERE type='table'")
         }
-        missing = sorted(set(TABLES) - tables)
+        self._version = decode.integer(self._rows("PRAGMA user_version")[0][0])
+        wanted = {name for name in TABLES if TABLE_VERSIONS.get(name, 1) <= self._version}
+        missing = sorted(wanted - tables)
         if missing:
             raise ValueError(f"no table {missing[0]}")
 

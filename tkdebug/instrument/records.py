@@ -95,7 +95,11 @@ class KernelSummary:
 
 @dataclass(frozen=True, slots=True)
 class RecordedKernel:
-    """One specialisation of a kernel; `stages` names its artifacts in compile order."""
+    """One specialisation of a kernel; `stages` names its artifacts in compile order.
+
+    Attributes:
+        error: why it failed to compile, None when it did not.
+    """
 
     seq: int
     hash: str
@@ -110,6 +114,7 @@ class RecordedKernel:
     compile_ns: int
     cache_hit: bool
     stages: tuple[str, ...]
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

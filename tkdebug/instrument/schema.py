@@ -22,7 +22,7 @@ from pathlib import Path
 from tkdebug.errors import SessionError
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 10.0
 
 # `revision` counts every insert and update of a launch, so that a follower asks for what changed
@@ -40,11 +40,14 @@ TABLES: dict[str, str] = {
         total_ns INTEGER, min_ns INTEGER, max_ns INTEGER)""",
     "kernels": """(seq INTEGER PRIMARY KEY, hash TEXT UNIQUE, process INTEGER, rank INTEGER,
         name TEXT, file TEXT, line INTEGER, source TEXT, signature TEXT, options TEXT,
-        compile_ns INTEGER, cache_hit INTEGER)""",
+        compile_ns INTEGER, cache_hit INTEGER, error TEXT)""",
     "artifacts": "(kernel_hash TEXT, stage TEXT, content TEXT, PRIMARY KEY (kernel_hash, stage))",
     "blobs": "(hash TEXT PRIMARY KEY, text TEXT)",
     "op_lines": """(kernel_hash TEXT, stage TEXT, line INTEGER, frames TEXT,
         PRIMARY KEY (kernel_hash, stage, line)) WITHOUT ROWID""",
+    "passes": """(kernel_hash TEXT, number INTEGER, name TEXT, before TEXT, after TEXT,
+        time_ns INTEGER, error TEXT, rewrites TEXT, op_ids TEXT, ops TEXT,
+        PRIMARY KEY (kernel_hash, number)) WITHOUT ROWID""",
     "sources": "(file TEXT PRIMARY KEY, content TEXT)",
     "tunings": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, kernel TEXT,
         key TEXT, config TEXT, timings_ms TEXT)""",
@@ -58,6 +61,8 @@ TABLES: dict[str, str] = {
         programs_done INTEGER, programs INTEGER, elapsed_ns INTEGER,
         PRIMARY KEY (process, launch)) WITHOUT ROWID""",
 }
+# Tables that came with a later schema than the first.
+TABLE_VERSIONS: dict[str, int] = {"passes": 2}
 INDEXES = ("CREATE INDEX launches_by_revision ON launches (revision)",)
 
 

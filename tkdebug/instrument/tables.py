@@ -18,6 +18,7 @@ from typing import cast
 
 from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, AutotuneChoice, Fault, KernelCompiled, LaunchProgress
+from tkdebug.instrument import pass_rows
 from tkdebug.instrument.schema import BUSY_TIMEOUT_S, process_rank
 
 # Tags of the rows that a recorder queues; what follows the tag is said at the handler.
@@ -198,8 +199,13 @@ class SessionTables:
         """Each: (KernelCompiled,)."""
         for (event,) in rows:
             kernel = cast("KernelCompiled", event)
+            if kernel.error is None:
+                # One that failed may have been compiled since, with an edited stage.
+                self._connection.execute(
+                    "DELETE FROM kernels WHERE hash = ? AND error IS NOT NULL", (kernel.hash,)
+                )
             added = self._connection.execute(
-                f"INSERT OR IGNORE INTO kernels VALUES (NULL, {', '.join('?' * 11)})",
+                f"INSERT OR IGNORE INTO kernels VALUES (NULL, {', '.join('?' * 12)})",
                 (
                     kernel.hash,
                     self._process,
@@ -212,6 +218,7 @@ class SessionTables:
                     _json_options(kernel.options),
                     kernel.compile_ns,
                     int(kernel.cache_hit),
+                    None if kernel.error is None else _utf8(_bounded(kernel.error)),
                 ),
             )
             if added.rowcount:
@@ -224,6 +231,10 @@ class SessionTables:
                 "INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?)",
                 (kernel.hash, stage, self._store_blob(text)),
             )
+        executemany(
+            f"INSERT OR REPLACE INTO passes VALUES (?, ?, {', '.join('?' * 8)})",
+            [(kernel.hash, n, *pass_rows.to_row(p)) for n, p in enumerate(kernel.passes)],
+        )
         files = {kernel.file}
         for stage, lines in kernel.op_lines.items():
             executemany(
