@@ -73,6 +73,9 @@ class Simulator:
         self.order = {name: i for i, name in enumerate(self.blocks)}
         self.asm_rules: list[tuple[re.Pattern[str], Callable[..., Value | None]]] = []
         self.executed: list[str] = []
+        # Asynchronous copies not yet in a group, and the groups on their way.
+        self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.groups: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
         # Shared bytes written since the last barrier, and by which warp.
         self.written_by = np.full(shared_bytes, -1)
         self.read_by = np.full(shared_bytes, -1)
@@ -579,9 +582,42 @@ def _count(simulator: Simulator, match: re.Match[str], values: list[np.ndarray])
     np.add.at(simulator.shared.view(np.uint32), at // 4, 1)
 
 
+def _copy_async(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
+    """PTX ISA, "cp.async": what is beyond the source size is zero; it lands at the wait."""
+    guard, size, counted = match.group(1), int(match.group(3)), match.group(4)
+    target, source, *rest = values
+    active = simulator.mask & (rest[-1] if guard else True)
+    count = rest[0].astype(np.int64) if counted else np.full(simulator.threads, size)
+    before = simulator.mask
+    simulator.mask = active & (count > 0)
+    raw = simulator.read("1", source, size, size)
+    raw = np.where(np.arange(size) < count[:, None], raw, 0).astype(np.uint8)
+    simulator.mask = before
+    simulator.copies.append((active, target.astype(np.uint64), raw))
+
+
+def _commit(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
+    simulator.groups.append(simulator.copies)
+    simulator.copies = []
+
+
+def _wait(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
+    while len(simulator.groups) > int(match.group(1)):
+        for active, target, raw in simulator.groups.pop(0):
+            before, simulator.mask = simulator.mask, active
+            simulator.write("3", target, raw, raw.shape[1])
+            simulator.mask = before
+
+
+COPY = re.compile(r"^(@\$\d )?cp\.async\.(c[ag])\.shared\.global \[\$0\], \[\$1\], (\d+)(, \$2)?;$")
+COMMIT = re.compile(r"^cp\.async\.commit_group;$")
+WAIT = re.compile(r"^cp\.async\.wait_group (\d+);$")
 COUNT = re.compile(r"^@\$1 red\.shared\.add\.u32 \[\$0\], 1;$")
 MMA = re.compile(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(\w+)\.(\w+)\.\w+\.\w+ ")
 ASM_RULES: list[tuple[re.Pattern[str], Callable[..., Value | None]]] = [
     (MMA, _mma),
     (COUNT, _count),
+    (COPY, _copy_async),
+    (COMMIT, _commit),
+    (WAIT, _wait),
 ]

@@ -15,6 +15,7 @@ from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
+    async_copies,
     dots,
     indexing,
     reductions,
@@ -27,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
-_FAMILIES = (arithmetic, shapes, reductions, scans, shared, dots, indexing, sorting)
+_FAMILIES = (arithmetic, async_copies, shapes, reductions, scans, shared, dots, indexing, sorting)
 LOWERINGS = {name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()}
 
 
