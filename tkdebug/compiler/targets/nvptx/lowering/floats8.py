@@ -173,21 +173,29 @@ def _as_float(ctx: Lowering, value: LLVMValue, toward_zero: bool = False) -> LLV
 
 
 def _to_pairs(ctx: Lowering, values: Sequence[LLVMValue], wide: str, format_: str) -> Registers:
-    emit, out = ctx.emit, []
-    for first in range(0, len(values), 2):
-        pair = list(values[first : first + 2])
+    emit = ctx.emit
+    out: Registers = []
+    for first in range(0, len(values), 4):
+        part = list(values[first : first + 4])
         if wide == "float":
-            pair = [_as_float(ctx, value) for value in pair]
-        low, high = pair[0], pair[-1]
-        if wide == "float":
-            word = emit.intrinsic(f"llvm.nvvm.ff.to.{format_}x2.rn", high, low)
-        else:
-            both = emit.vector((low, high))
-            word = emit.intrinsic(f"llvm.nvvm.f16x2.to.{format_}x2.rn", both)
-        out.append(emit.cast("trunc", word, "i8"))
-        if len(pair) == 2:
-            out.append(emit.cast("trunc", emit.lshr(word, 8), "i8"))
+            part = [_as_float(ctx, value) for value in part]
+        # The instruction takes pairs; as quads the bytes make a word that is stored as it is.
+        padded = part + part[-1:] * (len(part) % 2)
+        words = [
+            _pair(ctx, padded[place], padded[place + 1], format_)
+            for place in range(0, len(padded), 2)
+        ]
+        vector = emit.vector(words) if len(words) > 1 else words[0]
+        octets = emit.cast("bitcast", vector, f"<{len(padded)} x i8>")
+        out += emit.elements(octets, len(part), "i8")
     return out
+
+
+def _pair(ctx: Lowering, low: LLVMValue, high: LLVMValue, format_: str) -> LLVMValue:
+    if low.type == "float":
+        return ctx.emit.intrinsic(f"llvm.nvvm.ff.to.{format_}x2.rn", high, low)
+    both = ctx.emit.vector((low, high))
+    return ctx.emit.intrinsic(f"llvm.nvvm.f16x2.to.{format_}x2.rn", both)
 
 
 def _to_bits(ctx: Lowering, value: LLVMValue, format_: Float8, toward_zero: bool) -> LLVMValue:
