@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EM_CUDA = 190
 INSTRUCTION_BYTES = 16  # since Volta
+_FIRST_ARCHITECTURE = 70
 _TEXT = ".text."
 
 
@@ -67,7 +68,7 @@ def read_line_info(cubin: bytes) -> dict[str, FunctionLines]:
     Raises:
         CubinError: not a cubin, cut short, or without line information.
     """
-    elf = _open(cubin)
+    elf = open_cubin(cubin)
     try:
         return _read(elf)
     except (CubinError, LineProgramError):
@@ -76,7 +77,12 @@ def read_line_info(cubin: bytes) -> dict[str, FunctionLines]:
         raise CubinError(f"cubin is damaged: {type(error).__name__}: {error}") from error
 
 
-def _open(cubin: bytes) -> ELFFile:
+def open_cubin(cubin: bytes) -> ELFFile:
+    """The cubin as ELF file.
+
+    Raises:
+        CubinError: not a cubin, cut short, or of an architecture whose code is not read.
+    """
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
@@ -89,7 +95,19 @@ def _open(cubin: bytes) -> ELFFile:
     end = elf.header["e_shoff"] + elf.header["e_shnum"] * elf.header["e_shentsize"]
     if end > len(cubin):
         raise CubinError(f"cubin is cut short: got {len(cubin)} bytes, expected {end} or more")
+    number = architecture_number(elf)
+    if number < _FIRST_ARCHITECTURE:
+        raise CubinError(
+            f"cubin is for sm_{number}; tkdebug reads code of sm_{_FIRST_ARCHITECTURE} and later"
+        )
     return elf
+
+
+def architecture_number(elf: ELFFile) -> int:
+    """The architecture a cubin is for: 80 for sm_80."""
+    flags = int(elf.header["e_flags"])
+    # Read off cubins: the low byte of the flags before ABI version 8, the second one from it on.
+    return flags & 0xFF if elf.header["e_ident"]["EI_ABIVERSION"] < 8 else flags >> 8 & 0xFF
 
 
 def _read(elf: ELFFile) -> dict[str, FunctionLines]:
@@ -98,6 +116,8 @@ def _read(elf: ELFFile) -> dict[str, FunctionLines]:
         for section in elf.iter_sections()
         if section.name.startswith(_TEXT)
     }
+    if elf.get_section_by_name(".symtab") is None:
+        raise CubinError("cubin is stripped: it has no symbols; keep the one the compiler made")
     if elf.get_section_by_name(".debug_line") is None:
         raise CubinError("cubin has no line information (.debug_line); compile with -lineinfo")
     strings = _data(elf, ".debug_str")

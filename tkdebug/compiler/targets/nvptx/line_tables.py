@@ -1,0 +1,182 @@
+"""Line tables of what tkdebug compiled, and of cubins of others.
+
+Responsible for joining what the compiler knows (ops, PTX lines, resources) with what the cubin and
+nvdisasm say. Reading a finished table is `linemap`'s, which knows no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir.rewriter import RewriteRecord
+from tkdebug.compiler.targets.nvptx.disassembly import DisassemblyError, disassemble
+from tkdebug.compiler.targets.occupancy import occupancy
+from tkdebug.compiler.targets.targets import Target, target_of
+from tkdebug.errors import UnsupportedError
+from tkdebug.linemap.cubin_resources import CubinKernel, read_kernels
+from tkdebug.linemap.cubins import FunctionLines, read_line_info
+from tkdebug.linemap.line_table import Instruction, LineTable, OpPlace
+from tkdebug.linemap.llvm_locations import llvm_ops
+from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.sass import SassInstruction, parse_sass
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.targets.nvptx.compile import CompiledModule
+
+Sass = Mapping[str, tuple[SassInstruction, ...]]
+
+
+def op_places(module: Module) -> dict[int, OpPlace]:
+    """The ops of a module as they are now, by id; take it of Tile IR before GPU passes run."""
+    return {
+        op.id: OpPlace(
+            id=op.id,
+            name=op.name,
+            chains=tuple(dict.fromkeys(place.frames for place in op.location.sources)),
+            column=op.location.primary.column,
+        )
+        for op in module.walk()
+    }
+
+
+def kernel_table(
+    compiled: CompiledModule, target: Target, tile_ops: Mapping[int, OpPlace]
+) -> LineTable:
+    """The table of a kernel that tkdebug compiled.
+
+    Args:
+        compiled: the kernel.
+        target: the architecture.
+        tile_ops: `op_places` of its Tile IR.
+
+    Raises:
+        CubinError: the cubin (an edited one) has no line information.
+    """
+    code = compiled.code
+    records = [record for run in compiled.passes for record in run.records]
+    ops = _joined(tile_ops, op_places(compiled.module), records)
+    ptx_ops = {row.line: row.op_id for row in code.ptx_lines if row.op_id is not None}
+    lines = read_line_info(code.cubin)[compiled.symbol]
+    threads = compiled.num_warps * target.threads_per_warp
+    shared = code.shared_bytes + compiled.shared_bytes
+    return LineTable(
+        kernel=compiled.symbol,
+        target=target.name,
+        ops=ops,
+        instructions=_instructions(lines, _sass(code.cubin).get(compiled.symbol), ptx_ops, ops),
+        ptx_ops=ptx_ops,
+        llvm_ops=llvm_ops(compiled.llvm_ir),
+        resources=Resources(
+            registers=code.registers,
+            threads=threads,
+            static_shared_bytes=code.shared_bytes,
+            dynamic_shared_bytes=compiled.shared_bytes,
+            stack_bytes=code.stack_bytes,
+            spill_store_bytes=code.spill_store_bytes,
+            spill_load_bytes=code.spill_load_bytes,
+            occupancy=occupancy(target, threads, code.registers, shared),
+        ),
+    )
+
+
+def cubin_tables(cubin: bytes) -> tuple[LineTable, ...]:
+    """A table for each function of any cubin: places and PTX lines, no ops.
+
+    Raises:
+        CubinError: not a cubin, damaged, of an architecture before Volta, without line information.
+    """
+    lines = read_line_info(cubin)
+    kernels = read_kernels(cubin)
+    sass = _sass(cubin)
+    return tuple(
+        LineTable(
+            kernel=name,
+            target=kernels.target,
+            instructions=_instructions(function, sass.get(name), {}, {}),
+            resources=_resources(kernels.target, kernels.kernels.get(name)),
+        )
+        for name, function in lines.items()
+    )
+
+
+def _sass(cubin: bytes) -> Sass:
+    """SASS by function; empty where there is no nvdisasm, or none for this architecture."""
+    for options in (("-c", "-lrm", "count"), ("-c",)):
+        try:
+            return parse_sass(disassemble(cubin, options))
+        except DisassemblyError:
+            continue
+    return {}
+
+
+def _instructions(
+    lines: FunctionLines,
+    sass: Sequence[SassInstruction] | None,
+    ptx_ops: Mapping[int, int],
+    ops: Mapping[int, OpPlace],
+) -> tuple[Instruction, ...]:
+    code = sass or [SassInstruction(address, "") for address in lines.addresses]
+    return tuple(_instruction(item, lines, ptx_ops, ops) for item in code)
+
+
+def _instruction(
+    item: SassInstruction,
+    lines: FunctionLines,
+    ptx_ops: Mapping[int, int],
+    ops: Mapping[int, OpPlace],
+) -> Instruction:
+    ptx_line = lines.ptx_line_at(item.address)
+    op_id = None if ptx_line is None else ptx_ops.get(ptx_line)
+    frames = lines.frames_at(item.address)
+    if op_id is not None and op_id in ops:
+        # The cubin's own rows do not start anew where only the chain changes.
+        frames = ops[op_id].chains[0]
+    return Instruction(item.address, item.text, ptx_line, op_id, frames, item.live_registers)
+
+
+def _joined(
+    tile: Mapping[int, OpPlace], gpu: Mapping[int, OpPlace], records: Iterable[RewriteRecord]
+) -> dict[int, OpPlace]:
+    """Tile IR's and GPU IR's ops, each with the Tile IR ops it came from."""
+    origins: dict[int, tuple[int, ...]] = {op_id: (op_id,) for op_id in tile}
+    for record in records:
+        sources = dict.fromkeys(o for old in record.old_op_ids for o in origins.get(old, ()))
+        for new in record.new_op_ids:
+            if new not in tile:
+                origins[new] = tuple(dict.fromkeys((*origins.get(new, ()), *sources)))
+    return {
+        op_id: replace(
+            gpu[op_id] if op_id in gpu else tile[op_id],
+            in_tile_ir=op_id in tile,
+            in_gpu_ir=op_id in gpu,
+            origins=origins.get(op_id, ()),
+        )
+        for op_id in (*tile, *(new for new in gpu if new not in tile))
+    }
+
+
+def _resources(target_name: str, kernel: CubinKernel | None) -> Resources | None:
+    if kernel is None or kernel.registers is None:
+        return None
+    try:
+        target = target_of(target_name)
+    except UnsupportedError:
+        fits = None
+    else:
+        threads = kernel.threads
+        fits = (
+            occupancy(target, threads, kernel.registers, kernel.shared_bytes) if threads else None
+        )
+    return Resources(
+        registers=kernel.registers,
+        threads=kernel.threads,
+        static_shared_bytes=kernel.shared_bytes,
+        dynamic_shared_bytes=None,
+        stack_bytes=kernel.stack_bytes,
+        spill_store_bytes=None,
+        spill_load_bytes=None,
+        occupancy=fits,
+    )

@@ -1,0 +1,248 @@
+"""From any place of a kernel to any other: source line, ops, LLVM, PTX, SASS, both ways.
+
+One `LineTable` per compiled kernel. tkdebug's own kernels are joined by op ids: an instruction's
+address gives its PTX line, that its op, and the op its call chain and what it was in Tile IR. For
+cubins of others there are no ops, only what their line tables say.
+
+Invariants: nothing is guessed: an instruction without a place, of line 0 or of generated code is
+unmapped. No compiler library is needed to read a table from a session (`line_table_data`).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tkdebug.errors import Frame, TkError
+from tkdebug.linemap.ptx_locations import GENERATED_FILE
+from tkdebug.linemap.resources import Resources
+
+Frames = tuple[Frame, ...]
+
+
+class LineTableError(TkError):
+    """There is no line table, none of that kernel, or data that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlace:
+    """One op of a kernel.
+
+    Attributes:
+        id: unique in the kernel, the same in all stages.
+        name: such as tt.load; as GPU IR has it where the op is there.
+        chains: the source places it stands for, each a call chain, outermost first; the first is
+            the one shown, the others came by fusion (common subexpressions and the like).
+        column: 1-based, of the first place; 0 when unknown.
+        in_tile_ir: whether it is in the Tile IR after its passes.
+        in_gpu_ir: whether it is in the GPU IR that was lowered.
+        origins: ids of the Tile IR ops that it came from, itself where it is one of them.
+    """
+
+    id: int
+    name: str
+    chains: tuple[Frames, ...]
+    column: int = 0
+    in_tile_ir: bool = False
+    in_gpu_ir: bool = True
+    origins: tuple[int, ...] = ()
+
+    def is_on(self, file: str, line: int) -> bool:
+        """Whether one of its places, or a call on the way there, is on that line."""
+        return any(f.line == line and f.file == file for chain in self.chains for f in chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One SASS instruction; padding is not among them.
+
+    Attributes:
+        address: byte offset in the kernel.
+        text: as nvdisasm prints it, "" where there was no nvdisasm.
+        ptx_line: line (1-based) of the PTX text it was made of.
+        op_id: the GPU IR op it was made of, None where that is not known.
+        frames: call chain, outermost first; () where the tables give none.
+        live_registers: 32-bit registers in use there.
+    """
+
+    address: int
+    text: str
+    ptx_line: int | None
+    op_id: int | None
+    frames: Frames
+    live_registers: int | None = None
+
+    @property
+    def mapped(self) -> bool:
+        """Whether it is of a source line: line 0 and generated code are not."""
+        return bool(self.frames) and is_source(self.frames[-1])
+
+
+def is_source(frame: Frame) -> bool:
+    """Whether a place is one in a file, not line 0 and not what the compiler put in."""
+    return frame.line > 0 and frame.file not in ("", GENERATED_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What belongs together, seen from one place.
+
+    Attributes:
+        chains: source places, each a call chain, outermost first.
+        tile_ops: ids of Tile IR ops.
+        gpu_ops: ids of GPU IR ops.
+        llvm_lines: 1-based lines of the LLVM IR text.
+        ptx_lines: 1-based lines of the PTX text.
+        addresses: of SASS instructions.
+    """
+
+    chains: tuple[Frames, ...] = ()
+    tile_ops: tuple[int, ...] = ()
+    gpu_ops: tuple[int, ...] = ()
+    llvm_lines: tuple[int, ...] = ()
+    ptx_lines: tuple[int, ...] = ()
+    addresses: tuple[int, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether there is anything."""
+        return bool(self.tile_ops or self.gpu_ops or self.ptx_lines or self.addresses)
+
+
+@dataclass(frozen=True)
+class LineTable:
+    """All places of one kernel.
+
+    Attributes:
+        kernel: its symbol in the cubin.
+        target: the architecture, such as sm_90a.
+        ops: id -> op, of Tile IR and GPU IR; empty for cubins of others.
+        instructions: by address.
+        ptx_ops: PTX line -> op id, for lines that are of an op.
+        llvm_ops: LLVM IR line -> op id.
+        resources: what it needs; None when not known.
+        has_sass: whether `instructions` have their text; without nvdisasm padding is counted too.
+    """
+
+    kernel: str
+    target: str
+    ops: Mapping[int, OpPlace] = field(default_factory=dict)
+    instructions: tuple[Instruction, ...] = ()
+    ptx_ops: Mapping[int, int] = field(default_factory=dict)
+    llvm_ops: Mapping[int, int] = field(default_factory=dict)
+    resources: Resources | None = None
+
+    @property
+    def has_sass(self) -> bool:
+        """Whether the instructions have their text."""
+        return any(instruction.text for instruction in self.instructions)
+
+    @property
+    def mapped_percent(self) -> float:
+        """Instructions that have a source line, of all but padding."""
+        mapped = sum(instruction.mapped for instruction in self.instructions)
+        return 100 * mapped / len(self.instructions) if self.instructions else 0.0
+
+    def at(self, address: int) -> Instruction | None:
+        """The instruction that holds the byte at `address`; None outside of the kernel's code."""
+        index = bisect.bisect_right(self._addresses, address) - 1
+        if index < 0 or address >= self._addresses[index] + 16:
+            return None
+        return self.instructions[index]
+
+    def lines(self) -> tuple[tuple[str, int], ...]:
+        """All source lines (file, line) that have ops or instructions, innermost places only."""
+        chains = [chain for op in self.ops.values() for chain in op.chains]
+        chains += [i.frames for i in self.instructions if i.mapped]
+        return tuple(sorted({(c[-1].file, c[-1].line) for c in chains if c and is_source(c[-1])}))
+
+    # From one place to all others
+
+    def of_line(self, file: str, line: int) -> Trace:
+        """What was made of a source line, calls on it included."""
+        on_line = {op.id for op in self.ops.values() if op.is_on(file, line)}
+        gpu = {i for i in on_line if self.ops[i].in_gpu_ir}
+        tile = {i for i in on_line if self.ops[i].in_tile_ir}
+        return self._trace(
+            tile,
+            gpu,
+            lambda i: (
+                any(f.line == line and f.file == file for f in i.frames)
+                if i.op_id is None
+                else i.op_id in gpu
+            ),
+        )
+
+    def of_tile_op(self, op_id: int) -> Trace:
+        """What a Tile IR op became."""
+        return self._of_ops({op_id}, {op.id for op in self._gpu_ops() if op_id in op.origins})
+
+    def of_gpu_op(self, op_id: int) -> Trace:
+        """Where a GPU IR op comes from, and what it became."""
+        return self._of_ops(self._origins(op_id), {op_id} & self.ops.keys())
+
+    def of_llvm_line(self, line: int) -> Trace:
+        """What belongs to the op of an LLVM instruction."""
+        op_id = self.llvm_ops.get(line)
+        return Trace() if op_id is None else self.of_gpu_op(op_id)
+
+    def of_ptx_line(self, line: int) -> Trace:
+        """The op and source of a PTX instruction, and the SASS made of just this line."""
+        op_id = self.ptx_ops.get(line)
+        ops = set() if op_id is None else {op_id}
+        trace = self._trace(self._origins(op_id), ops, lambda i: i.ptx_line == line)
+        lines = (line,) if op_id is not None or trace.addresses else ()
+        return _with(trace, ptx_lines=lines)
+
+    def of_address(self, address: int) -> Trace:
+        """Where the SASS instruction at `address` comes from."""
+        instruction = self.at(address)
+        if instruction is None:
+            return Trace()
+        op_id = instruction.op_id
+        ops = set() if op_id is None else {op_id}
+        trace = self._trace(self._origins(op_id), ops, lambda i: i is instruction)
+        line = instruction.ptx_line
+        return _with(trace, ptx_lines=() if line is None else (line,))
+
+    @cached_property
+    def _addresses(self) -> list[int]:
+        return [instruction.address for instruction in self.instructions]
+
+    def _gpu_ops(self) -> Iterable[OpPlace]:
+        return (op for op in self.ops.values() if op.in_gpu_ir)
+
+    def _origins(self, op_id: int | None) -> set[int]:
+        op = None if op_id is None else self.ops.get(op_id)
+        return set() if op is None else set(op.origins)
+
+    def _of_ops(self, tile: set[int], gpu: set[int]) -> Trace:
+        return self._trace(tile & self.ops.keys(), gpu, lambda i: i.op_id in gpu)
+
+    def _trace(self, tile: set[int], gpu: set[int], holds: Callable[[Instruction], bool]) -> Trace:
+        code = [instruction for instruction in self.instructions if holds(instruction)]
+        ptx = {line for line, op in self.ptx_ops.items() if op in gpu}
+        ptx |= {i.ptx_line for i in code if i.ptx_line is not None}
+        chains = [i.frames for i in code if i.mapped]
+        chains += [chain for i in sorted(gpu or tile) for chain in self.ops[i].chains[:1]]
+        return Trace(
+            chains=tuple(dict.fromkeys(chains)),
+            tile_ops=tuple(sorted(tile)),
+            gpu_ops=tuple(sorted(gpu)),
+            llvm_lines=tuple(sorted(n for n, op in self.llvm_ops.items() if op in gpu)),
+            ptx_lines=tuple(sorted(ptx)),
+            addresses=tuple(i.address for i in code),
+        )
+
+
+def _with(trace: Trace, ptx_lines: tuple[int, ...]) -> Trace:
+    return Trace(
+        trace.chains,
+        trace.tile_ops,
+        trace.gpu_ops,
+        trace.llvm_lines,
+        ptx_lines,
+        trace.addresses,
+    )

@@ -1,0 +1,244 @@
+"""A line table as JSON-like data, as sessions and reports hold it, and back.
+
+What is read may be of anybody's making: every value is checked, and whatever is wrong is one
+`LineTableError`. Chains and files are stored once each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, cast
+
+from tkdebug.errors import Frame
+from tkdebug.linemap.line_table import Frames, Instruction, LineTable, LineTableError, OpPlace
+from tkdebug.linemap.resources import Occupancy, Resources
+
+SCHEMA = 1
+_MAX_ROWS = 2_000_000
+_T = TypeVar("_T")
+Data = dict[str, object]
+
+
+def to_data(table: LineTable) -> Data:
+    """`table` as lists, numbers and texts."""
+    chains = _Chains()
+    ops = [
+        [
+            op.id,
+            op.name,
+            op.column,
+            int(op.in_tile_ir),
+            int(op.in_gpu_ir),
+            [chains.number(chain) for chain in op.chains],
+            list(op.origins),
+        ]
+        for op in table.ops.values()
+    ]
+    sass = [
+        [i.address, i.text, i.ptx_line, i.op_id, chains.number(i.frames), i.live_registers]
+        for i in table.instructions
+    ]
+    return {
+        "schema": SCHEMA,
+        "kernel": table.kernel,
+        "target": table.target,
+        "files": list(chains.files),
+        "chains": chains.rows,
+        "ops": ops,
+        "sass": sass,
+        "ptx": [list(item) for item in table.ptx_ops.items()],
+        "llvm": [list(item) for item in table.llvm_ops.items()],
+        "resources": None if table.resources is None else _resources_data(table.resources),
+    }
+
+
+def absent(reason: str) -> Data:
+    """Data that stands for a table that could not be made; reading it raises with `reason`."""
+    return {"schema": SCHEMA, "absent": reason}
+
+
+def from_data(data: object) -> LineTable:
+    """The table that `data` holds.
+
+    Raises:
+        LineTableError: it is no table, of a newer schema, or stands for one that is absent.
+    """
+    try:
+        return _table(_mapping(data))
+    except LineTableError:
+        raise
+    except (ValueError, IndexError, KeyError, RecursionError) as error:
+        raise LineTableError(f"line table is damaged ({error}); record the run again") from None
+
+
+class _Chains:
+    """Numbers for call chains and files."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, int] = {}
+        self.rows: list[list[list[object]]] = []
+        self._numbers: dict[Frames, int] = {}
+
+    def number(self, chain: Frames) -> int:
+        if chain not in self._numbers:
+            self._numbers[chain] = len(self.rows)
+            files = self.files
+            self.rows.append(
+                [[files.setdefault(f.file, len(files)), f.line, f.function] for f in chain]
+            )
+        return self._numbers[chain]
+
+
+def _resources_data(resources: Resources) -> Data:
+    occupancy = resources.occupancy
+    return {
+        "registers": resources.registers,
+        "threads": resources.threads,
+        "static_shared_bytes": resources.static_shared_bytes,
+        "dynamic_shared_bytes": resources.dynamic_shared_bytes,
+        "stack_bytes": resources.stack_bytes,
+        "spill_store_bytes": resources.spill_store_bytes,
+        "spill_load_bytes": resources.spill_load_bytes,
+        "occupancy": None
+        if occupancy is None
+        else {
+            "blocks": occupancy.blocks,
+            "warps": occupancy.warps,
+            "max_warps": occupancy.max_warps,
+            "limits": dict(occupancy.limits),
+            "limited_by": list(occupancy.limited_by),
+        },
+    }
+
+
+def _table(data: Mapping[str, object]) -> LineTable:
+    schema = _integer(data["schema"])
+    if schema > SCHEMA:
+        raise LineTableError(f"line table has schema {schema}, this tkdebug reads up to {SCHEMA}")
+    if "absent" in data:
+        raise LineTableError(_text(data["absent"]))
+    files = [_text(file) for file in _rows(data["files"])]
+    chains = [_chain(row, files) for row in _rows(data["chains"])]
+    resources = data["resources"]
+    return LineTable(
+        kernel=_text(data["kernel"]),
+        target=_text(data["target"]),
+        ops={op.id: op for op in (_op(row, chains) for row in _rows(data["ops"]))},
+        instructions=tuple(
+            sorted(
+                (_instruction(row, chains) for row in _rows(data["sass"])),
+                key=lambda instruction: instruction.address,
+            )
+        ),
+        ptx_ops=dict(_pairs(data["ptx"])),
+        llvm_ops=dict(_pairs(data["llvm"])),
+        resources=None if resources is None else _resources(_mapping(resources)),
+    )
+
+
+def _chain(row: object, files: Sequence[str]) -> Frames:
+    frames = []
+    for item in _rows(row):
+        file, line, function = _exactly(item, 3)
+        frames.append(Frame(_at(files, file), _integer(line), _text(function)))
+    return tuple(frames)
+
+
+def _op(row: object, chains: Sequence[Frames]) -> OpPlace:
+    number, name, column, in_tile, in_gpu, places, origins = _exactly(row, 7)
+    return OpPlace(
+        _integer(number),
+        _text(name),
+        tuple(_at(chains, place) for place in _rows(places)),
+        _integer(column),
+        bool(in_tile),
+        bool(in_gpu),
+        tuple(_integer(origin) for origin in _rows(origins)),
+    )
+
+
+def _instruction(row: object, chains: Sequence[Frames]) -> Instruction:
+    address, text, ptx_line, op_id, chain, live = _exactly(row, 6)
+    return Instruction(
+        _integer(address),
+        _text(text),
+        _optional(ptx_line, _integer),
+        _optional(op_id, _integer),
+        _at(chains, chain),
+        _optional(live, _integer),
+    )
+
+
+def _resources(data: Mapping[str, object]) -> Resources:
+    def optional(name: str) -> int | None:
+        return _optional(data[name], _integer)
+
+    return Resources(
+        registers=_integer(data["registers"]),
+        threads=optional("threads"),
+        static_shared_bytes=_integer(data["static_shared_bytes"]),
+        dynamic_shared_bytes=optional("dynamic_shared_bytes"),
+        stack_bytes=_integer(data["stack_bytes"]),
+        spill_store_bytes=optional("spill_store_bytes"),
+        spill_load_bytes=optional("spill_load_bytes"),
+        occupancy=_optional(data["occupancy"], _occupancy),
+    )
+
+
+def _occupancy(data: object) -> Occupancy:
+    fields = _mapping(data)
+    limits = _mapping(fields["limits"])
+    return Occupancy(
+        blocks=_integer(fields["blocks"]),
+        warps=_integer(fields["warps"]),
+        max_warps=max(1, _integer(fields["max_warps"])),
+        limits={name: _integer(value) for name, value in limits.items()},
+        limited_by=tuple(_text(name) for name in _rows(fields["limited_by"])),
+    )
+
+
+def _pairs(value: object) -> list[tuple[int, int]]:
+    pairs = (_exactly(row, 2) for row in _rows(value))
+    return [(_integer(first), _integer(second)) for first, second in pairs]
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int) or abs(value) >= 1 << 63:
+        raise ValueError(f"got {value!r:.60}, expected a number")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"got {value!r:.60}, expected text")
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"got {value!r:.60}, expected an object")
+    return cast("Mapping[str, object]", value)
+
+
+def _rows(value: object) -> Sequence[object]:
+    if not isinstance(value, (list, tuple)) or len(value) > _MAX_ROWS:
+        raise ValueError(f"got {value!r:.60}, expected a list")
+    return value
+
+
+def _exactly(value: object, length: int) -> Sequence[object]:
+    row = _rows(value)
+    if len(row) != length:
+        raise ValueError(f"got {value!r:.60}, expected {length} values")
+    return row
+
+
+def _at(values: Sequence[_T], index: object) -> _T:
+    number = _integer(index)
+    if number < 0:
+        raise ValueError(f"got index {number}")
+    return values[number]
+
+
+def _optional(value: object, read: Callable[[object], _T]) -> _T | None:
+    return None if value is None else read(value)

@@ -1,0 +1,60 @@
+"""What a kernel needs of a multiprocessor, as records that sessions keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Resident blocks of a kernel.
+
+    Attributes:
+        blocks: of a multiprocessor; 0 where not even one fits.
+        warps: of a multiprocessor.
+        max_warps: that it could hold.
+        limits: what -> blocks that it would allow: "registers", "shared memory", "warps", "blocks".
+        limited_by: those of them that allow no more than `blocks`.
+    """
+
+    blocks: int
+    warps: int
+    max_warps: int
+    limits: Mapping[str, int]
+    limited_by: tuple[str, ...]
+
+    @property
+    def percent(self) -> float:
+        """Resident warps of those possible."""
+        return 100 * self.warps / self.max_warps
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one kernel needs.
+
+    Attributes:
+        registers: 32-bit registers of a thread.
+        threads: of a block; None where the cubin does not fix them.
+        static_shared_bytes: of a block.
+        dynamic_shared_bytes: of a block; None where only the launch knows.
+        stack_bytes: local memory of a thread, spills included.
+        spill_store_bytes: of a thread; None where only the assembler's log has it.
+        spill_load_bytes: alike.
+        occupancy: None where the target's limits or the block's size are not known.
+    """
+
+    registers: int
+    threads: int | None
+    static_shared_bytes: int
+    dynamic_shared_bytes: int | None
+    stack_bytes: int
+    spill_store_bytes: int | None
+    spill_load_bytes: int | None
+    occupancy: Occupancy | None
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block, as far as known."""
+        return self.static_shared_bytes + (self.dynamic_shared_bytes or 0)

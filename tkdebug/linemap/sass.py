@@ -1,0 +1,180 @@
+"""SASS as nvdisasm prints it: instructions by function, what each does, how wide it accesses.
+
+Responsible for reading text; running nvdisasm is the compiler's. What an instruction does is read
+off its opcode. Sources: CUDA Binary Utilities, "Instruction Set Reference" (Ampere, Hopper);
+nvdisasm's `-lrm count` columns are live registers as its own data-flow analysis finds them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "global-load",
+    "global-store",
+    "shared-load",
+    "shared-store",
+    "shared-copy",
+    "spill-load",
+    "spill-store",
+    "atomic",
+    "tensor-core",
+    "special",
+    "barrier",
+    "other",
+]
+_SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
+_INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*(?://\s*\|\s*(\d*)\s*\|)?")
+_PREDICATE = re.compile(r"^@!?U?P\w+\s+")
+_BRANCHES = ("BRA", "EXIT", "RET", "BRX", "JMP", "CALL", "BREAK", "BSYNC")
+# First part of the opcode -> what it does. LDC and ULDC read the constant bank: kernel arguments.
+_KINDS: Mapping[str, Kind] = {
+    "LDG": "global-load",
+    "LD": "global-load",
+    "STG": "global-store",
+    "ST": "global-store",
+    "UTMASTG": "global-store",
+    "UTMAREDG": "atomic",
+    "LDS": "shared-load",
+    "LDSM": "shared-load",
+    "STS": "shared-store",
+    "STSM": "shared-store",
+    "LDGSTS": "shared-copy",
+    "UTMALDG": "shared-copy",
+    "UBLKCP": "shared-copy",
+    "LDL": "spill-load",
+    "STL": "spill-store",
+    "ATOM": "atomic",
+    "ATOMG": "atomic",
+    "ATOMS": "atomic",
+    "RED": "atomic",
+    "REDG": "atomic",
+    "HMMA": "tensor-core",
+    "IMMA": "tensor-core",
+    "DMMA": "tensor-core",
+    "QMMA": "tensor-core",
+    "BMMA": "tensor-core",
+    "HGMMA": "tensor-core",
+    "IGMMA": "tensor-core",
+    "QGMMA": "tensor-core",
+    "BGMMA": "tensor-core",
+    "MUFU": "special",
+    "BAR": "barrier",
+    "SYNCS": "barrier",
+    "WARPGROUP": "barrier",
+    "LDGDEPBAR": "barrier",
+    "DEPBAR": "barrier",
+}
+_WIDTHS = {"128": 128, "64": 64, "U16": 16, "S16": 16, "U8": 8, "S8": 8}
+_MATRIX_COUNTS = {"4": 128, "2": 64}
+_REGISTER_BITS = 32
+_WITH_WIDTH = frozenset(
+    {
+        "global-load",
+        "global-store",
+        "shared-load",
+        "shared-store",
+        "shared-copy",
+        "spill-load",
+        "spill-store",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SassInstruction:
+    """One line of nvdisasm's text.
+
+    Attributes:
+        address: byte offset in its function.
+        text: predicate, opcode and operands.
+        live_registers: 32-bit registers in use there; None where nvdisasm was not asked.
+    """
+
+    address: int
+    text: str
+    live_registers: int | None = None
+
+
+def parse_sass(text: str) -> dict[str, tuple[SassInstruction, ...]]:
+    """The instructions of each function in nvdisasm's `-c` text, padding left out.
+
+    Padding is what stands behind the last instruction that can be reached: the jump to itself that
+    ends the code, and NOPs.
+    """
+    functions: dict[str, list[SassInstruction]] = {}
+    current: list[SassInstruction] = []
+    for line in text.splitlines():
+        if section := _SECTION.match(line):
+            current = functions.setdefault(section[1], [])
+        elif found := _INSTRUCTION.match(line):
+            live = int(found[3]) if found[3] else (0 if found[3] is not None else None)
+            current.append(SassInstruction(int(found[1], 16), found[2], live))
+    return {name: _without_padding(code) for name, code in functions.items()}
+
+
+def _without_padding(code: Sequence[SassInstruction]) -> tuple[SassInstruction, ...]:
+    end = len(code)
+    while end and opcode(code[end - 1].text) == "NOP":
+        end -= 1
+    if end > 1 and opcode(code[end - 1].text) == "BRA" and _guards_nothing(code, end - 1):
+        end -= 1
+    return tuple(code[:end])
+
+
+def _guards_nothing(code: Sequence[SassInstruction], index: int) -> bool:
+    """Whether the branch at `index` is the one to itself behind the end of the program."""
+    before = code[index - 1].text
+    return opcode(before) in ("EXIT", "RET", "BRA") and not before.startswith("@")
+
+
+def opcode(text: str) -> str:
+    """`LDG` of `@!P3 LDG.E.128 R14, desc[UR14][R4.64]`."""
+    return _PREDICATE.sub("", text).partition(" ")[0].partition(".")[0]
+
+
+def kind_of(text: str) -> Kind:
+    """What an instruction does."""
+    return _KINDS.get(opcode(text), "other")
+
+
+def width_bits(text: str) -> int | None:
+    """Bits that each thread moves with a memory access; None for what is no such access.
+
+    A bulk copy (UTMALDG and its kin) moves a box that its descriptor gives: None.
+    """
+    words = _PREDICATE.sub("", text).partition(" ")[0].split(".")
+    if words[0] not in _KINDS or words[0].startswith("U"):
+        return None
+    if _KINDS[words[0]] not in _WITH_WIDTH:
+        return None
+    if words[0] in ("LDSM", "STSM"):
+        return _MATRIX_COUNTS.get(words[-1], _REGISTER_BITS)
+    return next((_WIDTHS[word] for word in words[1:] if word in _WIDTHS), _REGISTER_BITS)
+
+
+def written_register(text: str) -> str | None:
+    """The first general register an instruction writes, None where it writes none."""
+    plain = _PREDICATE.sub("", text)
+    name, _, operands = plain.partition(" ")
+    base = name.partition(".")[0]
+    if base in _BRANCHES or kind_of(plain) in ("global-store", "shared-store", "spill-store"):
+        return None
+    for operand in operands.split(","):
+        found = re.fullmatch(r"\s*(R\d+)(?:\.\w+)*\s*", operand)
+        if found:
+            return found[1]
+        if not re.fullmatch(r"\s*U?P(?:T|\d)\s*", operand):
+            return None
+    return None
+
+
+def stored_register(text: str) -> str | None:
+    """The register that a store takes its value from, None for other instructions."""
+    if kind_of(text) not in ("global-store", "shared-store", "spill-store"):
+        return None
+    found = re.search(r",\s*(R\d+)(?:\.\w+)*\s*$", text)
+    return found[1] if found else None
