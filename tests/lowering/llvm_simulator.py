@@ -613,7 +613,9 @@ COPY = re.compile(r"^(@\$\d )?cp\.async\.(c[ag])\.shared\.global \[\$0\], \[\$1\
 COMMIT = re.compile(r"^cp\.async\.commit_group;$")
 WAIT = re.compile(r"^cp\.async\.wait_group (\d+);$")
 COUNT = re.compile(r"^@\$1 red\.shared\.add\.u32 \[\$0\], 1;$")
-MMA = re.compile(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(\w+)\.(\w+)\.\w+\.\w+ ")
+MMA = re.compile(
+    r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col(?:\.satfinite)?\.(\w+)\.(\w+)\.\w+\.\w+ "
+)
 ASM_RULES: list[tuple[re.Pattern[str], Callable[..., Value | None]]] = [
     (MMA, _mma),
     (COUNT, _count),

@@ -64,19 +64,22 @@ class _Place:
 
     op: Operation
     layout: LinearLayout
-    span: f2.Span
+    registers: dict[tuple[int, ...], int]
 
     @staticmethod
     def of(op: Operation, layout: LinearLayout) -> _Place:
-        return _Place(op, layout, f2.Span(layout.packed_bases(REGISTER)))
+        registers: dict[tuple[int, ...], int] = {}
+        for register, packed in enumerate(f2.spanned(layout.packed_bases(REGISTER))):
+            registers.setdefault(tuple(layout.unpack_out(packed).values()), register)
+        return _Place(op, layout, registers)
 
     def register(self, batch: tuple[int, ...], row: int, column: int) -> int:
         """The register with these coordinates."""
-        at = dict(zip(self.layout.out_dims, (*batch, row, column), strict=True))
-        found = self.span.solve(self.layout.pack_out(at))
+        found = self.registers.get((*batch, row, column))
         if found is None:
             raise LoweringError.at(
-                self.op, f"tt.dot: no register holds {at} of a tile {self.layout.shape}"
+                self.op,
+                f"tt.dot: no register holds {(*batch, row, column)} of a tile {self.layout.shape}",
             )
         return found
 
@@ -163,7 +166,9 @@ class _Instruction:
             raise LoweringError.at(op, f"tt.dot: mma.sync does not multiply {a} by {b} into {acc}")
         k = _ROW_STEP * _WORD_BITS // a.bits
         sums = names[2]
-        name = f"mma.sync.aligned.m16n8k{k}.row.col.{sums}.{names[0]}.{names[1]}.{sums}"
+        # Sums of bytes saturate, as upstream's do.
+        ends = ".satfinite" if sums == "s32" else ""
+        name = f"mma.sync.aligned.m16n8k{k}.row.col{ends}.{sums}.{names[0]}.{names[1]}.{sums}"
         if str(acc) == "f16":
             return _Instruction(name, "i32", "r", 2)
         letter = "f" if str(acc) == "f32" else "r"
@@ -179,13 +184,15 @@ def _by_mma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Regis
     products = [(a, b)]
     if op.attributes.get("input_precision") == "tf32x3" and a[0].type == "float":
         products = _split_products(ctx, a, b)
+    places = {
+        at: [sums.register(at[:-2], row, col) for row, col in _fragment(*at[-2:])] for at in tiles
+    }
     at_rows = dict.fromkeys((tuple(batch), m) for *batch, m, _ in tiles)
     at_columns = dict.fromkeys((tuple(batch), n) for *batch, _, n in tiles)
     for k in left.steps:
         rows = {at: [left.words(x, *at, k) for x, _ in products] for at in at_rows}
         columns = {at: [right.words(y, *at, k) for _, y in products] for at in at_columns}
-        for *batch, m, n in tiles:
-            where = [sums.register(tuple(batch), row, col) for row, col in _fragment(m, n)]
+        for (*batch, m, n), where in places.items():
             held = [totals[register] for register in where]
             for x, y in zip(rows[tuple(batch), m], columns[tuple(batch), n], strict=True):
                 held = _mma(ctx, instruction, x, y, held)
