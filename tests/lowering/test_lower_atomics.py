@@ -82,7 +82,7 @@ def atomic(
 )
 def test_kind_becomes_instruction(kind, element, pattern, target):
     text = atomic(element, kind, target=target)
-    assert re.search(rf"atom\.global\.gpu\.acq_rel\.{pattern} ", text)
+    assert re.search(rf"atom\.global\.(gpu\.acq_rel|acq_rel\.gpu)\.{pattern} ", text)
 
 
 @pytest.mark.parametrize("sem", ["relaxed", "acquire", "release", "acq_rel"])
