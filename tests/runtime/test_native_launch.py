@@ -343,7 +343,6 @@ def test_native_without_a_gpu_says_so(native, monkeypatch, x):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_ctas": 2}, "option num_ctas=2 is not supported natively"),
         ({"extern_libs": (("a", "b"),)}, "option extern_libs"),
         ({"ir_override": "k.ttir"}, "option ir_override"),
         ({"enable_fp_fusion": False}, "option enable_fp_fusion"),

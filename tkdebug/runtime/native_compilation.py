@@ -7,9 +7,11 @@ disk `compiler.targets`'.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
 # Options that code generation does not look at, with the only value each may have.
 _FIXED_OPTIONS = {
-    "num_ctas": 1,
     "ir_override": None,
     "extern_libs": (),
     "warp_size": 32,
@@ -66,13 +67,17 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
         OutOfResources: it needs more shared memory or threads than the architecture has.
     """
     from tkdebug.compiler.ir.printer import print_module
+    from tkdebug.compiler.targets.nvptx.line_tables import line_table_data, op_places
 
     refuse_options(src.fn.__name__, src.options)
+    if src.options.num_ctas > 1:
+        note_cluster(src.options.num_ctas)
     target = target_for(src.options)
     started_ns = time.perf_counter_ns()
     tile = compile_tile_ir(src)
     # Before code generation turns the module into GPU IR.
     tile_ir = print_module(tile.module)
+    tile_ops = None if tile.recorder is None else op_places(tile.module)
     try:
         compiled = _compile(src, tile, target)
     except TkError as error:
@@ -82,12 +87,22 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
         raise
     binary = _binary(compiled, target)
     kernel = NativeKernel(src, tile_ir, compiled.module, binary, tile.used_globals, device)
-    if tile.recorder is not None:
+    if tile_ops is not None:
         duration_ns = time.perf_counter_ns() - started_ns
         texts = {"llvm-ir": binary.llvm_ir, "ptx": binary.ptx}
         lines = {"ptx": _ptx_frames(compiled)}
-        announce(kernel, tile, texts, lines, duration_ns, not compiled.code.times_ns)
+        table = partial(line_table_data, compiled, target, tile_ops)
+        announce(kernel, tile, texts, lines, duration_ns, not compiled.code.times_ns, table)
     return kernel
+
+
+@cache
+def note_cluster(num_ctas: int) -> None:
+    """Say once that programs do not spread over clusters here; what they compute is the same."""
+    print(
+        f"tkdebug: num_ctas={num_ctas}: clusters are not used, each program runs in one block",
+        file=sys.stderr,
+    )
 
 
 def refuse_options(kernel: str, options: LaunchOptions) -> None:

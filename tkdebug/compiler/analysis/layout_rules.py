@@ -60,14 +60,10 @@ def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
     if rank:
         lanes[0] *= left_lanes
         warps[0] *= left_warps
-        made = blocked(
-            (1,) * rank, tuple(lanes), tuple(warps), tuple(reversed(range(rank))), shape
-        )
+        made = blocked((1,) * rank, tuple(lanes), tuple(warps), tuple(reversed(range(rank))), shape)
         return made.without_zero_bases(REGISTER)
     bits = (num_warps - 1).bit_length()
-    return LinearLayout(
-        ((REGISTER, ()), (LANE, (0,) * 5), (WARP, (0,) * bits), ("block", ())), ()
-    )
+    return LinearLayout(((REGISTER, ()), (LANE, (0,) * 5), (WARP, (0,) * bits), ("block", ())), ())
 
 
 def broadcast_source(layout: LinearLayout, shape: Sequence[int]) -> LinearLayout:
@@ -137,9 +133,7 @@ def cat_layout(layout: LinearLayout) -> LinearLayout:
         (d, tuple(grown.pack_out(layout.unpack_out(v)) for v in vs)) for d, vs in layout.ins
     )
     bit = grown.pack_out({first: size})
-    return LinearLayout(
-        tuple((d, (*vs, bit) if d == REGISTER else vs) for d, vs in ins), outs
-    )
+    return LinearLayout(tuple((d, (*vs, bit) if d == REGISTER else vs) for d, vs in ins), outs)
 
 
 def result_layout(op: Operation, source: LinearLayout) -> LinearLayout | None:

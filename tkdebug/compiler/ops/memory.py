@@ -93,7 +93,8 @@ OPS: tuple[OpSpec, ...] = (
 
 
 def _check_modifiers(what: str, cache_modifier: object, eviction_policy: object) -> dict[str, str]:
-    cache, eviction = unwrap(cache_modifier), unwrap(eviction_policy)
+    # Upstream takes None for "as usual".
+    cache, eviction = unwrap(cache_modifier) or "", unwrap(eviction_policy) or ""
     if cache not in _CACHE_MODIFIERS[what]:
         raise SemanticError(
             f"{what}: cache modifier {cache!r} is not one of {_CACHE_MODIFIERS[what][1:]}"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.ir import Operation, Value
-from tkdebug.compiler.ir.types import MemDescType, element_of, shape_of, with_encoding
 from tkdebug.compiler.analysis.layout_rules import default_layout
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.ir.types import MemDescType, element_of, shape_of, with_encoding
 from tkdebug.compiler.layouts import (
     REGISTER,
     LinearLayout,
@@ -24,7 +25,6 @@ from tkdebug.compiler.layouts import (
     shared,
     transpose,
 )
-from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 
 if TYPE_CHECKING:
@@ -91,9 +91,7 @@ def _stays_in_thread(source: LinearLayout, target: LinearLayout) -> bool:
 def _mma_operand(placement: Placement, value: Value, wanted: LinearLayout) -> Value:
     home = placement.homes.find(value)
     element_bytes = max(1, element_of(value.type).bits // 8)
-    if home is None or not isinstance(
-        classify_conversion(home, wanted, element_bytes), SharedTrip
-    ):
+    if home is None or not isinstance(classify_conversion(home, wanted, element_bytes), SharedTrip):
         return placement.wanted(value, wanted)
     source, order = _peeled(value)
     shape = shape_of(source.type)

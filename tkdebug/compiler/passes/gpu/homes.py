@@ -275,8 +275,7 @@ class Homes:
         """For each operand the layout in which `op` takes it; None for what has none."""
         if op.name in ("scf.yield", "scf.condition", "scf.for", "scf.while"):
             return [
-                self._homes.get(target) if target is not None else None
-                for target in _targets(op)
+                self._homes.get(target) if target is not None else None for target in _targets(op)
             ]
         wanted = self._wanted_by(op)
         return [
@@ -379,4 +378,3 @@ def _carried(op: Operation, value: Value) -> list[Value]:
         for operand, target in zip(op.operands, _targets(op), strict=True)
         if operand is value and target is not None
     ]
-

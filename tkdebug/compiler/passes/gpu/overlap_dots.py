@@ -48,6 +48,9 @@ def _is_carried(loop: Operation, dot: Operation) -> bool:
     """Whether the dot adds to a carried value, and nothing else sees its result in the loop."""
     block = loop.regions[0].block
     acc, result = dot.operands[2], dot.result
+    if "max_num_imprecise_acc" in dot.attributes:
+        # Its sums are added outside of the tensor core, step by step.
+        return False
     if acc.owner is not block or list(acc.uses) != [dot] or acc.uses[dot] != 1:
         return False
     slot = acc.index - 1

@@ -13,6 +13,7 @@ from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
 from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
 from tkdebug.compiler.passes.pipeline import Pass
+from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
 from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets import Target
 
@@ -30,6 +31,7 @@ def gpu_pipeline(target: Target, num_stages: int) -> tuple[Pass, ...]:
     return (
         LowerDescriptors(),
         LowerScaledDot(),
+        SplitDotPrecision(),
         WidenDotOperands(target),
         CoalesceAccesses(),
         SelectTensorCores(target),

@@ -20,6 +20,7 @@ from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, WARP_SIZE
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 
+_WORD_BITS = 32
 _LETTERS = {16: "h", 32: "r", 64: "l"}
 # kind -> operation and type letter of atom.
 _KINDS = {
@@ -113,6 +114,8 @@ def _update(
 ) -> LLVMValue:
     """One element's old value; zero where the predicate is false."""
     kind, type_ = str(op.attributes["kind"]), value.type
+    if TYPE_BITS[type_] < _WORD_BITS and kind != "fadd":
+        return _loop_of_swaps(ctx, op, pointer, value, predicate)
     if kind in ("fmax", "fmin"):
         return _float_extremum(ctx, op, kind, pointer, value, predicate)
     if kind == "fadd":
@@ -177,7 +180,8 @@ def _atoms(
         lines += [f"mov.b{bits} ${i}, 0;" for i in range(count)]
     sources = ", ".join(_tuple_of(count + 1 + i * count, count) for i in range(len(operands)))
     # Space, scope, semantics: the order in which upstream writes them; ptxas takes any.
-    order = f"global.{op.attributes['scope']}.{op.attributes['sem']}"
+    sem, scope = op.attributes["sem"], op.attributes["scope"]
+    order, swaps = f"global.{scope}.{sem}", f"global.{sem}.{scope}"
     for name, predicate in instructions:
         guard = ""
         if predicate is not None:
@@ -185,7 +189,8 @@ def _atoms(
             arguments.append(predicate)
             constraints.append("b")
         target = _tuple_of(0, count)
-        lines.append(f"{guard}atom.{order}.{name} {target}, [${count}], {sources};")
+        qualifiers = swaps if name.startswith("cas") else order
+        lines.append(f"{guard}atom.{qualifiers}.{name} {target}, [${count}], {sources};")
     text = ",".join([*constraints, "~{memory}"])
     type_ = f"i{bits}"
     result = type_ if count == 1 else f"{{ {', '.join([type_] * count)} }}"
@@ -232,11 +237,12 @@ def _loop_of_swaps(
     value: LLVMValue,
     predicate: LLVMValue | None,
 ) -> LLVMValue:
-    """A float sum that the target has no instruction for: LLVM writes the loop."""
+    """What the target has no instruction for: LLVM writes the loop."""
     emit = ctx.emit
+    kind = str(op.attributes["kind"])
     sem, scope = str(op.attributes["sem"]), str(op.attributes["scope"])
     text = (
-        f"atomicrmw fadd {pointer.type} {pointer.text}, {value.type} {value.text}"
+        f"atomicrmw {kind} {pointer.type} {pointer.text}, {value.type} {value.text}"
         f"{_LLVM_SCOPES[scope]} {_LLVM_ORDERINGS.get(sem, sem)}"
     )
     if predicate is None:
@@ -249,7 +255,8 @@ def _loop_of_swaps(
     emit.branch(after)
     emit.start(after)
     phi = emit.phi(value.type)
-    phi.add_incoming(floating(value.type, 0.0), before)
+    zero = floating(value.type, 0.0) if kind[0] == "f" else integer(value.type, 0)
+    phi.add_incoming(zero, before)
     phi.add_incoming(old, inside)
     return phi.value
 

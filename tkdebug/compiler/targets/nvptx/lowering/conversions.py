@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.layouts import (
     LANE,
     OFFSET,
@@ -23,7 +24,6 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
-from tkdebug.compiler.ir.types import element_of
 
 
 def lower_convert_layout(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:

@@ -11,7 +11,7 @@ Descriptor Format", "Register Fragments and Shared Memory Matrix Layouts".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tkdebug.compiler.ir import MemDescType, Operation, Value
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
@@ -133,12 +133,47 @@ def lower_warp_group_dot(
         else:
             a_inputs = _fragments(ctx, a, shape, origin)
         b_inputs = _descriptors(ctx, layout, matrix_b, b[0], shape, origin, 1)
+        steps = imprecise_steps(op, shape.k)
+        if steps is not None and steps < shape.steps:
+            part = _Block(op, replace(shape, steps=steps), matrix_a, matrix_b, True, True)
+            done += _in_parts(ctx, part, mine, a_inputs, b_inputs)
+            continue
         tail = index == len(shape.origins) - 1
         block = _Block(op, shape, matrix_a, matrix_b, tail)
         done += block.emit(ctx, mine, a_inputs, b_inputs)
     if not op.attributes.get("async"):
         done = wait(ctx, done, 0)
     return (done,)
+
+
+def imprecise_steps(op: Operation, k: int) -> int | None:
+    """Steps along K whose sums may stay in the tensor core; None when all may."""
+    limit = op.attributes.get("max_num_imprecise_acc")
+    return None if not isinstance(limit, int) or limit <= 0 else max(1, limit // k)
+
+
+def _in_parts(
+    ctx: Lowering,
+    part: _Block,
+    acc: Registers,
+    a_inputs: Sequence[LLVMValue],
+    b_inputs: Sequence[LLVMValue],
+) -> Registers:
+    """The tensor core sums some steps from zero, FMA units add that to the accumulators in fp32."""
+    zeros = [LLVMValue(value.type, "0.0") for value in acc]
+    steps = part.shape.steps
+    per_step = len(a_inputs) // len(b_inputs)
+    for first in range(0, len(b_inputs), steps):
+        sums = part.emit(
+            ctx,
+            zeros,
+            a_inputs[first * per_step : (first + steps) * per_step],
+            b_inputs[first : first + steps],
+        )
+        sums = wait(ctx, sums, 0)
+        pairs = zip(acc, sums, strict=True)
+        acc = [ctx.emit.binary("fadd", total, more) for total, more in pairs]
+    return acc
 
 
 def _descriptors(
@@ -202,13 +237,23 @@ def _fragments(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The inline assembly of one accumulator tile."""
+    """The inline assembly of one accumulator tile.
+
+    Attributes:
+        op: the dot.
+        shape: steps and sizes.
+        matrix_a: A in shared memory; None when it is in registers.
+        matrix_b: B in shared memory.
+        is_last: whether to commit.
+        from_zero: whether the first step forgets what the accumulators hold.
+    """
 
     op: Operation
     shape: _Shape
     matrix_a: _Matrix | None
     matrix_b: _Matrix
     is_last: bool
+    from_zero: bool = False
 
     def emit(
         self,
@@ -232,7 +277,8 @@ class _Block:
 
     def _text(self, count: int, a_count: int, b_count: int) -> str:
         names = ", ".join(f"${i}" for i in range(count))
-        lines = ["{", ".reg .pred p;", "setp.eq.u32 p, 0, 0;", "wgmma.fence.sync.aligned;"]
+        lines = ["{", ".reg .pred p, q;", "setp.eq.u32 p, 0, 0;", "wgmma.fence.sync.aligned;"]
+        lines.insert(3, "setp.ne.u32 q, 0, 0;")
         per_step = a_count // self.shape.steps
         for step in range(self.shape.steps):
             first = 2 * count + step * per_step
@@ -240,17 +286,16 @@ class _Block:
             if self.matrix_a is None:
                 a_names = f"{{{a_names}}}"
             b_name = f"${2 * count + a_count + step}"
+            adds = "q" if self.from_zero and step == 0 else "p"
             lines.append(
-                f"{self._instruction()} {{{names}}}, {a_names}, {b_name}, p{self._flags()};"
+                f"{self._instruction()} {{{names}}}, {a_names}, {b_name}, {adds}{self._flags()};"
             )
         if self.is_last:
             lines.append("wgmma.commit_group.sync.aligned;")
         return "\n".join([*lines, "}"])
 
     def _instruction(self) -> str:
-        a, b = (
-            _PTX_TYPES[str(element_of(value.type))] for value in self.op.operands[:2]
-        )
+        a, b = (_PTX_TYPES[str(element_of(value.type))] for value in self.op.operands[:2])
         acc = "s32" if a == "s8" else "f32"
         return f"wgmma.mma_async.sync.aligned.m64n{self.shape.n}k{self.shape.k}.{acc}.{a}.{b}"
 
@@ -275,9 +320,7 @@ def tied(
     """Inline assembly that updates `registers` in place."""
     type_ = registers[0].type
     result = type_ if len(registers) == 1 else f"{{ {', '.join([type_] * len(registers))} }}"
-    got = ctx.emit.asm(
-        text, ",".join(constraints), result, [*registers, *others], convergent=True
-    )
+    got = ctx.emit.asm(text, ",".join(constraints), result, [*registers, *others], convergent=True)
     if len(registers) == 1:
         return [got]
     return [ctx.emit.extract_value(got, i, type_) for i in range(len(registers))]
