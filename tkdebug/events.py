@@ -158,7 +158,8 @@ class KernelCompiled:
     `op_lines` maps a stage's text line (1-based) to the source frames of the op printed there,
     outermost first: what lets a viewer light both sides without the compiler. `passes` are in the
     order in which they ran. A kernel that failed to compile has an `error` and what there was of it
-    until then.
+    until then. `op_ids` gives the id of the op printed on a stage's text line. `line_table` makes
+    the data of a native kernel's `linemap.LineTable`; it runs nvdisasm, so it takes its time.
     """
 
     hash: str
@@ -174,6 +175,8 @@ class KernelCompiled:
     cache_hit: bool = False
     passes: tuple[CompilerPass, ...] = ()
     error: str | None = None
+    op_ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    line_table: Callable[[], Mapping[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,13 @@ class Snapshot:
 
     Attributes:
         op_frames: call chain (outermost first) of the op that starts on a text line (1-based).
+        op_ids: the id of that op.
     """
 
     stage: str
     text: str
     op_frames: Mapping[int, Frames]
+    op_ids: Mapping[int, int]
 
 
 class SnapshotRecorder:
@@ -76,7 +78,8 @@ class SnapshotRecorder:
             name = f"{stage} ({count})"
         text, op_lines = print_with_lines(module, aliases=self._aliases)
         frames = {line: op.location.frames for line, op in op_lines.items()}
-        self.snapshots.append(Snapshot(name, text, frames))
+        ids = {line: op.id for line, op in op_lines.items()}
+        self.snapshots.append(Snapshot(name, text, frames, ids))
 
     def _note_pass(self, run: PassRun, module: Module | None) -> None:
         """Note one pass; `module` is None where it left nothing else than before."""

@@ -76,6 +76,11 @@ def float_mapping(value: object) -> dict[str, float]:
     return result
 
 
+def integer_pairs(value: object) -> dict[int, int]:
+    """The JSON list of pairs of numbers that `value` holds."""
+    return dict(_pair(item) for item in json_list(value))
+
+
 def frames(value: object) -> tuple[Frame, ...]:
     """A call chain."""
     result = []

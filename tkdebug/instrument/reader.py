@@ -255,6 +255,34 @@ class Session:
             )
         )
 
+    def line_table(self, kernel_hash: str) -> object | None:
+        """Data of a native kernel's line table, for `linemap.line_table_data.from_data`.
+
+        None for interpreted kernels, in sessions of schema 1, and in the first moments after the
+        kernel was compiled.
+        """
+        if self._version < TABLE_VERSIONS["line_tables"]:
+            return None
+        text = self._text(
+            "SELECT substr(text, 1, ?) FROM line_tables JOIN blobs ON blobs.hash = data "
+            "WHERE kernel_hash = ?",
+            kernel_hash,
+        )
+        return None if text is None else self._query(lambda: decode.json_mapping(text))
+
+    def op_ids(self, kernel_hash: str, stage: str) -> dict[int, int]:
+        """Op id by line (1-based) of that stage's text; {} in sessions of schema 1."""
+        if self._version < TABLE_VERSIONS["op_ids"]:
+            return {}
+
+        def read() -> dict[int, int]:
+            rows = self._rows(
+                "SELECT ids FROM op_ids WHERE kernel_hash = ? AND stage = ?", kernel_hash, stage
+            )
+            return decode.integer_pairs(rows[0][0]) if rows else {}
+
+        return self._query(read)
+
     def op_lines(self, kernel_hash: str, stage: str) -> dict[int, tuple[Frame, ...]]:
         """Source frames, outermost first, by line (1-based) of that stage's text."""
         return self._query(

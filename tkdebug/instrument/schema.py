@@ -48,6 +48,9 @@ TABLES: dict[str, str] = {
     "passes": """(kernel_hash TEXT, number INTEGER, name TEXT, before TEXT, after TEXT,
         time_ns INTEGER, error TEXT, rewrites TEXT, op_ids TEXT, ops TEXT,
         PRIMARY KEY (kernel_hash, number)) WITHOUT ROWID""",
+    "op_ids": """(kernel_hash TEXT, stage TEXT, ids TEXT, PRIMARY KEY (kernel_hash, stage))
+        WITHOUT ROWID""",
+    "line_tables": "(kernel_hash TEXT PRIMARY KEY, data TEXT) WITHOUT ROWID",
     "sources": "(file TEXT PRIMARY KEY, content TEXT)",
     "tunings": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, kernel TEXT,
         key TEXT, config TEXT, timings_ms TEXT)""",
@@ -62,7 +65,7 @@ TABLES: dict[str, str] = {
         PRIMARY KEY (process, launch)) WITHOUT ROWID""",
 }
 # Tables that came with a later schema than the first.
-TABLE_VERSIONS: dict[str, int] = {"passes": 2}
+TABLE_VERSIONS: dict[str, int] = {"passes": 2, "op_ids": 2, "line_tables": 2}
 INDEXES = ("CREATE INDEX launches_by_revision ON launches (revision)",)
 
 

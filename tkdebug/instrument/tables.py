@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
@@ -57,6 +57,7 @@ class SessionTables:
         self._stored_sources: set[str] = set()
         self._output_chars = 0
         self._revision = 0
+        self._line_tables: list[tuple[str, Callable[[], Mapping[str, object]]]] = []
 
     def write(self, rows: Sequence[Row]) -> None:
         """Commit `rows` as one transaction."""
@@ -80,6 +81,7 @@ class SessionTables:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise
+        self._write_line_tables()
 
     def checkpoint(self) -> None:
         """Move what is committed into the main file, as far as readers allow."""
@@ -223,6 +225,25 @@ class SessionTables:
             )
             if added.rowcount:
                 self._write_artifacts(kernel)
+                if kernel.line_table is not None:
+                    self._line_tables.append((kernel.hash, kernel.line_table))
+
+    def _write_line_tables(self) -> None:
+        # After the batch and outside of its transaction: each runs nvdisasm.
+        pending, self._line_tables = self._line_tables, []
+        for kernel_hash, make in pending:
+            text = line_table_text(make)
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO line_tables VALUES (?, ?)",
+                    (kernel_hash, self._store_blob(text)),
+                )
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
 
     def _write_artifacts(self, kernel: KernelCompiled) -> None:
         execute, executemany = self._connection.execute, self._connection.executemany
@@ -234,6 +255,10 @@ class SessionTables:
         executemany(
             f"INSERT OR REPLACE INTO passes VALUES (?, ?, {', '.join('?' * 8)})",
             [(kernel.hash, n, *pass_rows.to_row(p)) for n, p in enumerate(kernel.passes)],
+        )
+        executemany(
+            "INSERT OR REPLACE INTO op_ids VALUES (?, ?, ?)",
+            [(kernel.hash, s, json.dumps(list(ids.items()))) for s, ids in kernel.op_ids.items()],
         )
         files = {kernel.file}
         for stage, lines in kernel.op_lines.items():
@@ -351,6 +376,21 @@ class SessionTables:
                 CASE WHEN coalesce(exit_status, 0) = 0 THEN ? ELSE exit_status END""",
                 (end_ns, exit_status),
             )
+
+
+def line_table_text(make: Callable[[], Mapping[str, object]]) -> str:
+    """A line table as JSON of bounded size; what cannot be made or is too large says so instead."""
+    try:
+        text = json.dumps(make())
+    except Exception as error:  # a mistake in making it must not end the recording
+        text = _absent_table(f"line table could not be made: {type(error).__name__}: {error}")
+    if len(text) > MAX_TEXT_CHARS:
+        text = _absent_table(f"line table is too large to be recorded: {len(text) >> 20} MiB")
+    return text
+
+
+def _absent_table(reason: str) -> str:
+    return json.dumps({"schema": 1, "absent": reason})
 
 
 def _bounded(text: str) -> str:

@@ -145,6 +145,10 @@ class LineTable:
         mapped = sum(instruction.mapped for instruction in self.instructions)
         return 100 * mapped / len(self.instructions) if self.instructions else 0.0
 
+    def sass_text(self) -> str:
+        """The code as text, a line for each of `instructions`."""
+        return "".join(f"/*{i.address:04x}*/  {i.text}\n" for i in self.instructions)
+
     def at(self, address: int) -> Instruction | None:
         """The instruction that holds the byte at `address`; None outside of the kernel's code."""
         index = bisect.bisect_right(self._addresses, address) - 1

@@ -8,7 +8,7 @@ wants them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -174,6 +174,7 @@ def announce(
     lines: Mapping[str, Mapping[int, tuple[Frame, ...]]],
     compile_ns: int,
     cache_hit: bool = False,
+    line_table: Callable[[], Mapping[str, object]] | None = None,
 ) -> None:
     """Tell the hooks of a compiled kernel, when one wants to know.
 
@@ -184,6 +185,7 @@ def announce(
         lines: the source frames of their lines.
         compile_ns: what the compile took.
         cache_hit: whether code generation was spared.
+        line_table: makes the line table's data.
     """
     if tile.recorder is not None:
         event = _event(kernel.src, tile.recorder, compile_ns)
@@ -193,6 +195,7 @@ def announce(
                 artifacts={**event.artifacts, **texts},
                 op_lines={**event.op_lines, **lines},
                 cache_hit=cache_hit,
+                line_table=line_table,
             )
         )
 
@@ -224,6 +227,7 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
         op_lines=op_lines,
         compile_ns=compile_ns,
         passes=tuple(recorder.passes),
+        op_ids={snapshot.stage: snapshot.op_ids for snapshot in recorder.snapshots},
     )
 
 

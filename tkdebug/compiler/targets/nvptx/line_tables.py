@@ -15,10 +15,11 @@ from tkdebug.compiler.ir.rewriter import RewriteRecord
 from tkdebug.compiler.targets.nvptx.disassembly import DisassemblyError, disassemble
 from tkdebug.compiler.targets.occupancy import occupancy
 from tkdebug.compiler.targets.targets import Target, target_of
-from tkdebug.errors import UnsupportedError
+from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.linemap.cubin_resources import CubinKernel, read_kernels
 from tkdebug.linemap.cubins import FunctionLines, read_line_info
 from tkdebug.linemap.line_table import Instruction, LineTable, OpPlace
+from tkdebug.linemap.line_table_data import absent, to_data
 from tkdebug.linemap.llvm_locations import llvm_ops
 from tkdebug.linemap.resources import Resources
 from tkdebug.linemap.sass import SassInstruction, parse_sass
@@ -80,6 +81,16 @@ def kernel_table(
             occupancy=occupancy(target, threads, code.registers, shared),
         ),
     )
+
+
+def line_table_data(
+    compiled: CompiledModule, target: Target, tile_ops: Mapping[int, OpPlace]
+) -> Mapping[str, object]:
+    """`kernel_table` as data; where there can be none, data that says why."""
+    try:
+        return to_data(kernel_table(compiled, target, tile_ops))
+    except TkError as error:
+        return absent(f"kernel {compiled.symbol}: {error}")
 
 
 def cubin_tables(cubin: bytes) -> tuple[LineTable, ...]:
