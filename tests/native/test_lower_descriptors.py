@@ -180,13 +180,18 @@ def test_contiguity_and_alignment_of_accesses_are_visible():
     module = parse_module(print_module(module, locations=True))
     function = module.function
     # The descriptor with its shape and strides, a pointer of unknown alignment, M, N, S.
-    function.attributes["arg_divisibility"] = (16, 1, 1, 8, 1, 1, 16, 16, 1)
+    function.attributes["arg_divisibility"] = (16, 1, 16, 8, 1, 1, 16, 16, 1)
     PassManager(PASSES, verify_each=True, print_after=()).run(module)
-    assert function.attributes["arg_divisibility"] == (16, 1, 1, 8, 1, 1, 1, 8, 1, 1, 16, 16, 1)
+    assert function.attributes["arg_divisibility"] == (
+        *(16, 1, 16, 8, 1),
+        *(1, 16, 8, 1),
+        *(1, 16, 16, 1),
+    )
     infos = analyse(function)
     ops = {op.name: op for op in module.walk()}
     for name in ("tt.load", "tt.store"):
         pointers = infos[ops[name].operands[0]]
         assert pointers.contiguity[1] == 64
         assert pointers.divisibility[1] >= 16
-    assert infos[ops["tt.store"].operands[2]].constancy[1] >= 16
+    for name, place in (("tt.load", 1), ("tt.store", 2)):
+        assert infos[ops[name].operands[place]].constancy[1] >= 16

@@ -84,7 +84,7 @@ class Slots:
                 padding = "nan" if name in padded else "zero"
                 extra = self._spread_parameter(block, argument, str(name), padding)
                 new_names += [f"{name}.base", *(value.name for value in extra)]
-                new_divisors += [divisor, *_divisors(argument, extra)]
+                new_divisors += [divisor, *_divisors(divisors, index, len(extra))]
             else:
                 new_names.append(name)
                 new_divisors.append(divisor)
@@ -211,12 +211,12 @@ class Slots:
                 )
 
 
-def _divisors(base: Value, extra: Sequence[Value]) -> list[Attribute]:
-    """What divides the shape and strides of a descriptor made on the host, in elements."""
-    assert isinstance(base.type, PointerType)
-    stride = max(1, 128 // base.type.pointee.bits)
-    rank = len(extra) // 2
-    return [*[1] * rank, *[stride] * (rank - 1), 1]
+def _divisors(divisors: Attribute, index: int, count: int) -> Sequence[Attribute]:
+    """What divides the shape and strides of the descriptor parameter `index`.
+
+    The language's view of the same numbers follows it.
+    """
+    return divisors[index + 1 : index + 1 + count] if isinstance(divisors, tuple) else ()
 
 
 def _named(value: Value, name: str) -> Value:
