@@ -65,6 +65,10 @@ def _parse_seconds(text: str) -> float:
     return seconds
 
 
+def _parse_target(text: str) -> str | None:
+    return text.strip() or None
+
+
 def _parse_path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
@@ -250,6 +254,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "seconds that LLVM and ptxas may take for one kernel",
     ),
     Knob(
+        "cross_compile",
+        {"TKDEBUG_CROSS_COMPILE": _parse_target},
+        None,
+        (str, type(None)),
+        "architecture that interpreted kernels are compiled for besides, such as sm_90a",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
         False,
@@ -277,6 +288,7 @@ class Knobs:
     cache_dir: Path | None
     cache_size_bytes: int
     codegen_timeout_s: float
+    cross_compile: str | None
     print_autotuning: bool
 
     def __getattr__(self, name: str) -> object:

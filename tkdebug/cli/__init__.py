@@ -37,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.report import report_command
 
                 return report_command(arguments)
+            case "passes":
+                from tkdebug.cli.passes import passes_command
+
+                return passes_command(arguments)
             case _:
                 from tkdebug.cli.doctor import doctor_command
 

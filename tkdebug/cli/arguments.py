@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Literal
 
 from tkdebug import __version__
+from tkdebug.instrument.pass_query import PassQuery
 
 FORMATS = ("text", "json")
+PASS_FORMATS = ("text", "json")
 _OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret")
 _EPILOG = """\
 examples:
   tkdebug run script.py --size 1024        run it with its kernels interpreted and checked
   tkdebug run -o run.tkd --report out.json script.py
   tkdebug view run.tkd                     open what was recorded
+  tkdebug passes script.py --line 20       what the compiler made of a line, pass by pass
 """
 _RUN_EPILOG = """\
 Everything after the script (or after -m module) belongs to the script. The exit status is the
@@ -33,9 +36,12 @@ class Arguments:
         target_argv: the arguments after it.
         session: the session file to write (`run -o`) or to read (`view`, `report`).
         tui: True or False as asked, None for whatever suits the terminal.
+        native_target: the architecture to compile for without a GPU, "none" for none, None for
+            the usual one where this machine can.
+        passes: what `passes` is to tell.
     """
 
-    command: Literal["run", "view", "report", "doctor"]
+    command: Literal["run", "view", "report", "passes", "doctor"]
     target: str = ""
     target_argv: tuple[str, ...] = ()
     is_module: bool = False
@@ -47,6 +53,8 @@ class Arguments:
     interpret: tuple[str, ...] = ()
     format: str = "text"
     output: Path | None = None
+    native_target: str | None = None
+    passes: PassQuery | None = None
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -63,19 +71,41 @@ def parse(argv: Sequence[str]) -> Arguments:
             return Arguments(
                 "report", session=parsed.session, format=parsed.format, output=parsed.output
             )
+        case "passes":
+            return _passes_arguments(parsed, program)
         case _:
             return Arguments("doctor")
 
 
+def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Arguments:
+    return Arguments(
+        "passes",
+        target=parsed.target,
+        target_argv=tuple(program),
+        is_module=parsed.module,
+        format=parsed.format,
+        output=parsed.output,
+        native_target=parsed.native_target,
+        passes=PassQuery(
+            kernel=parsed.kernel,
+            pass_name=parsed.pass_name,
+            only_changed=parsed.only_changed,
+            text_diff=parsed.diff,
+            line=parsed.line,
+        ),
+    )
+
+
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and of `run` those from the script or `-m` on.
+    """Our own words, and the script's: of `run` from the script or `-m` on, else those after `--`.
 
     Not left to argparse, whose idea of where `--` and options after a positional belong has
     changed between Python releases.
     """
     words = list(argv)
     if words[:1] != ["run"]:
-        return words, []
+        at = words.index("--") if "--" in words else len(words)
+        return words[:at], words[at + 1 :]
     at = 1
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--", "-"):
         at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
@@ -130,6 +160,16 @@ def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     report.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write there instead of stdout"
     )
+    _add_passes_options(
+        commands.add_parser(
+            "passes",
+            help="what each compiler pass did to a script's kernels",
+            usage="tkdebug passes [options] (script.py | -m module | run.tkd) [-- arguments]",
+            description="Show what each compiler pass did, op by op: of a recorded run, or of a "
+            "script, which is run for it. What the script prints goes to stderr.",
+            allow_abbrev=False,
+        )
+    )
     commands.add_parser(
         "doctor", help="what this machine can do, and what is missing", allow_abbrev=False
     )
@@ -169,3 +209,31 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         help="interpret the kernels of that name, such as 'softmax*'; may be repeated",
     )
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
+
+
+def _add_passes_options(passes: argparse.ArgumentParser) -> None:
+    passes.add_argument("target", metavar="script.py|run.tkd")
+    passes.add_argument("-m", dest="module", action="store_true", help="the target is a module")
+    passes.add_argument(
+        "--kernel", metavar="NAME", help="only kernels of that name or pattern, or that hash"
+    )
+    passes.add_argument(
+        "--pass", dest="pass_name", metavar="NAME", help="only that pass, each change of it"
+    )
+    passes.add_argument(
+        "--only-changed", action="store_true", help="leave out passes that changed nothing"
+    )
+    passes.add_argument("--diff", action="store_true", help="also the diff of the texts")
+    passes.add_argument(
+        "--line", metavar="[FILE:]N", help="follow that source line through every pass"
+    )
+    passes.add_argument("--format", choices=PASS_FORMATS, default="text", help="text by default")
+    passes.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write there instead of stdout"
+    )
+    passes.add_argument(
+        "--target",
+        dest="native_target",
+        metavar="ARCH",
+        help="without a GPU, compile for that architecture; sm_90a by default, none for not at all",
+    )

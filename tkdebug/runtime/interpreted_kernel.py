@@ -6,14 +6,16 @@ Responsible for its launches and for the figures that only a native kernel has, 
 from __future__ import annotations
 
 import time
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.events import HOOKS, LaunchRecord
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compiled import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.driver import driver
 from tkdebug.runtime.grid import Grid
-from tkdebug.runtime.specialize import runtime_values
+from tkdebug.runtime.specialize import alignment_key, runtime_values
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
@@ -48,6 +50,7 @@ class InterpretedKernel(CompiledKernel):
     ) -> None:
         super().__init__(src, used_globals)
         self.module = module
+        self._cross_compiled: set[object] = set()
         self.asm = Artifacts(
             self.name,
             {"source": lambda: src.fn.kernel_source.text, "ttir": lambda: self.tile_ir},
@@ -77,6 +80,7 @@ class InterpretedKernel(CompiledKernel):
             self._execute(grid, values, None)
             return
         record = self._record(grid, values)
+        record.native_source = partial(_native_source, self.src, values)
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
         try:
@@ -91,4 +95,13 @@ class InterpretedKernel(CompiledKernel):
     def _execute(self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None) -> None:
         from tkdebug.interpreter import run_module
 
+        if KNOBS.cross_compile is not None:
+            from tkdebug.runtime.cross_compilation import cross_compile
+
+            cross_compile(self.src, values, self._cross_compiled)
         run_module(self.module, runtime_values(self.src.specs, values), grid, record, self.name)
+
+
+def _native_source(src: Specialization, values: tuple[Any, ...]) -> Specialization:
+    """What native mode would compile: its key has the arguments' alignment, too."""
+    return replace(src, alignment=alignment_key(src.fn.params, values))

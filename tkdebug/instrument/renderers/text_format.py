@@ -65,7 +65,7 @@ def counted(number: int, noun: str) -> str:
     """`1 fault`, `2,000 faults`, `no faults`."""
     if number == 1:
         return f"1 {noun}"
-    plural = noun + ("es" if noun.endswith("ch") else "s")
+    plural = noun + ("es" if noun.endswith(("ch", "ss")) else "s")
     return f"{number:,} {plural}" if number else f"no {plural}"
 
 

@@ -1,0 +1,162 @@
+"""What `tkdebug passes` tells of a recorded run: which kernels and passes, in which format.
+
+Responsible for choosing and for the registry of formats; how a format looks is its renderer's.
+Nothing here needs the compiler or a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+
+from tkdebug.errors import SessionError, UsageError
+from tkdebug.instrument.kernel_passes import (
+    KernelPasses,
+    LineLife,
+    Place,
+    line_life,
+    lines_with_ops,
+    load_kernel_passes,
+)
+from tkdebug.instrument.pass_diff import PassDiff
+from tkdebug.instrument.pass_query import PassQuery
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.renderers import passes_json, passes_text
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """One kernel as asked for.
+
+    Attributes:
+        diffs: of the passes asked for.
+        life: of the line asked for, None when none was.
+        source_line: the text of a source line, "" where it was not recorded.
+    """
+
+    passes: KernelPasses
+    diffs: tuple[PassDiff, ...]
+    life: LineLife | None
+    query: PassQuery
+    source_line: Callable[[Place], str]
+
+
+Renderer = Callable[[Sequence[KernelReport]], Iterator[str]]
+RENDERERS: Mapping[str, Renderer] = {
+    "text": passes_text.render,
+    "json": passes_json.render,
+}
+
+
+def render_passes(session: Session, query: PassQuery, format_name: str) -> Iterator[str]:
+    """The passes of the kernels asked for, in pieces of text.
+
+    Raises:
+        SessionError: the session is damaged, or holds no passes.
+        UsageError: it holds nothing that was asked for.
+    """
+    return RENDERERS[format_name](select(session, query))
+
+
+def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:
+    """What was asked for.
+
+    Raises:
+        SessionError: the session is damaged, or holds no passes.
+        UsageError: it holds nothing that was asked for; names what there is.
+    """
+    kernels = _without_doubles(session.kernels())
+    if not kernels:
+        raise SessionError(
+            f"{session.path}: no kernel was compiled in this run, so no pass ran; "
+            "record a run that launches one"
+        )
+    chosen = [kernel for kernel in kernels if _is_asked_for(kernel, query.kernel)]
+    if not chosen:
+        names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
+        raise UsageError(f"--kernel {query.kernel}: no such kernel; there are {names}")
+    loaded = [passes for k in chosen if (passes := load_kernel_passes(session, k)) is not None]
+    if not loaded:
+        raise SessionError(
+            f"{session.path}: what the passes did was not recorded (schema 1); record the run again"
+        )
+    reports = [_report(session, passes, query) for passes in loaded]
+    if query.pass_name is not None and not any(report.diffs for report in reports):
+        names = ", ".join(dict.fromkeys(d.name for passes in loaded for d in passes.diffs))
+        raise UsageError(f"--pass {query.pass_name}: no such pass; there are {names}")
+    if query.line is not None:
+        reports = [report for report in reports if report.life is not None and report.life.steps]
+        if not reports:
+            raise _unknown_line(query.line, loaded)
+    return tuple(reports)
+
+
+def _is_asked_for(kernel: RecordedKernel, pattern: str | None) -> bool:
+    return pattern is None or fnmatchcase(kernel.name, pattern) or kernel.hash.startswith(pattern)
+
+
+def _without_doubles(kernels: Sequence[RecordedKernel]) -> list[RecordedKernel]:
+    """Without interpreted kernels that were also compiled natively, whose passes say it all."""
+    native = {_identity(kernel) for kernel in kernels if _is_native(kernel)}
+    return [k for k in kernels if _is_native(k) or _identity(k) not in native]
+
+
+def _is_native(kernel: RecordedKernel) -> bool:
+    return any(stage.startswith("gpu-ir") for stage in kernel.stages)
+
+
+def _identity(kernel: RecordedKernel) -> tuple[object, ...]:
+    options = {name: value for name, value in kernel.options.items() if name != "arch"}
+    return (kernel.name, kernel.file, kernel.line, kernel.signature, str(options))
+
+
+def _report(session: Session, passes: KernelPasses, query: PassQuery) -> KernelReport:
+    diffs = tuple(
+        diff
+        for diff in passes.diffs
+        if (query.pass_name is None or fnmatchcase(diff.name, query.pass_name))
+        and (diff.changed or not query.only_changed)
+    )
+
+    def source_line(place: Place) -> str:
+        text = session.source_line(*place)
+        if text is None and place[0] == passes.kernel.file:
+            lines = passes.kernel.source.split("\n")
+            offset = place[1] - passes.kernel.line
+            text = lines[offset] if 0 <= offset < len(lines) else None
+        return "" if text is None else text
+
+    life = None
+    if query.line is not None:
+        place = _place(passes, query.line)
+        life = None if place is None else line_life(session, passes, place)
+        if life is not None and not any(step.lines or step.changes for step in life.steps):
+            life = None
+    return KernelReport(passes, diffs, life, query, source_line)
+
+
+def _place(passes: KernelPasses, line: str) -> Place | None:
+    file, _, number = line.rpartition(":")
+    if not number.isdecimal():
+        raise UsageError(f"--line {line}: expected a line number, or file.py:number")
+    if not file:
+        return (passes.kernel.file, int(number))
+    files = dict.fromkeys(name for name, _ in lines_with_ops(passes))
+    wanted = PurePath(file).parts
+    for name in files:
+        if PurePath(name).parts[-len(wanted) :] == wanted:
+            return (name, int(number))
+    return None
+
+
+def _unknown_line(line: str, loaded: Sequence[KernelPasses]) -> UsageError:
+    kernel = loaded[0].kernel
+    lines = [number for file, number in lines_with_ops(loaded[0]) if file == kernel.file]
+    there = ", ".join(map(str, lines[:40])) + (", …" if len(lines) > 40 else "")
+    return UsageError(
+        f"--line {line}: no op comes from there; {kernel.name} has ops of lines {there} of "
+        f"{kernel.file}"
+    )

@@ -1,0 +1,54 @@
+"""Compiles what is interpreted for an architecture that is not there, for its stages alone.
+
+In force where the knob `cross_compile` names an architecture. Nothing compiled so is launched; one
+that does not compile is told to hooks like any other, and the interpreted launch goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+from tkdebug.errors import TkError
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.specialization import Specialization
+from tkdebug.runtime.specialize import alignment_key
+
+_NEEDED = {"llvmlite": "llvmlite", "cuda.bindings.nvjitlink": "cuda-bindings nvidia-nvjitlink"}
+
+
+def obstacle() -> str | None:
+    """What keeps this machine from generating code, None when it can."""
+    for module, packages in _NEEDED.items():
+        try:
+            found = find_spec(module) is not None
+        except ModuleNotFoundError:
+            found = False
+        if not found:
+            return f"code generation needs {module}; pip install {packages}"
+    return None
+
+
+def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object]) -> None:
+    """Compile a kernel that is about to be interpreted for `KNOBS.cross_compile` too.
+
+    Args:
+        src: its specialisation.
+        values: what it is launched with, of which native code knows the alignment.
+        seen: what this kernel was compiled for already; added to.
+    """
+    target = KNOBS.cross_compile
+    key = (target, alignment_key(src.fn.params, values))
+    if target is None or key in seen:
+        return
+    seen.add(key)
+    from tkdebug.runtime.native_compilation import compile_native_kernel
+
+    options = src.options if src.options.arch else replace(src.options, arch=target)
+    try:
+        compile_native_kernel(replace(src, alignment=key[1], options=options), 0)
+    except TkError as error:
+        print(f"tkdebug: {src.fn.__name__} for {target}: {error}", file=sys.stderr)
