@@ -146,7 +146,9 @@ def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledMo
     options = src.options
     compiled = compile_module(
         tile.module,
-        NativeOptions(options.num_warps, options.num_stages, options.maxnreg),
+        NativeOptions(
+            options.num_warps, options.num_stages, options.maxnreg, options.debug or KNOBS.debug
+        ),
         target,
         snapshot=None if dump is None else _write_snapshot(dump),
         on_run=_on_run(tile),

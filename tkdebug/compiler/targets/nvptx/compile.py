@@ -29,11 +29,13 @@ class NativeOptions:
         num_warps: warps of a block.
         num_stages: depth of software pipelines.
         max_registers: most registers of a thread; None leaves it to ptxas.
+        debug: whether device asserts are checked.
     """
 
     num_warps: int = 4
     num_stages: int = 3
     max_registers: int | None = None
+    debug: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def compile_module(
     function = module.function
     function.attributes["num_warps"] = options.num_warps
     function.attributes["target"] = target.name
-    pipeline = gpu_pipeline(target, options.num_stages)
+    pipeline = gpu_pipeline(target, options.num_stages, debug=options.debug)
     passes = run_pipeline(module, pipeline, snapshot=snapshot, on_run=on_run)
     symbol = re.sub(r"\W", "_", module.name)
     llvm_ir = lower_module(module, target, symbol)

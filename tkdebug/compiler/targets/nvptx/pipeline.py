@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.drop_asserts import DropAsserts
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
@@ -18,17 +19,19 @@ from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets import Target
 
 
-def gpu_pipeline(target: Target, num_stages: int) -> tuple[Pass, ...]:
+def gpu_pipeline(target: Target, num_stages: int, *, debug: bool = True) -> tuple[Pass, ...]:
     """From Tile IR (after its own passes) to GPU IR that can be lowered.
 
     Args:
         target: what is compiled for.
         num_stages: loads in flight of a pipelined loop, where the loop itself does not say.
+        debug: whether device asserts are checked.
     """
     from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
     from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 
     return (
+        *(() if debug else (DropAsserts(), EliminateDeadCode())),
         LowerDescriptors(),
         LowerScaledDot(),
         SplitDotPrecision(),

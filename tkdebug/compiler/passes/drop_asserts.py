@@ -1,0 +1,26 @@
+"""`DropAsserts`: device asserts cost nothing in kernels that are not compiled for debugging.
+
+As upstream's: they are checked with `debug=True` or TRITON_DEBUG. Interpretation always checks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.ir.core import Module
+from tkdebug.compiler.ir.rewriter import Rewriter
+
+
+@dataclass(frozen=True, slots=True)
+class DropAsserts:
+    """Erases every `tt.assert`, with a record of the lines."""
+
+    name: ClassVar[str] = "drop-asserts"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Erase one by one."""
+        for op in module.walk():
+            if op.name == "tt.assert":
+                rewriter.erase_unreachable(op, "drop-assert")
+        rewriter.commit()
