@@ -29,6 +29,8 @@ Kind = Literal[
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*(?://\s*\|\s*(\d*)\s*\|)?")
 _PREDICATE = re.compile(r"^@!?U?P\w+\s+")
+_GENERAL = re.compile(r"\s*R(\d+)(?:\.\w+)*\s*")
+_PREDICATE_OPERAND = re.compile(r"\s*U?P(?:T|\d)\s*")
 _BRANCHES = ("BRA", "EXIT", "RET", "BRX", "JMP", "CALL", "BREAK", "BSYNC")
 # First part of the opcode -> what it does. LDC and ULDC read the constant bank: kernel arguments.
 _KINDS: Mapping[str, Kind] = {
@@ -156,25 +158,39 @@ def width_bits(text: str) -> int | None:
     return next((_WIDTHS[word] for word in words[1:] if word in _WIDTHS), _REGISTER_BITS)
 
 
-def written_register(text: str) -> str | None:
-    """The first general register an instruction writes, None where it writes none."""
+def written_registers(text: str) -> range:
+    """Numbers of the general registers that an instruction writes, as far as its text shows."""
     plain = _PREDICATE.sub("", text)
     name, _, operands = plain.partition(" ")
-    base = name.partition(".")[0]
-    if base in _BRANCHES or kind_of(plain) in ("global-store", "shared-store", "spill-store"):
-        return None
+    words = name.split(".")
+    if words[0] in _BRANCHES or kind_of(plain) in ("global-store", "shared-store", "spill-store"):
+        return range(0)
     for operand in operands.split(","):
-        found = re.fullmatch(r"\s*(R\d+)(?:\.\w+)*\s*", operand)
+        found = _GENERAL.fullmatch(operand)
         if found:
-            return found[1]
-        if not re.fullmatch(r"\s*U?P(?:T|\d)\s*", operand):
-            return None
-    return None
+            first = int(found[1])
+            return range(first, first + _result_count(plain, words))
+        if not _PREDICATE_OPERAND.fullmatch(operand):
+            break
+    return range(0)
 
 
-def stored_register(text: str) -> str | None:
-    """The register that a store takes its value from, None for other instructions."""
+def _result_count(text: str, words: Sequence[str]) -> int:
+    bits = width_bits(text)
+    if bits is not None:
+        return max(1, bits // _REGISTER_BITS)
+    if words[0].endswith("GMMA"):
+        # 64 rows by N columns over 128 threads: N / 2 values of 32 bits.
+        shape = re.fullmatch(r"64x(\d+)x\d+", words[1]) if len(words) > 1 else None
+        return int(shape[1]) // 2 if shape else 1
+    if kind_of(text) == "tensor-core":
+        return 2 if words[-1] == "F16" else 4
+    return 2 if "WIDE" in words or "64" in words or words[0] in ("DADD", "DMUL", "DFMA") else 1
+
+
+def stored_register(text: str) -> int | None:
+    """Number of the register that a store takes its value from, None for what stores none."""
     if kind_of(text) not in ("global-store", "shared-store", "spill-store"):
         return None
-    found = re.search(r",\s*(R\d+)(?:\.\w+)*\s*$", text)
-    return found[1] if found else None
+    found = re.search(r",\s*R(\d+)(?:\.\w+)*\s*$", text)
+    return int(found[1]) if found else None

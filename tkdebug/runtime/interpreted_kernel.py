@@ -6,8 +6,7 @@ Responsible for its launches and for the figures that only a native kernel has, 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.events import HOOKS, LaunchRecord
@@ -15,7 +14,7 @@ from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compiled import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.driver import driver
 from tkdebug.runtime.grid import Grid
-from tkdebug.runtime.specialize import alignment_key, runtime_values
+from tkdebug.runtime.specialize import runtime_values
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
@@ -80,7 +79,6 @@ class InterpretedKernel(CompiledKernel):
             self._execute(grid, values, None)
             return
         record = self._record(grid, values)
-        record.native_source = partial(_native_source, self.src, values)
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
         try:
@@ -100,8 +98,3 @@ class InterpretedKernel(CompiledKernel):
 
             cross_compile(self.src, values, self._cross_compiled)
         run_module(self.module, runtime_values(self.src.specs, values), grid, record, self.name)
-
-
-def _native_source(src: Specialization, values: tuple[Any, ...]) -> Specialization:
-    """What native mode would compile: its key has the arguments' alignment, too."""
-    return replace(src, alignment=alignment_key(src.fn.params, values))

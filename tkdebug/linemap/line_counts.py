@@ -1,0 +1,121 @@
+"""What a kernel's SASS does, line by line of the source.
+
+An instruction counts for the innermost line of its call chain, and as `inlined` for the lines of
+the calls around it. Which line a spilled value is of is found by looking for the nearest
+instruction before the spill that writes the register: where code branches, that is an estimate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tkdebug.linemap.line_table import Instruction, LineTable
+from tkdebug.linemap.sass import (
+    Kind,
+    kind_of,
+    opcode,
+    stored_register,
+    width_bits,
+    written_registers,
+)
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class LineCounts:
+    """What the instructions of one source line are.
+
+    Attributes:
+        instructions: all of them.
+        inlined: instructions of device functions that are called on this line.
+        kinds: how many of each kind.
+        widths: (kind, bits that a thread moves) -> how many; of memory accesses.
+        max_live_registers: the most 32-bit registers in use at one of them, as nvdisasm's data-flow
+            analysis finds them; None where it was not asked.
+        spilled_values: values made on this line that spills store, an estimate.
+    """
+
+    instructions: int = 0
+    inlined: int = 0
+    kinds: Counter[Kind] = field(default_factory=Counter)
+    widths: Counter[tuple[Kind, int]] = field(default_factory=Counter)
+    max_live_registers: int | None = None
+    spilled_values: int = 0
+
+    def add(self, instruction: Instruction) -> None:
+        """Count `instruction`."""
+        self.instructions += 1
+        if instruction.text:
+            kind = kind_of(instruction.text)
+            self.kinds[kind] += 1
+            bits = width_bits(instruction.text)
+            if bits is not None:
+                self.widths[kind, bits] += 1
+        if instruction.live_registers is not None:
+            self.max_live_registers = max(self.max_live_registers or 0, instruction.live_registers)
+
+
+def count_lines(table: LineTable) -> dict[Place | None, LineCounts]:
+    """Counts by (file, line); those of unmapped instructions stand under None."""
+    counts: dict[Place | None, LineCounts] = {}
+    for instruction in table.instructions:
+        counts.setdefault(_place(instruction), LineCounts()).add(instruction)
+        for place in _callers(instruction):
+            counts.setdefault(place, LineCounts()).inlined += 1
+    for instruction in spill_sources(table.instructions):
+        counts[_place(instruction)].spilled_values += 1
+    return counts
+
+
+def totals(table: LineTable) -> LineCounts:
+    """Counts of the whole kernel."""
+    whole = LineCounts()
+    for instruction in table.instructions:
+        whole.add(instruction)
+    whole.spilled_values = len(spill_sources(table.instructions))
+    return whole
+
+
+def spill_sources(code: Sequence[Instruction]) -> list[Instruction]:
+    """For each spill, the instruction before it that wrote the value, or the spill itself."""
+    writers: dict[int, Instruction] = {}
+    sources = []
+    for instruction in code:
+        if opcode(instruction.text) == "STL":
+            register = stored_register(instruction.text)
+            sources.append(writers.get(-1 if register is None else register, instruction))
+        for register in written_registers(instruction.text):
+            writers[register] = instruction
+    return sources
+
+
+def _place(instruction: Instruction) -> Place | None:
+    if not instruction.mapped:
+        return None
+    return instruction.frames[-1].file, instruction.frames[-1].line
+
+
+def _callers(instruction: Instruction) -> Iterable[Place]:
+    if not instruction.mapped:
+        return ()
+    own = _place(instruction)
+    places = {(frame.file, frame.line) for frame in instruction.frames[:-1]}
+    return (place for place in places if place != own)
+
+
+def counts_data(counts: LineCounts) -> Mapping[str, object]:
+    """Counts as JSON-like data."""
+    widths: dict[str, dict[str, int]] = {}
+    for (kind, bits), count in sorted(counts.widths.items()):
+        widths.setdefault(kind, {})[str(bits)] = count
+    return {
+        "instructions": counts.instructions,
+        "inlined": counts.inlined,
+        "kinds": {kind: count for kind, count in sorted(counts.kinds.items()) if count},
+        "width_bits": widths,
+        "max_live_registers": counts.max_live_registers,
+        "spilled_values": counts.spilled_values,
+    }
