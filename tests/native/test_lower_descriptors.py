@@ -153,16 +153,17 @@ def test_gathered_and_scattered_rows():
     check(rows_kernel, (1,), *described, rows)
 
 
+@tkdebug.jit
+def reduce_kernel(desc, V, KIND: tl.constexpr):
+    value = tl.load(V + tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :])
+    getattr(desc, KIND)([tl.program_id(0) * 2, 4], value)
+
+
 @pytest.mark.parametrize("kind", ["add", "min", "max", "and", "or", "xor"])
 def test_reductions_in_memory(kind):
-    @tkdebug.jit
-    def kernel(desc, V, KIND: tl.constexpr):
-        value = tl.load(V + tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :])
-        getattr(desc, KIND)([tl.program_id(0) * 2, 4], value)
-
     start = torch.randint(0, 100, (6, 12), dtype=torch.int32)
     value = torch.randint(0, 100, (4, 8), dtype=torch.int32)
-    check(kernel, (3,), TensorDescriptor.from_tensor(start, [4, 8]), value, f"atomic_{kind}")
+    check(reduce_kernel, (3,), TensorDescriptor.from_tensor(start, [4, 8]), value, f"atomic_{kind}")
 
 
 @tkdebug.jit

@@ -50,7 +50,7 @@ def scaled_kernel(
 
 
 # Format, and whether it is packed along K; only e2m1 can be packed along the other axis.
-_OPERANDS = (
+OPERANDS = (
     ("e2m1", True),
     ("e2m1", False),
     ("e4m3", True),
@@ -58,7 +58,7 @@ _OPERANDS = (
     ("bf16", True),
     ("fp16", True),
 )
-_M, _N, _K = 16, 32, 64
+M_SIZE, N_SIZE, K_SIZE = 16, 32, 64
 
 
 def elements(format_, rows, columns, axis):
@@ -77,44 +77,57 @@ def elements(format_, rows, columns, axis):
 
 def launch(left, right, a_scale, b_scale, groups, fast=False):
     (left, left_along_k), (right, right_along_k) = left, right
-    a = elements(left, _M, _K, 1 if left_along_k else 0)
-    b = elements(right, _K, _N, 0 if right_along_k else 1)
+    a = elements(left, M_SIZE, K_SIZE, 1 if left_along_k else 0)
+    b = elements(right, K_SIZE, N_SIZE, 0 if right_along_k else 1)
     shapes = (*a.shape, *b.shape)
-    c = torch.randn(_M, _N)
+    c = torch.randn(M_SIZE, N_SIZE)
     check(
-        scaled_kernel, (1,), a, a_scale, b, b_scale, c, _M, _N, groups, *shapes, left, right, fast
+        scaled_kernel,
+        (1,),
+        a,
+        a_scale,
+        b,
+        b_scale,
+        c,
+        M_SIZE,
+        N_SIZE,
+        groups,
+        *shapes,
+        left,
+        right,
+        fast,
     )
 
 
 def codes(rows, low=120, high=130):
-    return torch.randint(low, high, (rows, _K // 32), dtype=torch.uint8)
+    return torch.randint(low, high, (rows, K_SIZE // 32), dtype=torch.uint8)
 
 
-@pytest.mark.parametrize(("left", "right"), list(itertools.product(_OPERANDS, repeat=2)))
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(OPERANDS, repeat=2)))
 def test_formats_packed_along_either_axis(left, right):
-    launch(left, right, codes(_M), codes(_N), _K // 32)
+    launch(left, right, codes(M_SIZE), codes(N_SIZE), K_SIZE // 32)
 
 
 @pytest.mark.parametrize("other", ["e2m1", "fp16"])
 def test_operands_without_scales(other):
-    launch(("e2m1", True), (other, True), None, codes(_N), _K // 32)
-    launch(("e2m1", True), (other, True), codes(_M), None, _K // 32)
+    launch(("e2m1", True), (other, True), None, codes(N_SIZE), K_SIZE // 32)
+    launch(("e2m1", True), (other, True), codes(M_SIZE), None, K_SIZE // 32)
 
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("right", ["e4m3", "fp16"])
 def test_scales_at_the_ends_of_their_range(right, fast):
-    a_scale, b_scale = codes(_M), codes(_N)
+    a_scale, b_scale = codes(M_SIZE), codes(N_SIZE)
     a_scale[:6, 0] = torch.tensor([0, 1, 254, 255, 255, 112], dtype=torch.uint8)
     b_scale[:4, 1] = torch.tensor([0, 1, 142, 255], dtype=torch.uint8)
-    launch(("e4m3", True), (right, True), a_scale, b_scale, _K // 32, fast)
+    launch(("e4m3", True), (right, True), a_scale, b_scale, K_SIZE // 32, fast)
 
 
 def test_scales_of_fp8_have_groups_of_16():
     def scales(rows):
-        return torch.rand(rows, _K // 16).to(torch.float8_e4m3fn)
+        return torch.rand(rows, K_SIZE // 16).to(torch.float8_e4m3fn)
 
-    launch(("e2m1", True), ("e2m1", True), scales(_M), scales(_N), _K // 16)
+    launch(("e2m1", True), ("e2m1", True), scales(M_SIZE), scales(N_SIZE), K_SIZE // 16)
 
 
 def test_batches():
