@@ -118,6 +118,24 @@ def test_reduction_broadcast_back_needs_no_conversion() -> None:
     assert not named(module, "ttg.convert_layout")
 
 
+def test_mask_of_a_histogram_lies_like_its_values() -> None:
+    module = assigned("""
+        %r = tt.make_range {start = 0, end = 512} : tensor<512xi32>
+        %b = tt.splat %q : !tt.ptr<f32> -> tensor<512x!tt.ptr<f32>>
+        %x = tt.load %b : tensor<512x!tt.ptr<f32>> -> tensor<512xf32>
+        %i = arith.fptosi %x : tensor<512xf32> -> tensor<512xi32>
+        %h = arith.constant dense<256> : tensor<512xi32>
+        %m = arith.cmpi %r, %h {predicate = "slt"}
+            : (tensor<512xi32>, tensor<512xi32>) -> tensor<512xi1>
+        %c = tt.histogram %i, %m {bins = 16}
+            : (tensor<512xi32>, tensor<512xi1>) -> tensor<16xi32>
+        tt.print %c {prefix = "c"} : tensor<16xi32>
+    """)
+    (histogram,) = named(module, "tt.histogram")
+    values, mask = (encoding_of(value.type) for value in histogram.operands)
+    assert values == mask == VECTOR
+
+
 DOT_LOOP = """
 %pa = tt.splat %p : !tt.ptr<f16> -> tensor<64x64x!tt.ptr<f16>>
 %zero = arith.constant dense<0.0> : tensor<64x64xf32>

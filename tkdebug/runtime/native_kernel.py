@@ -152,7 +152,8 @@ class NativeKernel(CompiledKernel):
             function,
             self.binary.threads,
             self.binary.shared_bytes,
-            options.num_ctas,
+            # Code generation makes no use of clusters.
+            1,
             options.launch_cooperative_grid,
             options.launch_pdl,
         )

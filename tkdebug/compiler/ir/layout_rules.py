@@ -42,7 +42,7 @@ _FREE = frozenset(
         "arith.constant tt.splat tt.unsplat tt.make_range tt.print ttg.convert_layout "
         "ttg.local_alloc ttg.local_load ttg.local_store ttng.warp_group_dot_wait "
         "tt.descriptor_load tt.descriptor_store tt.descriptor_gather tt.descriptor_scatter "
-        "tt.descriptor_reduce tt.gather tt.histogram tt.flip tt.sort tt.topk tt.bitonic_merge "
+        "tt.descriptor_reduce tt.gather tt.flip tt.sort tt.topk tt.bitonic_merge "
         "tt.dot_scaled"
     ).split()
 )
@@ -256,12 +256,19 @@ def _is_operand(value: Value, accumulator: LinearLayout, index: int) -> bool:
     return False
 
 
+def _histogram(op: Operation) -> str | None:
+    if len(set(_layouts(op.operands))) > 1:
+        return "its values and their mask have different layouts"
+    return None
+
+
 _RULES: dict[str, Callable[[Operation], str | None]] = {
     "tt.expand_dims": _expand,
     "tt.trans": _trans,
     "tt.reshape": _reshape,
     "tt.broadcast": _broadcast,
     "tt.reduce": _reduce,
+    "tt.histogram": _histogram,
     "tt.join": _join,
     "tt.split": _split,
     "tt.cat": _cat,

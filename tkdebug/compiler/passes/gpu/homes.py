@@ -302,7 +302,10 @@ class Homes:
             if source is not None:
                 return self._homes[source]
             return rules.default_layout(shape_of(op.operands[0].type), self.num_warps)
-        if op.name in ("tt.gather", "tt.histogram", "tt.topk") or not op.results:
+        if op.name == "tt.histogram":
+            # Values and their mask lie alike.
+            return self._own_or_default(op.operands[0])
+        if op.name in ("tt.gather", "tt.topk") or not op.results:
             return None
         home = next((self._homes[r] for r in op.results if r in self._homes), None)
         if home is None:
