@@ -41,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.passes import passes_command
 
                 return passes_command(arguments)
+            case "lines":
+                from tkdebug.cli.lines import lines_command
+
+                return lines_command(arguments)
             case _:
                 from tkdebug.cli.doctor import doctor_command
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from tkdebug import __version__
+from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.instrument.pass_query import PassQuery
 
 FORMATS = ("text", "json")
-PASS_FORMATS = ("text", "json")
+PASS_FORMATS = ("text", "json", "html")
 _OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret")
 _EPILOG = """\
 examples:
@@ -20,6 +21,7 @@ examples:
   tkdebug run -o run.tkd --report out.json script.py
   tkdebug view run.tkd                     open what was recorded
   tkdebug passes script.py --line 20       what the compiler made of a line, pass by pass
+  tkdebug lines script.py                  what each source line costs in machine code
 """
 _RUN_EPILOG = """\
 Everything after the script (or after -m module) belongs to the script. The exit status is the
@@ -39,9 +41,10 @@ class Arguments:
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
         passes: what `passes` is to tell.
+        lines: what `lines` is to tell.
     """
 
-    command: Literal["run", "view", "report", "passes", "doctor"]
+    command: Literal["run", "view", "report", "passes", "lines", "doctor"]
     target: str = ""
     target_argv: tuple[str, ...] = ()
     is_module: bool = False
@@ -55,6 +58,7 @@ class Arguments:
     output: Path | None = None
     native_target: str | None = None
     passes: PassQuery | None = None
+    lines: LinesQuery | None = None
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -73,6 +77,8 @@ def parse(argv: Sequence[str]) -> Arguments:
             )
         case "passes":
             return _passes_arguments(parsed, program)
+        case "lines":
+            return _lines_arguments(parsed, program)
         case _:
             return Arguments("doctor")
 
@@ -93,6 +99,19 @@ def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Argumen
             text_diff=parsed.diff,
             line=parsed.line,
         ),
+    )
+
+
+def _lines_arguments(parsed: argparse.Namespace, program: list[str]) -> Arguments:
+    return Arguments(
+        "lines",
+        target=parsed.target,
+        target_argv=tuple(program),
+        is_module=parsed.module,
+        format=parsed.format,
+        output=parsed.output,
+        native_target=parsed.native_target,
+        lines=LinesQuery(parsed.kernel, parsed.line, parsed.ptx, parsed.sass),
     )
 
 
@@ -170,6 +189,18 @@ def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
             allow_abbrev=False,
         )
     )
+    _add_lines_options(
+        commands.add_parser(
+            "lines",
+            help="from source lines to instructions and back",
+            usage="tkdebug lines [options] (script.py | -m module | run.tkd | file.cubin) "
+            "[-- arguments]",
+            description="Show what each source line became in machine code, or all that belongs to "
+            "one line or instruction: of a recorded run, of a cubin with line information whoever "
+            "made it, or of a script, which is run for it. What the script prints goes to stderr.",
+            allow_abbrev=False,
+        )
+    )
     commands.add_parser(
         "doctor", help="what this machine can do, and what is missing", allow_abbrev=False
     )
@@ -236,4 +267,28 @@ def _add_passes_options(passes: argparse.ArgumentParser) -> None:
         dest="native_target",
         metavar="ARCH",
         help="without a GPU, compile for that architecture; sm_90a by default, none for not at all",
+    )
+
+
+def _add_lines_options(lines: argparse.ArgumentParser) -> None:
+    lines.add_argument("target", metavar="script.py|run.tkd|file.cubin")
+    lines.add_argument("-m", dest="module", action="store_true", help="the target is a module")
+    lines.add_argument(
+        "--kernel", metavar="NAME", help="only kernels of that name or pattern, or that hash"
+    )
+    place = lines.add_mutually_exclusive_group()
+    place.add_argument("--line", metavar="[FILE:]N", help="what that source line became")
+    place.add_argument("--ptx", type=int, metavar="N", help="what that line of the PTX is of")
+    place.add_argument(
+        "--sass", metavar="ADDR", help="what the instruction at that address (hexadecimal) is of"
+    )
+    lines.add_argument("--format", choices=FORMATS, default="text", help="text by default")
+    lines.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write there instead of stdout"
+    )
+    lines.add_argument(
+        "--target",
+        dest="native_target",
+        metavar="ARCH",
+        help="without a GPU, compile for that architecture; sm_90a by default",
     )

@@ -1,0 +1,251 @@
+"""`tkdebug lines` as text: sources with what each line costs, or one place in all stages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tkdebug.cli.kernel_lines import KernelLines
+from tkdebug.cli.lines_json import not_found
+from tkdebug.cli.lines_query import LinesQuery, answer, place_text
+from tkdebug.errors import Frame, UsageError
+from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
+from tkdebug.linemap.line_table import Trace
+from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.sass import Kind
+
+_LEGEND = """\
+SASS: instructions of the line; via: of functions it calls, shown at their own lines. regs: most
+registers in use. Accesses are counted as COUNTxBITS a thread. spill: stores/loads of spilled
+registers; value: spilled values that were made on the line (an estimate where code branches).
+"""
+_SHOWN_OPTIONS = ("num_warps", "num_stages")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    kinds: tuple[Kind, ...]
+    widths: bool = False
+
+
+_COLUMNS = (
+    _Column("load", ("global-load",), widths=True),
+    _Column("store", ("global-store",), widths=True),
+    _Column("async", ("shared-copy",), widths=True),
+    _Column("lds", ("shared-load",), widths=True),
+    _Column("sts", ("shared-store",), widths=True),
+    _Column("atom", ("atomic",)),
+    _Column("mma", ("tensor-core",)),
+    _Column("mufu", ("special",)),
+    _Column("bar", ("barrier",)),
+)
+
+
+def render_text(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
+    """All kernels' annotated sources, or where `query` names a place, what belongs to it.
+
+    Raises:
+        UsageError: no kernel has the place.
+    """
+    if query.is_place:
+        traces = [(kernel, answer(kernel, query)) for kernel in kernels]
+        found = [(kernel, trace) for kernel, trace in traces if trace.found]
+        if not found:
+            raise UsageError(not_found(kernels, query))
+        return "\n".join("\n".join(_traced(k, trace, query)) + "\n" for k, trace in found)
+    pieces = ["\n".join(_annotated(kernel)) + "\n" for kernel in kernels]
+    return "\n".join(pieces) + f"\n{_LEGEND}\n" + "".join(_figures(kernels))
+
+
+def _figures(kernels: Sequence[KernelLines]) -> Iterator[str]:
+    width = max(len(kernel.name) for kernel in kernels)
+    yield f"{'kernel':{width}}  {'target':7} {'SASS':>6}  mapped to source lines\n"
+    for kernel in kernels:
+        table = kernel.table
+        yield (
+            f"{kernel.name:{width}}  {table.target:7} {len(table.instructions):6}  "
+            f"{table.mapped_percent:5.1f} %\n"
+        )
+
+
+def _heading(kernel: KernelLines) -> Iterator[str]:
+    where = f"  {_shown(kernel.file)}:{kernel.line}" if kernel.file else ""
+    digest = f"  [{kernel.hash[:12]}]" if kernel.hash else ""
+    yield f"{kernel.name} for {kernel.table.target}{where}{digest}"
+    options = ", ".join(
+        f"{name}={kernel.options[name]}" for name in _SHOWN_OPTIONS if name in kernel.options
+    )
+    if kernel.signature:
+        yield f"  {kernel.signature} {options}"
+
+
+def resources_text(resources: Resources) -> list[str]:
+    """Registers, spills, shared memory; occupancy and what limits it."""
+    parts = [f"{resources.registers} registers"]
+    if resources.spill_store_bytes is None:
+        parts.append(f"{resources.stack_bytes} bytes of local memory")
+    elif resources.spill_store_bytes or resources.spill_load_bytes:
+        parts.append(
+            f"spills {resources.spill_store_bytes} bytes of stores, "
+            f"{resources.spill_load_bytes} of loads a thread"
+        )
+    else:
+        parts.append("no spills")
+    dynamic = resources.dynamic_shared_bytes
+    shared = f"{resources.shared_bytes:,} bytes of shared memory"
+    parts.append(shared if dynamic is not None else f"{shared} and what the launch adds")
+    if resources.threads is not None:
+        parts.append(f"{resources.threads} threads")
+    lines = [", ".join(parts)]
+    fits = resources.occupancy
+    if fits is not None:
+        limits = ", ".join(f"{name} {most}" for name, most in fits.limits.items())
+        lines.append(
+            f"occupancy {fits.percent:.0f} %: {fits.warps} of {fits.max_warps} warps, "
+            f"{fits.blocks} blocks a multiprocessor, limited by {' and '.join(fits.limited_by)} "
+            f"(blocks by {limits})"
+        )
+    return lines
+
+
+def _annotated(kernel: KernelLines) -> Iterator[str]:
+    table = kernel.table
+    yield from _heading(kernel)
+    if table.resources is not None:
+        yield from (f"  {line}" for line in resources_text(table.resources))
+    counts = count_lines(table)
+    unmapped = counts[None].instructions if None in counts else 0
+    yield (
+        f"  {len(table.instructions)} SASS instructions, {table.mapped_percent:.1f} % mapped to "
+        f"source lines ({unmapped} are compiler-generated or without a line)"
+    )
+    if not table.has_sass:
+        yield "  without nvdisasm: padding counts too; pip install nvidia-cuda-nvdisasm"
+    whole = totals(table)
+    columns = [c for c in _COLUMNS if any(whole.kinds[kind] for kind in c.kinds)]
+    places = {place: count for place, count in counts.items() if place is not None}
+    rows = [_Row(line, places, kernel) for line in _shown_lines(kernel, places)]
+    yield from _table(rows, columns, whole)
+
+
+class _Row:
+    """One shown source line."""
+
+    def __init__(
+        self, place: Place | None, places: Mapping[Place, LineCounts], kernel: KernelLines
+    ) -> None:
+        self.place = place
+        self.counts = places.get(place) if place is not None else None
+        self.text = "" if place is None else kernel.source_line(*place) or ""
+
+
+def _shown_lines(kernel: KernelLines, places: Mapping[Place, LineCounts]) -> list[Place | None]:
+    """The kernel's source throughout, then lines elsewhere; None stands for a gap or a new file."""
+    own = range(kernel.line, kernel.line + len(kernel.source.splitlines()))
+    shown: list[Place | None] = [(kernel.file, line) for line in own]
+    rest = sorted(p for p in places if not (p[0] == kernel.file and p[1] in own))
+    for place in rest:
+        before = shown[-1] if shown else None
+        if before is None or before[0] != place[0] or place[1] > before[1] + 1:
+            shown.append(None)
+        shown.append(place)
+    return shown
+
+
+def _table(rows: Sequence[_Row], columns: Sequence[_Column], whole: LineCounts) -> Iterator[str]:
+    titles = ["line", "SASS", "via", "regs", *(column.title for column in columns)]
+    spills = bool(whole.kinds["spill-store"] or whole.kinds["spill-load"])
+    titles += ["spill", "value"] if spills else []
+    cells = [titles]
+    for row in rows:
+        number = "" if row.place is None else str(row.place[1])
+        cells.append([number, *_cells(row.counts, columns, spills)])
+    cells.append(["all", *_cells(whole, columns, spills)])
+    used = [n for n, title in enumerate(titles) if title != "via" or any(c[n] for c in cells[1:])]
+    sizes = {n: max(len(row[n]) for row in cells) for n in used}
+    file = ""
+    yield "  ".join(f"{cells[0][n]:>{sizes[n]}}" for n in used) + "  source"
+    for row, values in zip(rows, cells[1:-1], strict=True):
+        if row.place is not None and row.place[0] != file:
+            file = row.place[0]
+            yield f"-- {_shown(file)}"
+        line = "  ".join(f"{values[n]:>{sizes[n]}}" for n in used)
+        yield f"{line}  {row.text}".rstrip()
+    yield "  ".join(f"{cells[-1][n]:>{sizes[n]}}" for n in used)
+
+
+def _cells(counts: LineCounts | None, columns: Sequence[_Column], spills: bool) -> list[str]:
+    if counts is None:
+        return [""] * (3 + len(columns) + 2 * spills)
+    cells = [str(counts.instructions or ""), str(counts.inlined or "")]
+    registers = counts.max_live_registers
+    cells.append("" if registers is None else str(registers))
+    cells += [_cell(counts, column) for column in columns]
+    if spills:
+        both = counts.kinds["spill-store"], counts.kinds["spill-load"]
+        cells.append(f"{both[0]}/{both[1]}" if any(both) else "")
+        cells.append(str(counts.spilled_values or ""))
+    return cells
+
+
+def _cell(counts: LineCounts, column: _Column) -> str:
+    number = sum(counts.kinds[kind] for kind in column.kinds)
+    if not column.widths or not number:
+        return str(number or "")
+    widths = sorted(
+        ((bits, n) for (kind, bits), n in counts.widths.items() if kind in column.kinds),
+        reverse=True,
+    )
+    known = sum(n for _, n in widths)
+    parts = [f"{n}x{bits}" for bits, n in widths]
+    return "+".join([*parts, str(number - known)] if number > known else parts)
+
+
+def _traced(kernel: KernelLines, trace: Trace, query: LinesQuery) -> Iterator[str]:
+    yield from _heading(kernel)
+    if not trace.chains:
+        yield f"{place_text(query)}: of no source line: compiler-generated, or without a line"
+    for chain in trace.chains:
+        yield from _chain(kernel, chain)
+    for stage in kernel.stages:
+        lines = stage.lines_of(trace)
+        if lines:
+            yield f"{stage.name}:"
+            width = len(str(lines[-1][0]))
+            for number, text in lines:
+                op_id = stage.op_ids.get(number)
+                op = f"#{op_id}" if op_id is not None else ""
+                yield f"  {number:>{width}} {op:>6}  {text}"
+    yield from _sass(kernel, trace)
+
+
+def _chain(kernel: KernelLines, chain: Sequence[Frame]) -> Iterator[str]:
+    here = chain[-1]
+    yield f"{_shown(here.file)}:{here.line} in {here.function}"
+    text = kernel.source_line(here.file, here.line)
+    if text:
+        yield f"    {text.strip()}"
+    for frame in reversed(chain[:-1]):
+        yield f"  called from {_shown(frame.file)}:{frame.line} in {frame.function}"
+
+
+def _sass(kernel: KernelLines, trace: Trace) -> Iterator[str]:
+    wanted = set(trace.addresses)
+    code = [i for i in kernel.table.instructions if i.address in wanted]
+    if not code:
+        yield "sass: none"
+        return
+    yield "sass:"
+    for i in code:
+        op = "" if i.op_id is None else f"#{i.op_id}"
+        ptx = "" if i.ptx_line is None else f"ptx {i.ptx_line}"
+        live = "" if i.live_registers is None else f"{i.live_registers} regs"
+        yield f"  0x{i.address:04x} {op:>6}  {i.text:56} {ptx:9} {live}".rstrip()
+
+
+def _shown(file: str) -> str:
+    """A path as one would type it here."""
+    relative = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if relative.startswith("..") else relative
