@@ -9,26 +9,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tkdebug.errors import Frame
 from tkdebug.events import CompilerPass, OpFacts
 from tkdebug.instrument.pass_diff import OpChange, PassDiff, StageOps, diff_pass
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.stage_lines import (
+    SOURCE_STAGE,
+    StageLines,
+    StageSource,
+    load_line_table,
+    load_stage,
+    stage_names,
+)
 
 Place = tuple[str, int]
-_SOURCE_STAGE = "source"
 
 
-class PassSource(Protocol):
-    """The part of `reader.Session` that holds passes."""
+class PassSource(StageSource, Protocol):
+    """The part of `reader.Session` that holds passes and stages."""
 
     def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
         """As `Session.passes`."""
-
-    def artifact(self, kernel_hash: str, stage: str) -> str | None:
-        """As `Session.artifact`."""
-
-    def op_lines(self, kernel_hash: str, stage: str) -> dict[int, tuple[Frame, ...]]:
-        """As `Session.op_lines`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,13 @@ class KernelPasses:
     Attributes:
         stages: the stages of IR by name.
         diffs: one for each pass.
+        later: the stages after the passes: LLVM IR, PTX, SASS.
     """
 
     kernel: RecordedKernel
     stages: Mapping[str, StageOps]
     diffs: tuple[PassDiff, ...]
+    later: tuple[StageLines, ...] = ()
 
     @property
     def time_ns(self) -> int:
@@ -105,7 +107,13 @@ def load_kernel_passes(source: PassSource, kernel: RecordedKernel) -> KernelPass
         after = stages[compiler_pass.after]
         facts = dict(after.facts)
         diffs.append(diff_pass(number, compiler_pass, stages.get(compiler_pass.before), after))
-    return KernelPasses(kernel, stages, tuple(diffs))
+    table = load_line_table(source, kernel.hash)
+    later = tuple(
+        load_stage(source, kernel, name, table)
+        for name in stage_names(kernel, table)
+        if name != SOURCE_STAGE and name not in stages
+    )
+    return KernelPasses(kernel, stages, tuple(diffs), later)
 
 
 def _stage(
@@ -126,12 +134,8 @@ def _stage(
     )
 
 
-def line_life(source: PassSource, passes: KernelPasses, place: Place) -> LineLife:
-    """The life of one source line, or of a call in it, through the passes of a kernel.
-
-    Raises:
-        SessionError: the session cannot be read.
-    """
+def line_life(passes: KernelPasses, place: Place) -> LineLife:
+    """The life of one source line, or of a call in it, through the passes of a kernel."""
     steps = []
     ops: frozenset[int] = frozenset()
     for diff in passes.diffs:
@@ -141,7 +145,7 @@ def line_life(source: PassSource, passes: KernelPasses, place: Place) -> LineLif
         if changes or diff.number == 0 or ops != now or (diff.error and now):
             steps.append(LifeStep(diff.name, diff.after, changes, _op_lines(stage, now)))
         ops = now
-    steps += _later_steps(source, passes, place)
+    steps += _later_steps(passes, place)
     return LineLife(place, tuple(steps))
 
 
@@ -156,18 +160,14 @@ def _op_lines(stage: StageOps, ops: frozenset[int]) -> tuple[OpLine, ...]:
     return tuple(lines)
 
 
-def _later_steps(source: PassSource, passes: KernelPasses, place: Place) -> list[LifeStep]:
+def _later_steps(passes: KernelPasses, place: Place) -> list[LifeStep]:
     steps = []
-    for name in passes.kernel.stages:
-        if name == _SOURCE_STAGE or name in passes.stages:
-            continue
-        chains = source.op_lines(passes.kernel.hash, name)
-        numbers = [n for n, chain in chains.items() if place in {(f.file, f.line) for f in chain}]
-        if not numbers:
-            continue
-        texts = (source.artifact(passes.kernel.hash, name) or "").split("\n")
-        lines = tuple(OpLine(n, texts[n - 1]) for n in sorted(numbers) if 1 <= n <= len(texts))
-        steps.append(LifeStep(name, name, (), lines))
+    for stage in passes.later:
+        numbers = stage.lines_of(*place)
+        texts = stage.text.split("\n") if numbers else []
+        lines = tuple(OpLine(n, texts[n - 1]) for n in numbers if 1 <= n <= len(texts))
+        if lines:
+            steps.append(LifeStep(stage.name, stage.name, (), lines))
     return steps
 
 

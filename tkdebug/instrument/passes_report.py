@@ -24,7 +24,7 @@ from tkdebug.instrument.pass_diff import PassDiff
 from tkdebug.instrument.pass_query import PassQuery
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import RecordedKernel
-from tkdebug.instrument.renderers import passes_json, passes_text
+from tkdebug.instrument.renderers import passes_html, passes_json, passes_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ Renderer = Callable[[Sequence[KernelReport]], Iterator[str]]
 RENDERERS: Mapping[str, Renderer] = {
     "text": passes_text.render,
     "json": passes_json.render,
+    "html": passes_html.render,
 }
 
 
@@ -132,7 +133,7 @@ def _report(session: Session, passes: KernelPasses, query: PassQuery) -> KernelR
     life = None
     if query.line is not None:
         place = _place(passes, query.line)
-        life = None if place is None else line_life(session, passes, place)
+        life = None if place is None else line_life(passes, place)
         if life is not None and not any(step.lines or step.changes for step in life.steps):
             life = None
     return KernelReport(passes, diffs, life, query, source_line)

@@ -1,0 +1,118 @@
+"""Any stage of a recorded kernel as text, and the source lines behind each of its lines.
+
+IR and PTX lie in the session line by line; for LLVM IR and SASS, and for the places that ops were
+fused from, the kernel's line table is asked. Needs neither the compiler nor a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tkdebug.errors import Frame
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.linemap.line_table import LineTable, LineTableError
+from tkdebug.linemap.line_table_data import from_data
+
+SOURCE_STAGE = "source"
+LLVM_STAGE = "llvm-ir"
+PTX_STAGE = "ptx"
+SASS_STAGE = "sass"
+Frames = tuple[Frame, ...]
+
+
+class StageSource(Protocol):
+    """The part of `reader.Session` that holds stages."""
+
+    def artifact(self, kernel_hash: str, stage: str) -> str | None:
+        """As `Session.artifact`."""
+
+    def op_lines(self, kernel_hash: str, stage: str) -> dict[int, Frames]:
+        """As `Session.op_lines`."""
+
+    def line_table(self, kernel_hash: str) -> object | None:
+        """As `Session.line_table`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageLines:
+    """One stage.
+
+    Attributes:
+        text: "" when it was not recorded.
+        chains: by line (1-based): the call chains, each outermost first, of the places that the
+            line stands for; the first is the one to show.
+    """
+
+    name: str
+    text: str = ""
+    chains: Mapping[int, tuple[Frames, ...]] = field(default_factory=dict)
+
+    def lines_of(self, file: str, line: int) -> tuple[int, ...]:
+        """The lines that come from, or through a call in, a source line."""
+        return tuple(
+            sorted(
+                number
+                for number, chains in self.chains.items()
+                if any(f.line == line and f.file == file for chain in chains for f in chain)
+            )
+        )
+
+
+def load_line_table(source: StageSource, kernel_hash: str) -> LineTable | None:
+    """The kernel's line table, None where there is none to read.
+
+    Raises:
+        SessionError: the session cannot be read.
+    """
+    data = source.line_table(kernel_hash)
+    if data is None:
+        return None
+    try:
+        return from_data(data)
+    except LineTableError:
+        return None  # what it would add is absent; why is said by `tkdebug lines`
+
+
+def stage_names(kernel: RecordedKernel, table: LineTable | None) -> tuple[str, ...]:
+    """The stages of a kernel in compile order, SASS last where it was disassembled."""
+    has_sass = table is not None and table.has_sass and SASS_STAGE not in kernel.stages
+    return (*kernel.stages, SASS_STAGE) if has_sass else kernel.stages
+
+
+def load_stage(
+    source: StageSource, kernel: RecordedKernel, name: str, table: LineTable | None
+) -> StageLines:
+    """One stage of a kernel.
+
+    Args:
+        source: the session.
+        kernel: whose stage.
+        name: one of `stage_names`.
+        table: as `load_line_table` gave it.
+
+    Raises:
+        SessionError: the session cannot be read.
+    """
+    text = source.artifact(kernel.hash, name)
+    if table is not None and name == SASS_STAGE and text is None:
+        return StageLines(name, table.sass_text(), _sass_chains(table))
+    if table is not None and table.ops and name in (LLVM_STAGE, PTX_STAGE):
+        ops = table.llvm_ops if name == LLVM_STAGE else table.ptx_ops
+        chains = {n: table.ops[id_].chains for n, id_ in ops.items() if id_ in table.ops}
+        if chains:
+            return StageLines(name, text or "", chains)
+    frames = source.op_lines(kernel.hash, name)
+    return StageLines(name, text or "", {line: (chain,) for line, chain in frames.items()})
+
+
+def _sass_chains(table: LineTable) -> dict[int, tuple[Frames, ...]]:
+    found = {}
+    for number, instruction in enumerate(table.instructions, 1):
+        op = None if instruction.op_id is None else table.ops.get(instruction.op_id)
+        own = (instruction.frames,) if instruction.mapped else ()
+        chains = tuple(dict.fromkeys((*own, *(op.chains if op is not None else ()))))
+        if chains:
+            found[number] = chains
+    return found
