@@ -7,6 +7,7 @@ text; text is only what is shown of them. Needs neither the compiler nor a GPU.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from bisect import bisect_left
 from collections import Counter
@@ -22,6 +23,7 @@ ChangeKind = Literal[
 CHANGE_KINDS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 MAX_DIFF_LINES = 20_000
 _LAYOUT = re.compile(r",? ?#\w+")
+_LAYOUT_NAME = re.compile(r"#\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,11 @@ class OpChange:
     detail: str = ""
 
     @property
+    def in_place(self) -> bool:
+        """Whether it is of an op that stayed what it is."""
+        return self.kind != "replaced" and [o.id for o in self.old] == [o.id for o in self.new]
+
+    @property
     def op_ids(self) -> frozenset[int]:
         """All ops of it."""
         return frozenset(op.id for op in (*self.old, *self.new))
@@ -91,6 +98,7 @@ class PassDiff:
         op_count: how many ops there are after it.
         changes: by kind, in program order; none for the front end.
         gone_lines: (file, line) that no op stands for any more.
+        new_layouts: the definitions of layouts that the stage before does not have.
         error: why it failed, or why its changes are not known; "" otherwise.
     """
 
@@ -102,6 +110,7 @@ class PassDiff:
     op_count: int
     changes: tuple[OpChange, ...] = ()
     gone_lines: tuple[tuple[str, int], ...] = ()
+    new_layouts: tuple[str, ...] = ()
     error: str = ""
 
     @property
@@ -124,9 +133,12 @@ def diff_pass(
     """What a pass changed between two stages; `before` is None for the front end."""
     changes: tuple[OpChange, ...] = ()
     gone: tuple[tuple[str, int], ...] = ()
+    layouts: tuple[str, ...] = ()
     if before is not None and compiler_pass.before != compiler_pass.after:
         changes = _Comparison(compiler_pass, before, after).changes()
         gone = _gone_lines(compiler_pass, after)
+        known = set(_layout_definitions(before))
+        layouts = tuple(line for line in _layout_definitions(after) if line not in known)
     return PassDiff(
         number=number,
         name=compiler_pass.name,
@@ -136,6 +148,7 @@ def diff_pass(
         op_count=len(after.op_ids),
         changes=changes,
         gone_lines=gone,
+        new_layouts=layouts,
         error=compiler_pass.error,
     )
 
@@ -147,6 +160,11 @@ def text_diff(before: StageOps, after: StageOps, context: int = 3) -> Iterator[s
         yield f"[tkdebug: texts of more than {MAX_DIFF_LINES:,} lines are not compared]"
         return
     yield from difflib.unified_diff(old, new, before.name, after.name, lineterm="", n=context)
+
+
+def _layout_definitions(stage: StageOps) -> list[str]:
+    """The lines at the top of a stage that give layouts their names."""
+    return list(itertools.takewhile(lambda line: line.startswith("#"), stage.text.split("\n")))
 
 
 def _gone_lines(compiler_pass: CompilerPass, after: StageOps) -> tuple[tuple[str, int], ...]:
@@ -226,14 +244,19 @@ class _Comparison:
         old, new = self.before.facts.get(id_), self.after.facts.get(id_)
         if old is None or new is None or old is new:
             return
+        if old.name != new.name:
+            yield self._in_place("replaced", id_, "")
         for name in dict.fromkeys((*old.attributes, *new.attributes)):
             values = (old.attributes.get(name), new.attributes.get(name))
             if values[0] != values[1]:
                 yield self._in_place("attribute", id_, f"{name}: {_arrow(*values)}")
         types = (", ".join(old.types), ", ".join(new.types))
         if types[0] != types[1]:
-            same = _LAYOUT.sub("", types[0]) == _LAYOUT.sub("", types[1])
-            yield self._in_place("layout" if same else "type", id_, _arrow(*types))
+            if _LAYOUT.sub("", types[0]) == _LAYOUT.sub("", types[1]):
+                layouts = (", ".join(_LAYOUT_NAME.findall(text)) or None for text in types)
+                yield self._in_place("layout", id_, _arrow(*layouts))
+            else:
+                yield self._in_place("type", id_, _arrow(*types))
 
     def _in_place(self, kind: ChangeKind, id_: int, detail: str) -> OpChange:
         rules = [r.rule for r in self._became.get(id_, ()) if id_ in r.new_op_ids]

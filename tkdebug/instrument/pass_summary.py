@@ -50,8 +50,9 @@ def group_changes(changes: Sequence[OpChange]) -> list[ChangeGroup]:
     """Alike changes together; of a kind, the largest group first."""
     groups: dict[tuple[ChangeKind, str, str, str], list[OpChange]] = {}
     for change in changes:
-        # An attribute's name is part of what happened, its values are not.
+        # An attribute's name is part of what happened, its values are not; layouts are.
         name = change.detail.partition(":")[0] if change.kind == "attribute" else ""
+        name = change.detail if change.kind == "layout" else name
         key = (change.kind, change.rule, name, _what(change))
         groups.setdefault(key, []).append(change)
     found = []

@@ -122,6 +122,8 @@ def _pass(number: int, report: KernelReport, diff: PassDiff) -> Iterator[str]:
     for file, line in diff.gone_lines:
         text = report.source_line((file, line)).strip()
         yield f'<p class="mono">nothing is left of {_text(file)}:{line}  {_text(text)}</p>\n'
+    if diff.new_layouts:
+        yield "<pre>" + "\n".join(map(_text, diff.new_layouts)) + "</pre>\n"
     if diff.changes:
         yield "<details><summary>each change</summary>\n<pre>"
         yield from (_change(stages, diff, change) for change in diff.changes[:MAX_CHANGES])
@@ -136,12 +138,13 @@ def _pass(number: int, report: KernelReport, diff: PassDiff) -> Iterator[str]:
 
 
 def _change(stages: Mapping[str, StageOps], diff: PassDiff, change: OpChange) -> str:
-    in_place = [op.id for op in change.old] == [op.id for op in change.new]
     rule = f"  ({change.rule})" if change.rule else ""
     lines = [f"{change.kind}  {change.detail}{rule}"]
-    if not in_place:
+    if not change.in_place:
         lines += [f"  - {_op(op, stages[diff.before])}" for op in change.old]
-    lines += [f"  {'=' if in_place else '+'} {_op(op, stages[diff.after])}" for op in change.new]
+    lines += [
+        f"  {'=' if change.in_place else '+'} {_op(op, stages[diff.after])}" for op in change.new
+    ]
     return "\n".join(map(_text, lines)) + "\n"
 
 
@@ -193,8 +196,7 @@ def _step(step: LifeStep) -> str:
 
 
 def _named(change: OpChange) -> str:
-    in_place = [op.id for op in change.old] == [op.id for op in change.new]
-    old = "" if in_place else _names(change.old)
+    old = "" if change.in_place else _names(change.old)
     arrow = " -> " if old and change.new else ""
     return f"{change.kind} {old}{arrow}{_names(change.new)} {change.detail} ({change.rule})"
 

@@ -57,6 +57,8 @@ def _kernel(report: KernelReport) -> Iterator[str]:
         for file, line in diff.gone_lines:
             text = report.source_line((file, line)).strip()
             yield f"  nothing is left of {_where((file, line))}  {_cut(text)}".rstrip()
+        for definition in diff.new_layouts:
+            yield f"  {definition}"
         if report.query.text_diff and diff.before in report.passes.stages:
             stages = report.passes.stages
             yield from text_diff(stages[diff.before], stages[diff.after])
@@ -118,8 +120,7 @@ def _change(report: KernelReport, diff: PassDiff, change: OpChange) -> Iterator[
     ops = change.old or change.new
     place = next((op.place for op in ops if op.place is not None), None)
     yield f"  {change.kind}{detail}{rule}  {_where(place)}".rstrip()
-    in_place = [op.id for op in change.old] == [op.id for op in change.new]
-    for op in () if in_place else change.old:
+    for op in () if change.in_place else change.old:
         yield f"    - {_op_text(op, stages[diff.before].line_text(op.id))}"
     for op in change.new:
         known = in_place or (change.kind == "replaced" and op.id in stages[diff.before].lines)
@@ -155,7 +156,7 @@ def _stage_note(step: LifeStep) -> str:
 def _life_change(change: OpChange) -> str:
     rule = f" ({change.rule})" if change.rule else ""
     detail = f" {change.detail}" if change.detail else ""
-    if [op.id for op in change.old] == [op.id for op in change.new]:
+    if change.in_place:
         return f"{change.kind} {_names(change.new)}{detail}{rule}"
     ops = _names(change.old) if change.old else ""
     became = _names(change.new) if change.new else ""
