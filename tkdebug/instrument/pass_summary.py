@@ -53,7 +53,9 @@ def group_changes(changes: Sequence[OpChange]) -> list[ChangeGroup]:
         # An attribute's name is part of what happened, its values are not; layouts are.
         name = change.detail.partition(":")[0] if change.kind == "attribute" else ""
         name = change.detail if change.kind == "layout" else name
-        key = (change.kind, change.rule, name, _what(change))
+        # One layout goes to ops of many names.
+        what = "" if change.kind == "layout" else _what(change)
+        key = (change.kind, change.rule, name, what)
         groups.setdefault(key, []).append(change)
     found = []
     for (kind, rule, name, what), members in groups.items():
@@ -65,7 +67,7 @@ def group_changes(changes: Sequence[OpChange]) -> list[ChangeGroup]:
             ChangeGroup(
                 kind=kind,
                 rule=rule,
-                what=what,
+                what=what or _op_names([c.new[0] for c in members]),
                 detail=details.pop() if len(details) == 1 else name,
                 count=sum(len(c.old) if kind == "replaced" else 1 for c in members),
                 places=tuple(places),

@@ -57,7 +57,7 @@ def _kernel(report: KernelReport) -> Iterator[str]:
         for file, line in diff.gone_lines:
             text = report.source_line((file, line)).strip()
             yield f"  nothing is left of {_where((file, line))}  {_cut(text)}".rstrip()
-        for definition in diff.new_layouts:
+        for definition in diff.new_layouts if in_full else ():
             yield f"  {definition}"
         if report.query.text_diff and diff.before in report.passes.stages:
             stages = report.passes.stages
@@ -123,7 +123,9 @@ def _change(report: KernelReport, diff: PassDiff, change: OpChange) -> Iterator[
     for op in () if change.in_place else change.old:
         yield f"    - {_op_text(op, stages[diff.before].line_text(op.id))}"
     for op in change.new:
-        known = in_place or (change.kind == "replaced" and op.id in stages[diff.before].lines)
+        known = change.in_place or (
+            change.kind == "replaced" and op.id in stages[diff.before].lines
+        )
         mark = "=" if known else "+"
         yield f"    {mark} {_op_text(op, stages[diff.after].line_text(op.id))}"
 
