@@ -1,6 +1,6 @@
 """`DropAsserts`: device asserts cost nothing in kernels that are not compiled for debugging.
 
-As upstream's: they are checked with `debug=True` or TRITON_DEBUG. Interpretation always checks them.
+As upstream's: they are checked with `debug=True` or TRITON_DEBUG. Interpretation always does.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def _buffer(
         anchor,
         "ttg.local_alloc",
         [contents],
-        [MemDescType(shape_of(value.type), element, layout, False)],  # type: ignore[arg-type]
+        [MemDescType(shape_of(value.type), element, layout, False)],
         {"alignment": alignment},
         location=location,
     )
@@ -174,7 +174,7 @@ def _buffer(
     if order is not None:
         type_ = MemDescType(
             tuple(shape_of(value.type)[d] for d in order),
-            element,  # type: ignore[arg-type]
+            element,
             transpose(layout, order),
             False,
         )

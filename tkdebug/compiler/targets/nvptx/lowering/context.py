@@ -9,7 +9,7 @@ copies are equal in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from tkdebug.compiler.analysis.axis_info import AxisInfo, analyse
@@ -318,9 +318,9 @@ TYPE_BITS = {
 ZEROS = {"half": "0xH0000", "bfloat": "0xR0000", "float": "0.0", "double": "0.0"}
 
 
-def _union(masks: Sequence[int] | object) -> int:
+def _union(masks: Iterable[int]) -> int:
     total = 0
-    for mask in masks:  # type: ignore[attr-defined]
+    for mask in masks:
         total |= mask
     return total
 

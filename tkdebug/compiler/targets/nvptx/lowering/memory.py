@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
@@ -232,7 +232,7 @@ def _group(ctx: Lowering, op: Operation) -> int:
     )
 
 
-def _pointee(pointer: Value) -> object:
+def _pointee(pointer: Value) -> ScalarType | PointerType:
     type_ = element_of(pointer.type)
     assert isinstance(type_, PointerType)
     return type_.pointee
