@@ -97,6 +97,8 @@ def _changes(report: KernelReport, diff: PassDiff, in_full: bool) -> Iterator[st
 def group_text(group: ChangeGroup) -> str:
     """Changes of one kind, rule and ops in one line: "replaced 3 x arith.addi -> … (fold)"."""
     times = f"{group.count} x " if group.count > 1 else ""
+    if group.kind == "layout" and ", " in group.what:
+        times = f"{group.count} ops: "
     rule = f" ({group.rule})" if group.rule else ""
     places = ", ".join(_lines_of(group))
     where = f"  {places}" if places else ""
