@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+from simulated_instructions import BINARY, CALLS, COMPARE, SIGNED
+from simulated_ptx import ASM_RULES
 
 INTS = {"i1": np.bool_, "i8": np.uint8, "i16": np.uint16, "i32": np.uint32, "i64": np.uint64}
 FLOATS = {"half": np.float16, "float": np.float32, "double": np.float64, "bfloat": np.float32}
-SIGNED = {np.dtype(f"u{w}"): np.dtype(f"i{w}") for w in ("1", "2", "4", "8")}
-SIGNED[np.dtype("bool")] = np.dtype("i1")
 TYPE = r"(?:\{[^}]*\}|<\d+ x [^>]+>|ptr(?: addrspace\(\d\))?|[a-z]+\d*)"
 Value = np.ndarray | list[np.ndarray]
 
@@ -71,8 +71,6 @@ class Simulator:
         self.values["@shared"] = np.zeros(threads, np.uint64)
         self.blocks = self._parse(module)
         self.order = {name: i for i, name in enumerate(self.blocks)}
-        self.asm_rules: list[tuple[re.Pattern[str], Callable[..., Value | None]]] = []
-        self.executed: list[str] = []
         # Asynchronous copies not yet in a group, and the groups on their way.
         self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.groups: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
@@ -175,7 +173,6 @@ class Simulator:
 
     def _instruction(self, line: str) -> None:
         name, text = line.split(" = ", 1) if re.match(r"%\S+ = ", line) else (None, line)
-        self.executed.append(text)
         with np.errstate(all="ignore"):
             value = self._evaluate(text)
         if name is not None:
@@ -458,168 +455,3 @@ class Simulator:
             if m is not None:
                 return rule(self, m, self._arguments(arguments))
         raise AssertionError(f"the simulator does not know: {template}")
-
-
-def _signed(op: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    def apply(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        kind = SIGNED[x.dtype]
-        return op(x.view(kind), y.view(kind)).view(x.dtype)
-
-    return apply
-
-
-def _shift(op: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    def apply(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return op(x, y.astype(x.dtype))
-
-    return apply
-
-
-BINARY: dict[str, Callable[..., np.ndarray]] = {
-    "add": lambda x, y: x + y if x.dtype != bool else x ^ y,
-    "sub": lambda x, y: x - y if x.dtype != bool else x ^ y,
-    "mul": lambda x, y: x * y,
-    "and": lambda x, y: x & y,
-    "or": lambda x, y: x | y,
-    "xor": lambda x, y: x ^ y,
-    "shl": _shift(lambda x, y: x << y),
-    "lshr": _shift(lambda x, y: x >> y),
-    "ashr": _signed(lambda x, y: x >> y),
-    "udiv": lambda x, y: x // y,
-    "urem": lambda x, y: x % y,
-    "fadd": lambda x, y: x + y,
-    "fsub": lambda x, y: x - y,
-    "fmul": lambda x, y: x * y,
-    "fdiv": lambda x, y: x / y,
-}
-COMPARE: dict[str, Callable[..., np.ndarray]] = {
-    "eq": lambda x, y: x == y,
-    "ne": lambda x, y: x != y,
-    "lt": lambda x, y: x < y,
-    "gt": lambda x, y: x > y,
-    "le": lambda x, y: x <= y,
-    "ge": lambda x, y: x >= y,
-}
-CALLS: dict[str, Callable[..., np.ndarray]] = {
-    "fma": lambda a, b, c: (a.astype(np.float64) * b + c).astype(a.dtype),
-    "minnum": np.fmin,
-    "maxnum": np.fmax,
-    "minimum": np.minimum,
-    "maximum": np.maximum,
-    "smin": _signed(np.minimum),
-    "smax": _signed(np.maximum),
-    "umin": np.minimum,
-    "umax": np.maximum,
-    "fabs": np.abs,
-}
-
-
-def _as_tf32(words: np.ndarray) -> np.ndarray:
-    return (words & np.uint32(0xFFFFE000)).view(np.float32)[..., None]
-
-
-def _as_halves(words: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(words)[..., None].view(np.float16)
-
-
-def _as_bfloats(words: np.ndarray) -> np.ndarray:
-    halves = np.ascontiguousarray(words)[..., None].view(np.uint16)
-    return (halves.astype(np.uint32) << 16).view(np.float32)
-
-
-def _as_bytes(words: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(words)[..., None].view(np.int8)
-
-
-MMA_ELEMENTS = {"f16": _as_halves, "bf16": _as_bfloats, "tf32": _as_tf32, "s8": _as_bytes}
-
-
-def _mma(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> Value:
-    """PTX ISA, "Matrix Fragments for mma.m16n8k16", "...m16n8k8" and "...m16n8k32"."""
-    simulator.whole_warps()
-    k, sums, kind = int(match.group(1)), match.group(2), match.group(3)
-    read = MMA_ELEMENTS[kind]
-    exact = np.int64 if kind == "s8" else np.float64
-    words = [v.view(np.uint32).reshape(-1, 32) for v in values]
-    warps = len(words[0])
-    a, b = np.zeros((warps, 16, k), exact), np.zeros((warps, k, 8), exact)
-    c = np.zeros((warps, 16, 8), exact)
-    lane = np.arange(32)
-    group, thread = lane // 4, lane % 4
-    width = k // 8
-    for j in range(6):
-        elements = read(words[j])
-        for e in range(width):
-            along = thread * width + e
-            if j < 4:
-                a[:, group + 8 * (j % 2), along + k // 2 * (j // 2)] = elements[..., e]
-            else:
-                b[:, along + k // 2 * (j - 4), group] = elements[..., e]
-    held = words[6:]
-    if sums == "f16":
-        pairs = [_as_halves(w) for w in held]
-        parts = [pairs[j // 2][..., j % 2] for j in range(4)]
-    else:
-        parts = [w.view(np.float32 if sums == "f32" else np.int32) for w in held]
-    places = [(group + 8 * (j // 2), 2 * thread + j % 2) for j in range(4)]
-    for part, (row, column) in zip(parts, places, strict=True):
-        c[:, row, column] = part
-    d = c + a @ b
-    found = [d[:, row, column].reshape(-1) for row, column in places]
-    if sums == "f16":
-        halves = [f.astype(np.float16).view(np.uint16).astype(np.uint32) for f in found]
-        return [halves[0] | halves[1] << 16, halves[2] | halves[3] << 16]
-    if sums == "f32":
-        return [f.astype(np.float32) for f in found]
-    return [f.astype(np.int32).view(np.uint32) for f in found]
-
-
-def _count(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
-    """Every active thread whose predicate holds adds 1 to a word of shared memory."""
-    address, predicate = values
-    at = address[simulator.mask & predicate].astype(np.int64)
-    assert (simulator.written_by[at[:, None] + np.arange(4)] == -1).all(), "no barrier before"
-    np.add.at(simulator.shared.view(np.uint32), at // 4, 1)
-
-
-def _copy_async(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
-    """PTX ISA, "cp.async": what is beyond the source size is zero; it lands at the wait."""
-    guard, size, counted = match.group(1), int(match.group(3)), match.group(4)
-    target, source, *rest = values
-    active = simulator.mask & (rest[-1] if guard else True)
-    count = rest[0].astype(np.int64) if counted else np.full(simulator.threads, size)
-    before = simulator.mask
-    simulator.mask = active & (count > 0)
-    raw = simulator.read("1", source, size, size)
-    raw = np.where(np.arange(size) < count[:, None], raw, 0).astype(np.uint8)
-    simulator.mask = before
-    simulator.copies.append((active, target.astype(np.uint64), raw))
-
-
-def _commit(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
-    simulator.groups.append(simulator.copies)
-    simulator.copies = []
-
-
-def _wait(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> None:
-    while len(simulator.groups) > int(match.group(1)):
-        for active, target, raw in simulator.groups.pop(0):
-            before, simulator.mask = simulator.mask, active
-            simulator.write("3", target, raw, raw.shape[1])
-            simulator.mask = before
-
-
-COPY = re.compile(r"^(@\$\d )?cp\.async\.(c[ag])\.shared\.global \[\$0\], \[\$1\], (\d+)(, \$2)?;$")
-COMMIT = re.compile(r"^cp\.async\.commit_group;$")
-WAIT = re.compile(r"^cp\.async\.wait_group (\d+);$")
-COUNT = re.compile(r"^@\$1 red\.shared\.add\.u32 \[\$0\], 1;$")
-MMA = re.compile(
-    r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col(?:\.satfinite)?\.(\w+)\.(\w+)\.\w+\.\w+ "
-)
-ASM_RULES: list[tuple[re.Pattern[str], Callable[..., Value | None]]] = [
-    (MMA, _mma),
-    (COUNT, _count),
-    (COPY, _copy_async),
-    (COMMIT, _commit),
-    (WAIT, _wait),
-]

@@ -12,7 +12,7 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.types import MemDescType, TensorType
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
 from tkdebug.compiler.targets import TARGETS
-from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
     async_copies,
@@ -179,7 +179,3 @@ def place_shared(module: Module) -> int:
             op.attributes["scratch_offset"] = total
             total += size
     return max(total, 16)
-
-
-def zero() -> LLVMValue:
-    return integer("i32", 0)
