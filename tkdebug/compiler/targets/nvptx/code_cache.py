@@ -27,6 +27,7 @@ _FORMAT = 1
 _SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
+_STAGES = ("codegen", "libdevice", "llvm_stage", "ptx_stage")
 # Whatever of these is installed decides what code comes out.
 _LIBRARIES = (
     "llvmlite",
@@ -58,6 +59,10 @@ def versions() -> tuple[str, ...]:
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             found.append(f"{name} {version(name)}")
+    # Options and order of the stages are in their text; a changed one makes other code.
+    here = Path(__file__).parent
+    texts = [(here / f"{name}.py").read_bytes() for name in _STAGES]
+    found.append(f"stages {hashlib.sha256(b''.join(texts)).hexdigest()}")
     found += [f"{name}={os.environ[name]}" for name in ("CUDA_HOME",) if name in os.environ]
     return tuple(found)
 
