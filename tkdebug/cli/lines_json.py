@@ -91,10 +91,9 @@ def _traced(kernel: KernelLines, trace: Trace) -> dict[str, object]:
         "ops": [
             {
                 "id": op.id,
-                "name": op.name,
+                "tile_name": op.tile_name,
+                "gpu_name": op.gpu_name,
                 "column": op.column or None,
-                "in_tile_ir": op.in_tile_ir,
-                "in_gpu_ir": op.in_gpu_ir,
                 "origins": list(op.origins),
                 "chains": [frames_data(chain) for chain in op.chains],
             }

@@ -32,22 +32,25 @@ class OpPlace:
 
     Attributes:
         id: unique in the kernel, the same in all stages.
-        name: such as tt.load; as GPU IR has it where the op is there.
+        tile_name: such as tt.load, in the Tile IR after its passes; None where it is not there.
+        gpu_name: alike in the GPU IR that was lowered; passes may rename an op and keep its id.
         chains: the source places it stands for, each a call chain, outermost first; the first is
             the one shown, the others came by fusion (common subexpressions and the like).
         column: 1-based, of the first place; 0 when unknown.
-        in_tile_ir: whether it is in the Tile IR after its passes.
-        in_gpu_ir: whether it is in the GPU IR that was lowered.
         origins: ids of the Tile IR ops that it came from, itself where it is one of them.
     """
 
     id: int
-    name: str
+    tile_name: str | None
+    gpu_name: str | None
     chains: tuple[Frames, ...]
     column: int = 0
-    in_tile_ir: bool = False
-    in_gpu_ir: bool = True
     origins: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its last name."""
+        return self.gpu_name or self.tile_name or ""
 
     def is_on(self, file: str, line: int) -> bool:
         """Whether one of its places, or a call on the way there, is on that line."""
@@ -63,7 +66,7 @@ class Instruction:
         text: as nvdisasm prints it, "" where there was no nvdisasm.
         ptx_line: line (1-based) of the PTX text it was made of.
         op_id: the GPU IR op it was made of, None where that is not known.
-        frames: call chain, outermost first; () where the tables give none.
+        frames: call chain, outermost first; () where none is known.
         live_registers: 32-bit registers in use there.
     """
 
@@ -167,8 +170,8 @@ class LineTable:
     def of_line(self, file: str, line: int) -> Trace:
         """What was made of a source line, calls on it included."""
         on_line = {op.id for op in self.ops.values() if op.is_on(file, line)}
-        gpu = {i for i in on_line if self.ops[i].in_gpu_ir}
-        tile = {i for i in on_line if self.ops[i].in_tile_ir}
+        gpu = {i for i in on_line if self.ops[i].gpu_name}
+        tile = {i for i in on_line if self.ops[i].tile_name}
         return self._trace(
             tile,
             gpu,
@@ -216,7 +219,7 @@ class LineTable:
         return [instruction.address for instruction in self.instructions]
 
     def _gpu_ops(self) -> Iterable[OpPlace]:
-        return (op for op in self.ops.values() if op.in_gpu_ir)
+        return (op for op in self.ops.values() if op.gpu_name)
 
     def _origins(self, op_id: int | None) -> set[int]:
         op = None if op_id is None else self.ops.get(op_id)

@@ -25,10 +25,9 @@ def to_data(table: LineTable) -> Data:
     ops = [
         [
             op.id,
-            op.name,
+            op.tile_name,
+            op.gpu_name,
             op.column,
-            int(op.in_tile_ir),
-            int(op.in_gpu_ir),
             [chains.number(chain) for chain in op.chains],
             list(op.origins),
         ]
@@ -145,14 +144,13 @@ def _chain(row: object, files: Sequence[str]) -> Frames:
 
 
 def _op(row: object, chains: Sequence[Frames]) -> OpPlace:
-    number, name, column, in_tile, in_gpu, places, origins = _exactly(row, 7)
+    number, tile_name, gpu_name, column, places, origins = _exactly(row, 6)
     return OpPlace(
         _integer(number),
-        _text(name),
+        _optional(tile_name, _text),
+        _optional(gpu_name, _text),
         tuple(_at(chains, place) for place in _rows(places)),
         _integer(column),
-        bool(in_tile),
-        bool(in_gpu),
         tuple(_integer(origin) for origin in _rows(origins)),
     )
 

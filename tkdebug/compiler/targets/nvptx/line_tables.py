@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.rewriter import RewriteRecord
 from tkdebug.compiler.targets.nvptx.disassembly import DisassemblyError, disassemble
+from tkdebug.compiler.targets.nvptx.native_code import NativeCode
+from tkdebug.compiler.targets.nvptx.wgmma_lines import wgmma_ptx_lines
 from tkdebug.compiler.targets.occupancy import occupancy
 from tkdebug.compiler.targets.targets import Target, target_of
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.linemap.cubin_resources import CubinKernel, read_kernels
 from tkdebug.linemap.cubins import FunctionLines, read_line_info
-from tkdebug.linemap.line_table import Instruction, LineTable, OpPlace
+from tkdebug.linemap.line_table import Frames, Instruction, LineTable, OpPlace
 from tkdebug.linemap.line_table_data import absent, to_data
 from tkdebug.linemap.llvm_locations import llvm_ops
 from tkdebug.linemap.resources import Resources
@@ -31,11 +33,12 @@ Sass = Mapping[str, tuple[SassInstruction, ...]]
 
 
 def op_places(module: Module) -> dict[int, OpPlace]:
-    """The ops of a module as they are now, by id; take it of Tile IR before GPU passes run."""
+    """The ops of Tile IR as they are now, by id; to be taken before GPU passes change it."""
     return {
         op.id: OpPlace(
             id=op.id,
-            name=op.name,
+            tile_name=op.name,
+            gpu_name=None,
             chains=tuple(dict.fromkeys(place.frames for place in op.location.sources)),
             column=op.location.primary.column,
         )
@@ -67,7 +70,7 @@ def kernel_table(
         kernel=compiled.symbol,
         target=target.name,
         ops=ops,
-        instructions=_instructions(lines, _sass(code.cubin).get(compiled.symbol), ptx_ops, ops),
+        instructions=_own_instructions(lines, _sass(code.cubin).get(compiled.symbol), code, ops),
         ptx_ops=ptx_ops,
         llvm_ops=llvm_ops(compiled.llvm_ir),
         resources=Resources(
@@ -106,7 +109,7 @@ def cubin_tables(cubin: bytes) -> tuple[LineTable, ...]:
         LineTable(
             kernel=name,
             target=kernels.target,
-            instructions=_instructions(function, sass.get(name), {}, {}),
+            instructions=_instructions(function, sass.get(name)),
             resources=_resources(kernels.target, kernels.kernels.get(name)),
         )
         for name, function in lines.items()
@@ -124,28 +127,55 @@ def _sass(cubin: bytes) -> Sass:
 
 
 def _instructions(
+    lines: FunctionLines, sass: Sequence[SassInstruction] | None
+) -> tuple[Instruction, ...]:
+    """What the cubin's tables say, no more."""
+    return tuple(
+        Instruction(
+            item.address,
+            item.text,
+            lines.ptx_line_at(item.address),
+            None,
+            lines.frames_at(item.address),
+            item.live_registers,
+        )
+        for item in sass or _without_text(lines)
+    )
+
+
+def _own_instructions(
     lines: FunctionLines,
     sass: Sequence[SassInstruction] | None,
-    ptx_ops: Mapping[int, int],
+    code: NativeCode,
     ops: Mapping[int, OpPlace],
 ) -> tuple[Instruction, ...]:
-    code = sass or [SassInstruction(address, "") for address in lines.addresses]
-    return tuple(_instruction(item, lines, ptx_ops, ops) for item in code)
+    """What is known by op; what ptxas put in itself (its stack pointer, descriptors) has no place.
+
+    The cubin's own source rows do not start anew where only the chain changes, and what ptxas put
+    in reads there as if it were of the line before.
+    """
+    if not code.ptx_lines:
+        return _instructions(lines, sass)  # the PTX was edited: its ops are not known
+    items = sass or _without_text(lines)
+    op_of_line = {row.line: row.op_id for row in code.ptx_lines}
+    wgmma = wgmma_ptx_lines(items, lines, code.ptx)
+
+    def instruction(item: SassInstruction) -> Instruction:
+        at = item.address
+        frames: Frames = ()
+        ptx_line = wgmma[at] if at in wgmma else lines.ptx_line_at(at)
+        op_id = None if ptx_line is None else op_of_line.get(ptx_line)
+        if op_id is not None and op_id in ops:
+            frames = ops[op_id].chains[0]
+        elif ptx_line in op_of_line:
+            frames = lines.frames_at(at)  # the kernel's entry, or generated code
+        return Instruction(at, item.text, ptx_line, op_id, frames, item.live_registers)
+
+    return tuple(instruction(item) for item in items)
 
 
-def _instruction(
-    item: SassInstruction,
-    lines: FunctionLines,
-    ptx_ops: Mapping[int, int],
-    ops: Mapping[int, OpPlace],
-) -> Instruction:
-    ptx_line = lines.ptx_line_at(item.address)
-    op_id = None if ptx_line is None else ptx_ops.get(ptx_line)
-    frames = lines.frames_at(item.address)
-    if op_id is not None and op_id in ops:
-        # The cubin's own rows do not start anew where only the chain changes.
-        frames = ops[op_id].chains[0]
-    return Instruction(item.address, item.text, ptx_line, op_id, frames, item.live_registers)
+def _without_text(lines: FunctionLines) -> list[SassInstruction]:
+    return [SassInstruction(address, "") for address in lines.addresses]
 
 
 def _joined(
@@ -160,9 +190,9 @@ def _joined(
                 origins[new] = tuple(dict.fromkeys((*origins.get(new, ()), *sources)))
     return {
         op_id: replace(
-            gpu[op_id] if op_id in gpu else tile[op_id],
-            in_tile_ir=op_id in tile,
-            in_gpu_ir=op_id in gpu,
+            gpu.get(op_id) or tile[op_id],
+            tile_name=tile[op_id].tile_name if op_id in tile else None,
+            gpu_name=gpu[op_id].tile_name if op_id in gpu else None,
             origins=origins.get(op_id, ()),
         )
         for op_id in (*tile, *(new for new in gpu if new not in tile))
