@@ -27,6 +27,7 @@ from tkdebug.tui.follow import AwaitedSession, Follower, RecordedRun
 from tkdebug.tui.kernel import KernelPane
 from tkdebug.tui.launches import LaunchesPane
 from tkdebug.tui.messages import (
+    FollowLine,
     OpenKernel,
     OutputChanged,
     ScriptEnded,
@@ -35,6 +36,7 @@ from tkdebug.tui.messages import (
     StopFinished,
 )
 from tkdebug.tui.output import OutputPane
+from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.status import status_line
 from tkdebug.tui.terminal import Terminal
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.15
 POLL_ENDED_S = 1.0
-_TABS = ("launches", "faults", "kernel", "output")
-_LABELS = ("1 Launches", "2 Faults", "3 Kernel", "4 Output")
+_TABS = ("launches", "faults", "kernel", "output", "passes")
+_LABELS = ("1 Launches", "2 Faults", "3 Kernel", "4 Output", "5 Passes")
 
 
 class TkdebugApp(App[None]):
@@ -95,6 +97,7 @@ class TkdebugApp(App[None]):
                 FaultsPane(),
                 KernelPane(),
                 OutputPane(self._child is not None),
+                PassesPane(),
             )
             for tab, label, pane in zip(_TABS, _LABELS, panes, strict=True):
                 with TabPane(label, id=tab):
@@ -214,6 +217,7 @@ class TkdebugApp(App[None]):
             self.query_one(LaunchesPane),
             self.query_one(FaultsPane),
             self.query_one(KernelPane),
+            self.query_one(PassesPane),
         ):
             pane.show(self._snapshot, state, self._session)
         self.query_one(OutputPane).show_state(state)
@@ -250,6 +254,11 @@ class TkdebugApp(App[None]):
         self.query_one(KernelPane).open(event)
         self._open_tab("kernel")
 
+    def on_follow_line(self, event: FollowLine) -> None:
+        """Show what became of a source line."""
+        self.query_one(PassesPane).follow(event)
+        self._open_tab("passes")
+
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Output that is looked at is no news; keys go to what the pane is about."""
         if not isinstance(self.focused, Tabs):
@@ -274,7 +283,7 @@ class TkdebugApp(App[None]):
 
     def _focus_pane(self, tab_pane: TabPane) -> None:
         pane = tab_pane.query_children().first()
-        if isinstance(pane, (LaunchesPane, FaultsPane, KernelPane, OutputPane)):
+        if isinstance(pane, (LaunchesPane, FaultsPane, KernelPane, OutputPane, PassesPane)):
             pane.focus_main()
 
     def on_output_pane_typed(self, event: OutputPane.Typed) -> None:

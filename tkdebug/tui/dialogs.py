@@ -22,7 +22,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Everywhere",
         (
-            ("1 2 3 4", "launches, faults, kernel, output"),
+            ("1 … 5", "launches, faults, kernel, output, passes"),
             ("Tab", "to the next part of the screen"),
             ("↑ ↓ k j g G", "move, first, last; also PgUp, PgDn, Home, End"),
             ("← →", "scroll sideways"),
@@ -46,7 +46,8 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("↑ ↓", "on either side light what belongs to it on the other"),
             ("Enter", "to the other side; to the file that the op is from"),
             ("p n N", "pick a kernel, next, previous"),
-            ("s S", "next stage of the compiler, previous"),
+            ("s S t", "next stage of the compiler, previous, pick one"),
+            ("l", "follow the source line through every pass"),
             ("f", "next source file"),
             ("x", "next faulting line"),
             ("v", "sides beside or above each other"),
@@ -60,6 +61,14 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
 )
+_PASSES_HELP = (
+    ("d", "changes by op, or the diff of the texts"),
+    ("o", "only passes that changed something"),
+    ("Enter", "to the changes; from there to the op's source line"),
+    ("l Esc", "follow the op's source line, all ops again"),
+    ("p n N", "pick a kernel, next, previous"),
+    ("+ - ~ a l t m o", "added, removed, replaced; attributes, layouts, types, moved, operands"),
+)
 _MARKS_HELP = (
     ("✖ ▲ ↳", "fault, warning, on the way to a fault"),
     ("▌", "belongs to the line at the cursor"),
@@ -69,7 +78,7 @@ _MARKS_HELP = (
 def help_text() -> Text:
     """All keys."""
     text = Text()
-    for title, keys in (*_HELP, ("Marks", _MARKS_HELP)):
+    for title, keys in (*_HELP, ("Passes", _PASSES_HELP), ("Marks", _MARKS_HELP)):
         text.append(f"{title}\n", style=palette.STRONG)
         for key, what in keys:
             text.append(f"  {key:<12}", style=palette.GOOD)

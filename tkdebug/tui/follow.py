@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tkdebug.errors import Frame, SessionError
+from tkdebug.events import CompilerPass
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import (
     KernelSummary,
@@ -67,6 +68,12 @@ class RecordedRun(Protocol):
 
     def artifact(self, kernel_hash: str, stage: str) -> str | None:
         """As `Session.artifact`."""
+
+    def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
+        """As `Session.passes`."""
+
+    def line_table(self, kernel_hash: str) -> object | None:
+        """As `Session.line_table`."""
 
     def op_lines(self, kernel_hash: str, stage: str) -> dict[int, tuple[Frame, ...]]:
         """As `Session.op_lines`."""

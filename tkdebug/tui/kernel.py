@@ -17,7 +17,7 @@ from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.dialogs import Choice, PickScreen
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.kernel_text import FIRST_STAGE, Code, KernelText, load_kernel_text
-from tkdebug.tui.messages import KernelLoaded, OpenKernel, SessionFailed
+from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 
 
@@ -28,6 +28,8 @@ class KernelPane(Container):
         Binding("p", "pick_kernel", "Pick kernel"),
         Binding("s", "stage(1)", "Stage"),
         Binding("S", "stage(-1)", "Previous stage", show=False),
+        Binding("t", "pick_stage", "Pick stage", show=False),
+        Binding("l", "follow", "Follow line"),
         Binding("n", "kernel(1)", "Next kernel", show=False),
         Binding("N", "kernel(-1)", "Previous kernel", show=False),
         Binding("f", "file", "File"),
@@ -106,12 +108,12 @@ class KernelPane(Container):
         if file is None and kernel is not None:
             file = kernel.file
             line = kernel.line if line is None else line
-        path, stage = file or "", self._stage
+        path, stage, shown = file or "", self._stage, self._text
         self._wanted = (kernel.hash if kernel is not None else None, path)
 
         def load() -> None:
             try:
-                text = load_kernel_text(session, kernel, path, stage)
+                text = load_kernel_text(session, kernel, path, stage, shown)
             except SessionError as error:
                 self.app.post_message(SessionFailed(str(error)))
                 return
@@ -181,12 +183,10 @@ class KernelPane(Container):
         self.query_one("#source-title", Static).update(source_title)
         stage_title = Text(no_wrap=True, overflow="ellipsis")
         if kernel is not None and shown.stage is not None:
-            for stage in kernel.stages[:20]:
-                here = stage == shown.stage
-                name = display.shown(stage, 30)
-                stage_title.append(
-                    f"[{name}] " if here else f"{name} ", style="" if here else palette.MUTED
-                )
+            at = shown.stages.index(shown.stage)
+            stage_title.append(f"{at + 1}/{len(shown.stages)} ", style=palette.MUTED)
+            stage_title.append(display.shown(shown.stage, 60))
+            stage_title.append("   s: next, S: previous, t: pick", style=palette.MUTED)
         else:
             stage_title.append("no stage", style=palette.MUTED)
         self.query_one("#stage-title", Static).update(stage_title)
@@ -265,12 +265,38 @@ class KernelPane(Container):
 
     def action_stage(self, step: int) -> None:
         """Show another stage."""
-        if self._text is None or self._text.kernel is None or not self._text.kernel.stages:
+        if self._text is None or not self._text.stages:
             return
-        stages = self._text.kernel.stages
+        stages = self._text.stages
         at = stages.index(self._text.stage) if self._text.stage in stages else 0
-        self._stage = stages[(at + step) % len(stages)]
-        self._load(self._text.kernel, self._text.file, self.query_one("#source", CodeView).line)
+        self._show_stage(stages[(at + step) % len(stages)])
+
+    def _show_stage(self, stage: str) -> None:
+        self._stage = stage
+        if self._text is not None:
+            line = self.query_one("#source", CodeView).line
+            self._load(self._text.kernel, self._text.file, line)
+
+    def action_pick_stage(self) -> None:
+        """Choose a stage from a list."""
+        stages = self._text.stages if self._text is not None else ()
+        if not stages:
+            return
+        choices = [Choice(display.shown(stage, 60), "") for stage in stages]
+
+        def picked(index: int | None) -> None:
+            if index is not None:
+                self._show_stage(stages[index])
+
+        self.app.push_screen(PickScreen("Stages", choices), picked)
+
+    def action_follow(self) -> None:
+        """Follow the source line at the cursor through every pass."""
+        shown = self._text
+        if shown is None or shown.kernel is None:
+            return
+        line = self.query_one("#source", CodeView).line
+        self.post_message(FollowLine(shown.kernel.hash, shown.file, line))
 
     def action_kernel(self, step: int) -> None:
         """Show another specialisation."""

@@ -10,6 +10,13 @@ from dataclasses import dataclass, replace
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.stage_lines import (
+    SOURCE_STAGE,
+    load_line_table,
+    load_stage,
+    stage_names,
+)
+from tkdebug.linemap.line_table import LineTable
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.highlight import Spans, highlight_ir, highlight_python
 from tkdebug.tui.snapshot import FaultGroup
@@ -44,7 +51,10 @@ class KernelText:
         stage: which stage is shown, None when there is none.
         stage_code: its text.
         chains: source frames, outermost first, by line of the stage.
+        all_chains: the same of all places that a line stands for, `chains` having the first.
         files: the files that the stage's lines come from, the kernel's own first.
+        stages: what stages there are, SASS last.
+        table: the kernel's line table; None when it has none.
     """
 
     kernel: RecordedKernel | None
@@ -53,14 +63,17 @@ class KernelText:
     stage: str | None = None
     stage_code: Code = Code()
     chains: Mapping[int, tuple[Frame, ...]] | None = None
+    all_chains: Mapping[int, tuple[tuple[Frame, ...], ...]] | None = None
     files: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    table: LineTable | None = None
 
     def stage_lines(self, line: int) -> frozenset[int]:
         """The stage's lines that come from, or through a call in, the source line `line`."""
         return frozenset(
             number
-            for number, frames in (self.chains or {}).items()
-            if any(frame.line == line and frame.file == self.file for frame in frames)
+            for number, chains in (self.all_chains or {}).items()
+            if any(f.line == line and f.file == self.file for chain in chains for f in chain)
         )
 
     def source_lines(self, stage_line: int) -> tuple[int, ...]:
@@ -112,7 +125,11 @@ class KernelText:
 
 
 def load_kernel_text(
-    session: RecordedRun, kernel: RecordedKernel | None, file: str, stage: str | None
+    session: RecordedRun,
+    kernel: RecordedKernel | None,
+    file: str,
+    stage: str | None,
+    shown: KernelText | None = None,
 ) -> KernelText:
     """Read what `KernelText` holds.
 
@@ -121,15 +138,26 @@ def load_kernel_text(
         kernel: which specialisation.
         file: the source file to show.
         stage: the stage to show; the first one that is there when it has no such stage.
+        shown: what was shown before; what is the same is not read again.
     """
-    source = read_source(session, kernel, file)
-    source = replace(source, spans=highlight_python(source.lines))
+    same_kernel = shown is not None and kernel is not None and shown.kernel == kernel
+    if shown is not None and same_kernel and shown.file == file:
+        source = shown.source
+    else:
+        source = read_source(session, kernel, file)
+        source = replace(source, spans=highlight_python(source.lines))
     if kernel is None or not kernel.stages:
         return KernelText(kernel, file, source)
-    if stage not in kernel.stages:
-        stage = FIRST_STAGE if FIRST_STAGE in kernel.stages else kernel.stages[0]
-    lines = _lines(session.artifact(kernel.hash, stage) or "")
-    chains = session.op_lines(kernel.hash, stage)
+    table = shown.table if shown is not None and same_kernel else None
+    table = table or load_line_table(session, kernel.hash)
+    stages = tuple(name for name in stage_names(kernel, table) if name != SOURCE_STAGE)
+    if not stages:
+        return KernelText(kernel, file, source)
+    if stage not in stages:
+        stage = FIRST_STAGE if FIRST_STAGE in stages else stages[0]
+    loaded = load_stage(session, kernel, stage, table)
+    lines = _lines(loaded.text)
+    chains = {number: chains[0] for number, chains in loaded.chains.items() if chains}
     files = dict.fromkeys([kernel.file, *(f.file for chain in chains.values() for f in chain)])
     return KernelText(
         kernel=kernel,
@@ -138,7 +166,10 @@ def load_kernel_text(
         stage=stage,
         stage_code=Code(lines, 1, highlight_ir(lines)),
         chains=chains,
+        all_chains=loaded.chains,
         files=tuple(files),
+        stages=stages,
+        table=table,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.message import Message
 
+from tkdebug.instrument.kernel_passes import KernelPasses
 from tkdebug.instrument.records import Launch
 from tkdebug.tui.kernel_text import KernelText
 from tkdebug.tui.snapshot import ScriptState, Snapshot
@@ -72,6 +73,29 @@ class OpenKernel(Message):
     ) -> None:
         self.kernel_hash = kernel_hash
         self.name = name
+        self.file = file
+        self.line = line
+        super().__init__()
+
+
+class PassesLoaded(Message):
+    """The passes that the passes pane asked for; None when none were recorded.
+
+    Attributes:
+        kernel_hash: whose.
+    """
+
+    def __init__(self, kernel_hash: str, passes: KernelPasses | None) -> None:
+        self.kernel_hash = kernel_hash
+        self.passes = passes
+        super().__init__()
+
+
+class FollowLine(Message):
+    """Show what became of a source line in every pass of a kernel."""
+
+    def __init__(self, kernel_hash: str, file: str, line: int) -> None:
+        self.kernel_hash = kernel_hash
         self.file = file
         self.line = line
         super().__init__()

@@ -17,6 +17,8 @@ RUNNING = "bold #7fd8be"
 MUTED = "#8a94a3"
 LABEL = "#9fb3c8"
 STRONG = "bold"
+ADDED = "#7fd8be"
+REMOVED = "#ff8c42"
 
 MARKS: dict[str, tuple[str, str]] = {
     "fault": ("✖", FAULT),

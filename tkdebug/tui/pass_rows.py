@@ -1,0 +1,126 @@
+"""What the passes pane shows, as rows: changes op by op, a text diff, the life of a line.
+
+Headless. Texts come from a session and are made harmless where they are drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tkdebug.instrument.kernel_passes import KernelPasses, LifeStep, Place
+from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
+from tkdebug.instrument.pass_summary import counts_text
+from tkdebug.tui import palette
+
+MAX_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class TextRow:
+    """One row: not yet harmless text, its style, and the source line that it leads to."""
+
+    text: str
+    style: str = ""
+    place: Place | None = None
+
+
+def size_text(diff: PassDiff) -> str:
+    """How much a pass changed, in a few characters: `+6 -2 ~3 a1 l60 m8`."""
+    counts = diff.counts
+    marks = (
+        ("added", "+"),
+        ("removed", "-"),
+        ("replaced", "~"),
+        ("attribute", "a"),
+        ("layout", "l"),
+        ("type", "t"),
+        ("moved", "m"),
+        ("operands", "o"),
+    )
+    return " ".join(f"{mark}{counts[kind]}" for kind, mark in marks if counts[kind])
+
+
+def change_rows(passes: KernelPasses, diff: PassDiff) -> list[TextRow]:
+    """What a pass changed, op by op."""
+    rows = [TextRow(counts_text(diff), palette.STRONG)]
+    if diff.error:
+        rows.append(TextRow(f"failed: {diff.error}", palette.FAULT))
+    rows += [
+        TextRow(f"nothing is left of {file}:{line}", palette.WARNING, (file, line))
+        for file, line in diff.gone_lines
+    ]
+    kind = ""
+    for change in diff.changes[:MAX_ROWS]:
+        if change.kind != kind:
+            kind = change.kind
+            rows += [TextRow(""), TextRow(kind, palette.LABEL)]
+        rows += _rows_of(passes, diff, change)
+    if diff.new_layouts:
+        rows += [TextRow(""), TextRow("layouts that are new", palette.LABEL)]
+        rows += [TextRow(f"  {definition}") for definition in diff.new_layouts]
+    return rows
+
+
+def _rows_of(passes: KernelPasses, diff: PassDiff, change: OpChange) -> list[TextRow]:
+    rule = f"  ({change.rule})" if change.rule else ""
+    rows = []
+    if change.in_place:
+        op = change.new[0]
+        if change.detail:
+            head = f"  {op.name} #{op.id}  {change.detail}{rule}"
+            return [TextRow(head, "", op.place)]
+        return [_op_row("  ", passes, diff.after, op, rule)]
+    for number, op in enumerate(change.old):
+        rows.append(_op_row("  - ", passes, diff.before, op, "" if number else rule))
+    known = passes.stages[diff.before].lines if diff.before in passes.stages else {}
+    for op in change.new:
+        stayed = change.kind == "replaced" and op.id in known
+        mark = "    = " if stayed else "  + "
+        own_rule = "" if change.old else rule
+        rows.append(_op_row(mark, passes, diff.after, op, own_rule))
+    return rows
+
+
+def _op_row(mark: str, passes: KernelPasses, stage: str, op: OpRef, rule: str) -> TextRow:
+    text = passes.stages[stage].line_text(op.id) if stage in passes.stages else ""
+    style = {"-": palette.REMOVED, "+": palette.ADDED}.get(mark.strip(), "")
+    return TextRow(f"{mark}#{op.id} {text or op.name}{rule}", style, op.place)
+
+
+def text_diff_rows(passes: KernelPasses, diff: PassDiff) -> list[TextRow]:
+    """The unified diff of a pass's texts."""
+    before, after = passes.stages.get(diff.before), passes.stages.get(diff.after)
+    if before is None or after is None or before is after:
+        return [TextRow("the text is the same", palette.MUTED)]
+    rows = []
+    for line in text_diff(before, after):
+        head = line[:1]
+        style = {"-": palette.REMOVED, "+": palette.ADDED, "@": palette.LABEL}.get(head, "")
+        rows.append(TextRow(line, style))
+        if len(rows) >= MAX_ROWS:
+            break
+    return rows or [TextRow("the text is the same", palette.MUTED)]
+
+
+def life_rows(step: LifeStep) -> list[TextRow]:
+    """What became of the followed line in one pass, or at one later stage."""
+    rows = []
+    for change in step.changes:
+        rule = f"  ({change.rule})" if change.rule else ""
+        old = "" if change.in_place else _names(change.old)
+        arrow = " -> " if old and change.new else ""
+        detail = f"  {change.detail}" if change.detail else ""
+        text = f"{change.kind} {old}{arrow}{_names(change.new)}{detail}{rule}"
+        rows.append(TextRow(text, palette.WARNING))
+    if rows:
+        rows.append(TextRow(""))
+    for line in step.lines[:MAX_ROWS]:
+        op = "" if line.op_id is None else f"#{line.op_id}"
+        rows.append(TextRow(f"{line.line:>6} {op:>5}  {line.text.strip()}"))
+    if not step.lines:
+        rows.append(TextRow("nothing stands for it any more", palette.MUTED))
+    return rows
+
+
+def _names(ops: tuple[OpRef, ...]) -> str:
+    return ", ".join(f"{op.name} #{op.id}" for op in ops)

@@ -1,0 +1,307 @@
+"""The passes pane: what each compiler pass did to a kernel, and what became of one source line."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal
+from textual.widgets import Static
+
+from tkdebug.errors import SessionError
+from tkdebug.instrument.kernel_passes import (
+    KernelPasses,
+    LineLife,
+    Place,
+    line_life,
+    load_kernel_passes,
+)
+from tkdebug.instrument.pass_diff import PassDiff
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.tui import display, palette
+from tkdebug.tui.dialogs import Choice, PickScreen
+from tkdebug.tui.follow import RecordedRun
+from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
+from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
+from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.table import Cell, Column, Table
+from tkdebug.tui.text_list import TextList
+
+_COLUMNS = (
+    Column("pass", 0),
+    Column("time", 8, right=True),
+    Column("ops", 6, right=True, from_width=46),
+    Column("changes", 18),
+)
+
+
+class PassesPane(Container):
+    """Left (or above) the passes, right (or below) what the one at the cursor did."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "turn_view", "Ops or text"),
+        Binding("o", "only_changed", "Only changed"),
+        Binding("l", "follow", "Follow line"),
+        Binding("escape", "leave_line", "All ops", show=False),
+        Binding("p", "pick_kernel", "Pick kernel"),
+        Binding("n", "kernel(1)", "Next kernel", show=False),
+        Binding("N", "kernel(-1)", "Previous kernel", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="passes-pane")
+        self._session: RecordedRun | None = None
+        self._kernels: tuple[RecordedKernel, ...] = ()
+        self._passes: KernelPasses | None = None
+        self._wanted: str | None = None
+        self._followed: Place | None = None
+        self._life: LineLife | None = None
+        self._rows: tuple[PassDiff, ...] = ()
+        self._only_changed = False
+        self._as_text = False
+
+    def compose(self) -> ComposeResult:
+        """Whose passes, the list, and what one of them did."""
+        yield Static(id="passes-title")
+        with Horizontal(id="passes-split"):
+            yield Table(_COLUMNS, id="pass-table")
+            with Container(id="pass-side"):
+                yield Static(id="pass-title", classes="side-title")
+                yield TextList(id="pass-text")
+
+    def on_mount(self) -> None:
+        """Begin empty."""
+        self._show_empty(ScriptState("starting"))
+
+    def focus_main(self) -> None:
+        """Focus the list; what is not loaded yet is loaded now that somebody looks."""
+        self.query_one("#pass-table", Table).focus()
+        if self._wanted is None and self._kernels:
+            self._load(_best(self._kernels))
+
+    def show(
+        self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
+    ) -> None:
+        """Take a new snapshot."""
+        self._session = session
+        self._kernels = snapshot.kernels if snapshot is not None else ()
+        if self._passes is None:
+            self._show_empty(state)
+        else:
+            self._show_title()
+
+    def follow(self, request: FollowLine) -> None:
+        """Show the life of a line."""
+        kernel = next((k for k in self._kernels if k.hash == request.kernel_hash), None)
+        if kernel is None:
+            return
+        self._followed = (request.file, request.line)
+        if self._passes is not None and self._passes.kernel.hash == kernel.hash:
+            self._show_passes()
+        else:
+            self._load(kernel)
+
+    def _load(self, kernel: RecordedKernel) -> None:
+        session = self._session
+        if session is None:
+            return
+        self._wanted = kernel.hash
+
+        def load() -> None:
+            try:
+                passes = load_kernel_passes(session, kernel)
+            except SessionError as error:
+                self.app.post_message(SessionFailed(str(error)))
+                return
+            self.post_message(PassesLoaded(kernel.hash, passes))
+
+        self.run_worker(load, thread=True, exclusive=True, group="passes")
+
+    def on_passes_loaded(self, event: PassesLoaded) -> None:
+        """Show them, unless others have been asked for meanwhile."""
+        event.stop()
+        if event.kernel_hash != self._wanted:
+            return
+        self._passes = event.passes
+        if event.passes is None:
+            self._rows = ()
+            self.query_one("#pass-table", Table).show_rows((), lambda index: ())
+            self.query_one("#pass-text", TextList).show_rows(())
+            self._say("what the passes did was not recorded for this kernel")
+            return
+        self._show_passes()
+
+    def _show_empty(self, state: ScriptState) -> None:
+        title = Text("passes", style=palette.MUTED)
+        self.query_one("#passes-title", Static).update(title)
+        if not self._kernels:
+            self._say(
+                "no kernel compiled yet; what each pass did shows here once one is"
+                if state.going_on
+                else "no kernel was compiled; press 4 to see what the script printed"
+            )
+
+    def _say(self, text: str) -> None:
+        table = self.query_one("#pass-table", Table)
+        table.empty_text = text
+        table.refresh()
+
+    def _show_title(self) -> None:
+        passes = self._passes
+        if passes is None:
+            return
+        kernel = passes.kernel
+        number = next((i for i, k in enumerate(self._kernels, 1) if k.hash == kernel.hash), 0)
+        title = Text(no_wrap=True, overflow="ellipsis")
+        title.append(f"{number}/{len(self._kernels)} ", style=palette.MUTED)
+        title.append(display.shown(kernel.name, 80), style=palette.STRONG)
+        arch = kernel.options.get("arch")
+        if arch:
+            title.append(f" for {display.shown(str(arch), 20)}")
+        if self._followed is not None:
+            file, line = self._followed
+            title.append(f"  follows {display.file_name(file)}:{line}", style=palette.GOOD)
+            title.append("  Esc: all ops", style=palette.MUTED)
+        elif kernel.error is not None:
+            title.append(f"  did not compile: {display.shown(kernel.error, 200)}", palette.FAULT)
+        else:
+            title.append(f"  {display.duration(passes.time_ns)} in passes", style=palette.MUTED)
+            title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
+        self.query_one("#passes-title", Static).update(title)
+
+    def _show_passes(self) -> None:
+        passes = self._passes
+        if passes is None:
+            return
+        table = self.query_one("#pass-table", Table)
+        if self._followed is not None:
+            life = self._life = line_life(passes, self._followed)
+            steps = life.steps
+            table.show_rows(
+                range(len(steps)),
+                lambda index: (
+                    Cell(display.shown(steps[index].name, 60)),
+                    Cell(""),
+                    Cell(display.count(len(steps[index].lines))),
+                    Cell(f"{len(steps[index].changes)} changed" if steps[index].changes else ""),
+                ),
+            )
+        else:
+            self._life = None
+            rows = self._rows = tuple(
+                d for d in passes.diffs if d.changed or not self._only_changed
+            )
+            table.show_rows([row.number for row in rows], lambda index: _cells(rows[index]))
+        self._show_title()
+        self._show_selected()
+
+    def _show_selected(self) -> None:
+        passes, index = self._passes, self.query_one("#pass-table", Table).cursor
+        text, title = self.query_one("#pass-text", TextList), Text(no_wrap=True)
+        if passes is None:
+            return
+        if self._life is not None:
+            step = self._life.steps[index] if index < len(self._life.steps) else None
+            title.append("" if step is None else f"after {display.shown(step.name, 60)}")
+            text.show_rows(() if step is None else life_rows(step))
+        elif index < len(self._rows):
+            diff = self._rows[index]
+            title.append(display.shown(diff.name, 60))
+            title.append(
+                "  diff of the texts, d: ops" if self._as_text else "  by op, d: text",
+                style=palette.MUTED,
+            )
+            rows = text_diff_rows if self._as_text else change_rows
+            text.show_rows(rows(passes, diff))
+        self.query_one("#pass-title", Static).update(title)
+
+    def on_line_list_moved(self, event: Table.Moved) -> None:
+        """Show what the pass selected now did."""
+        event.stop()
+        if event.line_list.id == "pass-table":
+            self._show_selected()
+
+    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+        """Enter goes to the right side; from there to the source line."""
+        event.stop()
+        text = self.query_one("#pass-text", TextList)
+        if event.line_list.id == "pass-table":
+            text.focus()
+            return
+        place = self._place()
+        if place is not None and self._passes is not None:
+            kernel = self._passes.kernel
+            self.post_message(OpenKernel(kernel.hash, kernel.name, *place))
+
+    def _place(self) -> Place | None:
+        row = self.query_one("#pass-text", TextList).row
+        return self._followed if self._followed is not None else row.place if row else None
+
+    def action_turn_view(self) -> None:
+        """Changes by op, or the diff of the texts."""
+        self._as_text = not self._as_text
+        self._show_selected()
+
+    def action_only_changed(self) -> None:
+        """List only passes that changed something, or all."""
+        self._only_changed = not self._only_changed
+        self._show_passes()
+
+    def action_follow(self) -> None:
+        """Follow the line of the op at the cursor."""
+        place = self._place()
+        if place is None:
+            self.app.notify("put the cursor on an op, or press l on a line in 3 Kernel")
+            return
+        self._followed = place
+        self._show_passes()
+
+    def action_leave_line(self) -> None:
+        """Show all ops again."""
+        if self._followed is not None:
+            self._followed = None
+            self._show_passes()
+
+    def action_kernel(self, step: int) -> None:
+        """Show another specialisation."""
+        if not self._kernels:
+            return
+        at = next((i for i, k in enumerate(self._kernels) if k.hash == self._wanted), -step)
+        self._choose(self._kernels[(at + step) % len(self._kernels)])
+
+    def _choose(self, kernel: RecordedKernel) -> None:
+        self._followed = None
+        self._load(kernel)
+
+    def action_pick_kernel(self) -> None:
+        """Choose a specialisation from a list."""
+        kernels = self._kernels
+        choices = [
+            Choice(display.shown(k.name, 60), display.shown(k.signature, 200)) for k in kernels
+        ]
+
+        def picked(index: int | None) -> None:
+            if index is not None:
+                self._choose(kernels[index])
+
+        if choices:
+            self.app.push_screen(PickScreen("Kernels", choices), picked)
+
+
+def _best(kernels: tuple[RecordedKernel, ...]) -> RecordedKernel:
+    """The first that was compiled natively, whose passes say more; else the first."""
+    native = (k for k in kernels if any(stage.startswith("gpu-ir") for stage in k.stages))
+    return next(native, kernels[0])
+
+
+def _cells(diff: PassDiff) -> tuple[Cell, ...]:
+    style = "" if diff.changed else palette.MUTED
+    size = "failed" if diff.error else size_text(diff)
+    return (
+        Cell(display.shown(diff.name, 60), palette.FAULT if diff.error else style),
+        Cell(display.duration(diff.time_ns), style),
+        Cell(display.count(diff.op_count), style),
+        Cell(size, palette.FAULT if diff.error else palette.GOOD),
+    )

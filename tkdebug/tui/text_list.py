@@ -1,0 +1,58 @@
+"""A list of styled lines of text with a cursor: diffs, changes, the life of a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.strip import Strip
+
+from tkdebug.tui.display import shown_code
+from tkdebug.tui.highlight import MAX_LINE_CHARS
+from tkdebug.tui.line_list import LineList
+from tkdebug.tui.pass_rows import TextRow
+
+
+class TextList(LineList):
+    """Shows `TextRow`s."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Source")]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows: Sequence[TextRow] = ()
+        self._width = 0
+
+    @property
+    def line_count(self) -> int:
+        """How many rows there are."""
+        return len(self._rows)
+
+    @property
+    def content_width(self) -> int:
+        """The widest row."""
+        return self._width
+
+    @property
+    def row(self) -> TextRow | None:
+        """The row at the cursor."""
+        return self._rows[self.cursor] if self._rows else None
+
+    def show_rows(self, rows: Sequence[TextRow]) -> None:
+        """Show other rows, from the first on."""
+        self._rows = rows
+        self.cursor = 0
+        lengths = (len(row.text[:MAX_LINE_CHARS].expandtabs(4)) for row in rows)
+        self._width = 1 + max(lengths, default=0)
+        self.content_changed()
+        self.scroll_to(0, 0, animate=False, force=True, immediate=True)
+
+    def render_item(self, index: int, width: int, left: int) -> Strip:
+        """One row."""
+        row = self._rows[index]
+        style = Style.parse(row.style) if row.style else Style.null()
+        text = shown_code(row.text, MAX_LINE_CHARS)
+        return Strip([Segment(" " + text, style)]).crop(left, left + width)
