@@ -24,6 +24,7 @@ from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import TensorType, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
+from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
 from tkdebug.errors import IRError
 
 ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
@@ -66,6 +67,7 @@ class _Access:
         order: axes, the one along which memory runs first.
         elems: how many elements along it one access can move.
         runs: whether memory runs along any axis at all.
+        feeds_dot: whether it loads for a dot, before which its layout changes anyway.
     """
 
     op: Operation
@@ -73,6 +75,7 @@ class _Access:
     order: tuple[int, ...]
     elems: int
     runs: bool
+    feeds_dot: bool
 
     @property
     def element_bytes(self) -> int:
@@ -82,7 +85,7 @@ class _Access:
     @property
     def group(self) -> tuple[object, ...]:
         """What the accesses that share a layout have in common."""
-        return self.shape, self.order, self.op.name in _ATOMICS and self.runs
+        return self.shape, self.order, self.op.name in _ATOMICS and self.runs, self.feeds_dot
 
     @property
     def most_elems(self) -> int:
@@ -107,7 +110,8 @@ def _accesses(module: Module, infos: Mapping[Value, AxisInfo]) -> Iterator[_Acce
         order = _order(pointers)
         elems = accessible_elems(op, order[0], pointers, mask)
         runs = max(pointers.contiguity) > 1
-        yield _Access(op, shape_of(op.operands[0].type), order, elems, runs)
+        dot = op.name == "tt.load" and feeds_dot(op.result)
+        yield _Access(op, shape_of(op.operands[0].type), order, elems, runs, dot)
 
 
 def _order(pointers: AxisInfo) -> tuple[int, ...]:

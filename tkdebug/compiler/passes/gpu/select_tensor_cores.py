@@ -17,6 +17,7 @@ from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, mma_v2, wgmma
+from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
 from tkdebug.compiler.targets import Target
 
 _FP8 = ("f8E4M3FN", "f8E5M2")
@@ -118,7 +119,7 @@ def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> Linear
     warps = [1] * rank
     if rank == 3:
         warps[0] = min(num_warps, shape[0])
-    elif _feeds_dot(op.result, set()):
+    elif feeds_dot(op.result):
         # The next dot's rows stay in the warps that computed them.
         warps[0] = min(num_warps, max(1, shape[0] // 16))
     while _product(warps) < num_warps:
@@ -128,20 +129,6 @@ def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> Linear
         else:
             warps[-1] *= 2
     return mma_v2(shape, tuple(warps)).without_zero_bases(REGISTER)
-
-
-def _feeds_dot(value: Value, seen: set[Value]) -> bool:
-    if value in seen:
-        return False
-    seen.add(value)
-    for user in value.uses:
-        if user.name == "tt.dot":
-            if value in user.operands[:2]:
-                return True
-            continue
-        if not user.regions and any(_feeds_dot(result, seen) for result in user.results):
-            return True
-    return False
 
 
 def _product(sizes: list[int]) -> int:
