@@ -119,7 +119,7 @@ def _table(data: Mapping[str, object]) -> LineTable:
     files = [_text(file) for file in _rows(data["files"])]
     chains = [_chain(row, files) for row in _rows(data["chains"])]
     resources = data["resources"]
-    return LineTable(
+    table = LineTable(
         kernel=_text(data["kernel"]),
         target=_text(data["target"]),
         ops={op.id: op for op in (_op(row, chains) for row in _rows(data["ops"]))},
@@ -133,6 +133,19 @@ def _table(data: Mapping[str, object]) -> LineTable:
         llvm_ops=dict(_pairs(data["llvm"])),
         resources=None if resources is None else _resources(_mapping(resources)),
     )
+    _check_ops(table)
+    return table
+
+
+def _check_ops(table: LineTable) -> None:
+    named = {i.op_id for i in table.instructions if i.op_id is not None}
+    named |= {*table.ptx_ops.values(), *table.llvm_ops.values()}
+    named |= {origin for op in table.ops.values() for origin in op.origins}
+    unknown = sorted(named - table.ops.keys())
+    if unknown:
+        raise ValueError(f"got op {unknown[0]}, expected one of {len(table.ops)}")
+    if any(not op.chains for op in table.ops.values()):
+        raise ValueError("an op has no place")
 
 
 def _chain(row: object, files: Sequence[str]) -> Frames:

@@ -163,7 +163,11 @@ def written_registers(text: str) -> range:
     plain = _PREDICATE.sub("", text)
     name, _, operands = plain.partition(" ")
     words = name.split(".")
-    if words[0] in _BRANCHES or kind_of(plain) in ("global-store", "shared-store", "spill-store"):
+    if (
+        words[0] in _BRANCHES
+        or "SETP" in words[0]
+        or kind_of(plain) in ("global-store", "shared-store", "spill-store")
+    ):
         return range(0)
     for operand in operands.split(","):
         found = _GENERAL.fullmatch(operand)

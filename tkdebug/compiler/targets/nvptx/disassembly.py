@@ -63,6 +63,7 @@ def disassemble(cubin: bytes, options: Sequence[str] = ("-c",)) -> str:
             raise DisassemblyError(f"nvdisasm: {error}") from None
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        said = [line for line in said if "warning" not in line] or said
         raise DisassemblyError(
             f"nvdisasm refuses the cubin ({len(cubin)} bytes): {said[0] if said else 'no reason'}"
         )
