@@ -9,10 +9,11 @@ import os
 from pathlib import Path
 
 import malformed_kernels
-from frontend_support import FP32_PTR, error_of
+from frontend_support import FP32_PTR, error_of, message_of
 
+import tkdebug.language as tl
 from tkdebug.compiler.dtypes import int32
-from tkdebug.runtime.jit import JITFunction
+from tkdebug.runtime.jit import JITFunction, jit
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "frontend_errors.txt"
 HELPERS = {"inner_helper", "outer_helper", "endless", "return_types"}
@@ -52,3 +53,14 @@ def test_error_knows_kernel_frames_and_column():
     functions = [frame.function for frame in error.frames]
     assert functions == ["in_device_function", "outer_helper", "inner_helper"]
     assert error.source_line[error.column - 1 :] == "y[n]"
+
+
+@jit
+def pointer_with_a_comma(p):
+    q = (p + tl.arange(0, 8),)
+    tl.load(q)
+
+
+def test_tuple_in_place_of_a_pointer_is_told_from_its_comma():
+    message = message_of(pointer_with_a_comma, p=FP32_PTR)
+    assert "load needs a pointer, got a tuple of 1 value; is there a comma too many" in message

@@ -567,6 +567,9 @@ def require_pointer(value: object, what: str) -> tensor:
     """`value` checked to be a pointer or a tile of pointers."""
     if not _is_pointer(value):
         got = value.type if isinstance(value, tensor) else repr(value)
+        if isinstance(value, tuple):
+            count = f"{len(value)} value{'s' * (len(value) != 1)}"
+            got = f"a tuple of {count}; is there a comma too many where it was made?"
         raise SemanticError(f"{what} needs a pointer, got {got}")
     assert isinstance(value, tensor)
     return value
