@@ -39,12 +39,14 @@ class KernelPasses:
         stages: the stages of IR by name.
         diffs: one for each pass.
         later: the stages after the passes: LLVM IR, PTX, SASS.
+        note: why lines cannot be followed into all of them; "" when they can.
     """
 
     kernel: RecordedKernel
     stages: Mapping[str, StageOps]
     diffs: tuple[PassDiff, ...]
     later: tuple[StageLines, ...] = ()
+    note: str = ""
 
     @property
     def time_ns(self) -> int:
@@ -107,13 +109,13 @@ def load_kernel_passes(source: PassSource, kernel: RecordedKernel) -> KernelPass
         after = stages[compiler_pass.after]
         facts = dict(after.facts)
         diffs.append(diff_pass(number, compiler_pass, stages.get(compiler_pass.before), after))
-    table = load_line_table(source, kernel.hash)
+    table, note = load_line_table(source, kernel.hash)
     later = tuple(
         load_stage(source, kernel, name, table)
         for name in stage_names(kernel, table)
         if name != SOURCE_STAGE and name not in stages
     )
-    return KernelPasses(kernel, stages, tuple(diffs), later)
+    return KernelPasses(kernel, stages, tuple(diffs), later, note)
 
 
 def _stage(

@@ -60,19 +60,19 @@ class StageLines:
         )
 
 
-def load_line_table(source: StageSource, kernel_hash: str) -> LineTable | None:
-    """The kernel's line table, None where there is none to read.
+def load_line_table(source: StageSource, kernel_hash: str) -> tuple[LineTable | None, str]:
+    """The kernel's line table, None where there is none; and why one that was made is not there.
 
     Raises:
         SessionError: the session cannot be read.
     """
     data = source.line_table(kernel_hash)
     if data is None:
-        return None
+        return None, ""
     try:
-        return from_data(data)
-    except LineTableError:
-        return None  # what it would add is absent; why is said by `tkdebug lines`
+        return from_data(data), ""
+    except LineTableError as error:
+        return None, str(error)
 
 
 def stage_names(kernel: RecordedKernel, table: LineTable | None) -> tuple[str, ...]:

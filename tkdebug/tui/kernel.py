@@ -187,6 +187,8 @@ class KernelPane(Container):
             stage_title.append(f"{at + 1}/{len(shown.stages)} ", style=palette.MUTED)
             stage_title.append(display.shown(shown.stage, 60))
             stage_title.append("   s: next, S: previous, t: pick", style=palette.MUTED)
+            if shown.note:
+                stage_title.append(f"   {display.shown(shown.note, 200)}", style=palette.WARNING)
         else:
             stage_title.append("no stage", style=palette.MUTED)
         self.query_one("#stage-title", Static).update(stage_title)

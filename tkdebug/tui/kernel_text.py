@@ -55,6 +55,7 @@ class KernelText:
         files: the files that the stage's lines come from, the kernel's own first.
         stages: what stages there are, SASS last.
         table: the kernel's line table; None when it has none.
+        note: why it has none, "" when there is nothing to say.
     """
 
     kernel: RecordedKernel | None
@@ -67,6 +68,7 @@ class KernelText:
     files: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     table: LineTable | None = None
+    note: str = ""
 
     def stage_lines(self, line: int) -> frozenset[int]:
         """The stage's lines that come from, or through a call in, the source line `line`."""
@@ -148,8 +150,10 @@ def load_kernel_text(
         source = replace(source, spans=highlight_python(source.lines))
     if kernel is None or not kernel.stages:
         return KernelText(kernel, file, source)
-    table = shown.table if shown is not None and same_kernel else None
-    table = table or load_line_table(session, kernel.hash)
+    if shown is not None and same_kernel:
+        table, note = shown.table, shown.note
+    else:
+        table, note = load_line_table(session, kernel.hash)
     stages = tuple(name for name in stage_names(kernel, table) if name != SOURCE_STAGE)
     if not stages:
         return KernelText(kernel, file, source)
@@ -170,6 +174,7 @@ def load_kernel_text(
         files=tuple(files),
         stages=stages,
         table=table,
+        note=note,
     )
 
 

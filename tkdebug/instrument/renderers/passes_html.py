@@ -83,6 +83,8 @@ def _kernel(number: int, report: KernelReport) -> Iterator[str]:
     yield f"{format_ns(report.passes.time_ns)} in {passes}</p>\n"
     if kernel.error is not None:
         yield f'<p class="error">did not compile: {_text(kernel.error)}</p>\n'
+    if report.passes.note:
+        yield f'<p class="error">{_text(report.passes.note)}</p>\n'
     if report.life is not None:
         yield _life(report, report.life, is_open=True)
         return

@@ -35,6 +35,7 @@ def _kernel(report: KernelReport) -> dict[str, object]:
         "file": kernel.file,
         "line": kernel.line,
         "error": kernel.error,
+        "note": report.passes.note,
     }
     if report.life is not None:
         shown["life"] = _life(report.life)

@@ -151,6 +151,8 @@ def _life(report: KernelReport) -> Iterator[str]:
             yield f"  {line.line:>6} {op:>6}  {_cut(line.text.strip())}"
         if len(step.lines) > MAX_LINES_SHOWN:
             yield f"  and {counted(len(step.lines) - MAX_LINES_SHOWN, 'more line')}"
+    if report.passes.note:
+        yield f"\n{report.passes.note}"
 
 
 def _stage_note(step: LifeStep) -> str:
