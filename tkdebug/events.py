@@ -32,6 +32,13 @@ FaultKind = Literal[
     "integer-overflow",
     "assert",
     "misaligned",
+    # Of a native kernel that crashed, by the GPU's core dump.
+    "illegal-address",
+    "illegal-instruction",
+    "trap",
+    "stack-overflow",
+    "gpu-exception",
+    "cuda-error",
     "compile-error",
 ]
 Mode = Literal["interpret", "native"]

@@ -45,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.lines import lines_command
 
                 return lines_command(arguments)
+            case "crash":
+                from tkdebug.cli.crash import crash_command
+
+                return crash_command(arguments)
             case _:
                 from tkdebug.cli.doctor import doctor_command
 

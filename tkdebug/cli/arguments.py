@@ -42,9 +42,10 @@ class Arguments:
             the usual one where this machine can.
         passes: what `passes` is to tell.
         lines: what `lines` is to tell.
+        coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
     """
 
-    command: Literal["run", "view", "report", "passes", "lines", "doctor"]
+    command: Literal["run", "view", "report", "passes", "lines", "crash", "doctor"]
     target: str = ""
     target_argv: tuple[str, ...] = ()
     is_module: bool = False
@@ -59,6 +60,7 @@ class Arguments:
     native_target: str | None = None
     passes: PassQuery | None = None
     lines: LinesQuery | None = None
+    coredump: bool = True
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -79,6 +81,8 @@ def parse(argv: Sequence[str]) -> Arguments:
             return _passes_arguments(parsed, program)
         case "lines":
             return _lines_arguments(parsed, program)
+        case "crash":
+            return Arguments("crash", session=parsed.dump, format=parsed.format)
         case _:
             return Arguments("doctor")
 
@@ -149,6 +153,7 @@ def _run_arguments(
         report=parsed.report,
         quick=parsed.quick,
         interpret=tuple(parsed.interpret),
+        coredump=not parsed.no_coredump,
     )
 
 
@@ -201,6 +206,11 @@ def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
             allow_abbrev=False,
         )
     )
+    crash = commands.add_parser(
+        "crash", help="which line crashed, by the GPU core dump of any process", allow_abbrev=False
+    )
+    crash.add_argument("dump", type=Path, metavar="FILE")
+    crash.add_argument("--format", choices=FORMATS, default="text", help="text by default")
     commands.add_parser(
         "doctor", help="what this machine can do, and what is missing", allow_abbrev=False
     )
@@ -238,6 +248,11 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATTERN",
         help="interpret the kernels of that name, such as 'softmax*'; may be repeated",
+    )
+    run.add_argument(
+        "--no-coredump",
+        action="store_true",
+        help="a kernel that crashes on the GPU leaves no core dump, and no line is named",
     )
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
 

@@ -45,6 +45,8 @@ def child_command(arguments: Arguments, session: Path) -> list[str]:
         command += ["--report", str(arguments.report)]
     if arguments.quick:
         command.append("--quick")
+    if not arguments.coredump:
+        command.append("--no-coredump")
     for pattern in arguments.interpret:
         command.append(f"--interpret={pattern}")
     command += ["-m"] if arguments.is_module else ["--"]

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.arguments import Arguments
@@ -26,6 +27,10 @@ from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import session_faults, write_report
 from tkdebug.instrument.schema import check_replaceable
+from tkdebug.knobs import KNOBS
+
+if TYPE_CHECKING:
+    from tkdebug.compat.gpu_crashes import ArmedCoreDumps
 
 
 def run_command(arguments: Arguments) -> int:
@@ -35,21 +40,35 @@ def run_command(arguments: Arguments) -> int:
         TkError: something about the command line is wrong; the script has not run.
     """
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
-    _check(arguments)
     if _wants_tui(arguments):
         from tkdebug.cli.live import run_in_tui
 
+        _check(arguments)
         return run_in_tui(arguments)
+    from tkdebug.compat.gpu_crashes import armed
+
+    mode = arguments.mode or KNOBS.mode
+    # Before the checks, which start CUDA.
+    with armed(arguments.coredump and mode != "interpret") as crashes:
+        _check(arguments)
+        status, signal = _run_here(arguments, program, crashes)
+    if signal is not None:
+        end_by_signal(signal)
+    return status
+
+
+def _run_here(
+    arguments: Arguments, program: Program, crashes: ArmedCoreDumps
+) -> tuple[int, int | None]:
+    """Run the script in this process; exit status, and the signal that ended it."""
     owner = os.getpid()
     with session_place(arguments.session) as (path, kept):
         recorder = Recorder(path, script=program.name, argv=arguments.target_argv)
-        ending = _run_recorded(arguments, program, recorder)
+        ending = _run_recorded(arguments, program, recorder, crashes)
         if os.getpid() != owner:
-            return ending.exit_status  # a child that the script forked has come to its end here
-        status = _conclude(arguments, ending, path, kept)
-    if ending.signal is not None:
-        end_by_signal(ending.signal)
-    return status
+            # A child that the script forked has come to its end here.
+            return ending.exit_status, None
+        return _conclude(arguments, ending, path, kept), ending.signal
 
 
 @contextlib.contextmanager
@@ -68,8 +87,6 @@ def session_place(session: Path | None) -> Iterator[tuple[Path, bool]]:
 
 
 def _check(arguments: Arguments) -> None:
-    from tkdebug.knobs import KNOBS
-
     KNOBS.read_all()
     mode = arguments.mode or KNOBS.mode
     if mode == "native":
@@ -105,9 +122,10 @@ def _wants_tui(arguments: Arguments) -> bool:
     return arguments.tui
 
 
-def _run_recorded(arguments: Arguments, program: Program, recorder: Recorder) -> Ending:
+def _run_recorded(
+    arguments: Arguments, program: Program, recorder: Recorder, crashes: ArmedCoreDumps
+) -> Ending:
     from tkdebug import compat
-    from tkdebug.knobs import KNOBS
 
     recorder.start()
     os.environ[SESSION_VARIABLE] = str(recorder.path)
@@ -120,6 +138,7 @@ def _run_recorded(arguments: Arguments, program: Program, recorder: Recorder) ->
         )
         with installed, _progress_line():
             ending = run_program(program)
+            crashes.conclude()
     finally:
         os.environ.pop(SESSION_VARIABLE, None)
         recorder.stop(ending.exit_status)

@@ -18,6 +18,7 @@ from types import ModuleType
 from tkdebug.knobs import MODE_NAMES, ModeName
 
 VARIABLE = "TKDEBUG_COMPAT"
+COREDUMP_VARIABLE = "TKDEBUG_COREDUMP"
 _FOLDER = Path(__file__).parent / "child"
 
 
@@ -72,6 +73,10 @@ def arm() -> None:
         from tkdebug.instrument.recorder import join_from_environment
 
         join_from_environment()
+    if os.environ.get(COREDUMP_VARIABLE):
+        from tkdebug.compat.gpu_crashes import watch_from_environment
+
+        watch_from_environment()
     if kind == "stand-in" and os.environ.get("TKDEBUG_MODE") in MODE_NAMES:
         after_torch(_stand_in)
 

@@ -29,6 +29,7 @@ from tkdebug.runtime.compilation import (
 )
 from tkdebug.runtime.cuda.binary import Binary
 from tkdebug.runtime.driver import compute_capability, driver
+from tkdebug.runtime.errors import OutOfResources
 from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.options import LaunchOptions
 from tkdebug.runtime.specialization import Specialization
@@ -153,6 +154,7 @@ def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledMo
         snapshot=None if dump is None else _write_snapshot(dump),
         on_run=_on_run(tile),
         on_stage=None if dump is None and override is None else _on_stage(dump, override),
+        on_resources=partial(_check_resources, target),
     )
     if override is not None and (override / CUBIN_FILE).is_file():
         cubin = _read(override / CUBIN_FILE)
@@ -162,6 +164,18 @@ def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledMo
         write_stage(dump / STAGE_FILES["gpu-ir"], print_module(compiled.module, locations=True))
         write_stage(dump / CUBIN_FILE, compiled.code.cubin)
     return compiled
+
+
+def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
+    """Refuse what no device of the architecture can run.
+
+    Raises:
+        OutOfResources: it has less.
+    """
+    if threads > target.threads_per_block:
+        raise OutOfResources(threads, target.threads_per_block, "threads")
+    if shared_bytes > target.shared_bytes_per_block:
+        raise OutOfResources(shared_bytes, target.shared_bytes_per_block, "shared memory")
 
 
 def _binary(compiled: CompiledModule, target: Target) -> Binary:
@@ -176,6 +190,7 @@ def _binary(compiled: CompiledModule, target: Target) -> Binary:
         shared_bytes=compiled.shared_bytes,
         registers=code.registers,
         spill_bytes=code.spill_store_bytes,
+        ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
     )
 
 

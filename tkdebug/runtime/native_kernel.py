@@ -18,6 +18,7 @@ from tkdebug.runtime.cuda.packing import kernel_slots
 from tkdebug.runtime.driver import GPUTarget
 from tkdebug.runtime.errors import NoDeviceError
 from tkdebug.runtime.grid import Grid
+from tkdebug.runtime.in_flight import IN_FLIGHT
 from tkdebug.runtime.load_hooks import LOAD_HOOKS
 from tkdebug.runtime.specialize import is_tensor_like
 from tkdebug.runtime.tensor_descriptor import TensorDescriptor
@@ -239,6 +240,8 @@ class NativeKernel(CompiledKernel):
             raise
         finally:
             record.duration_ns = time.perf_counter_ns() - started_ns
+            if IN_FLIGHT.watched:
+                IN_FLIGHT.add(self, record, passed)
             HOOKS.exit(hooks, self, record)
 
     def _submit_timed(self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]) -> None:

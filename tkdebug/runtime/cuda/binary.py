@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Binary:
         shared_bytes: dynamic shared memory of a block.
         registers: of a thread.
         spill_bytes: of a thread, that went to local memory.
+        ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
     """
 
     llvm_ir: str
@@ -30,3 +32,4 @@ class Binary:
     shared_bytes: int
     registers: int
     spill_bytes: int
+    ptx_ops: Mapping[int, int] = field(default_factory=dict)

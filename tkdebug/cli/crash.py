@@ -1,0 +1,83 @@
+"""`tkdebug crash FILE`: what crashed, by a GPU core dump of any process and any compiler.
+
+Such a dump is what the driver writes with CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1. Nothing of the
+process is known but the dump: the line comes from the line table in the code that was loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import sys
+from collections.abc import Iterator
+
+from tkdebug.cli.arguments import Arguments
+from tkdebug.events import Fault
+from tkdebug.instrument.renderers.text_format import visible
+from tkdebug.linemap.core_dumps import CoreDump, read_core_dump
+
+FOUND_STATUS = 0
+NOTHING_STATUS = 1
+
+
+def crash_command(arguments: Arguments) -> int:
+    """Print what the dump says on stdout; exit status 1 when it names nothing that crashed.
+
+    Raises:
+        CoreDumpError: the file is no GPU core dump, or a damaged one.
+    """
+    from tkdebug.runtime.crashes import faults_of
+
+    assert arguments.session is not None
+    dump = read_core_dump(arguments.session)
+    faults = faults_of(dump)
+    if arguments.format == "json":
+        json.dump(_as_json(dump, faults), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        for line in _as_text(dump, faults):
+            print(visible(line))
+    sys.stdout.flush()
+    return FOUND_STATUS if faults else NOTHING_STATUS
+
+
+def _as_text(dump: CoreDump, faults: tuple[Fault, ...]) -> Iterator[str]:
+    driver = f", driver {dump.driver}" if dump.driver else ""
+    yield f"GPU core dump of {dump.device} ({dump.architecture}{driver})"
+    if not faults:
+        yield "nothing in it says what crashed"
+    for fault in faults:
+        where = f"{fault.file}:{fault.line}: " if fault.frames else ""
+        yield f"{where}{fault.kind} in {fault.kernel}: {fault.message}"
+        # A dump may name any file there is.
+        if fault.file is not None and fault.line is not None and fault.file.endswith(".py"):
+            source = linecache.getline(fault.file, fault.line).strip()
+            if source:
+                yield f"    {source}"
+        for frame in reversed(fault.frames[:-1]):
+            yield f"  called from {frame.file}:{frame.line} in {frame.function}"
+        if fault.program_id is not None:
+            yield f"  first in program {fault.program_id}, in {fault.count:,} threads"
+
+
+def _as_json(dump: CoreDump, faults: tuple[Fault, ...]) -> dict[str, object]:
+    return {
+        "device": dump.device,
+        "architecture": dump.architecture,
+        "driver": dump.driver or None,
+        "faults": [
+            {
+                "kind": fault.kind,
+                "kernel": fault.kernel,
+                "file": fault.file,
+                "line": fault.line,
+                "frames": [
+                    {"file": f.file, "line": f.line, "function": f.function} for f in fault.frames
+                ],
+                "message": fault.message,
+                "program_id": fault.program_id,
+                "threads": fault.count,
+            }
+            for fault in faults
+        ],
+    }

@@ -1,0 +1,110 @@
+"""The latest native launches of this process, kept for the case that one of them crashes.
+
+Only while something watches for crashes. Invariant: nothing here holds on to a tensor: arguments
+are kept as addresses and numbers, others not at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.events import LaunchRecord
+from tkdebug.runtime.grid import Grid
+
+if TYPE_CHECKING:
+    from tkdebug.linemap.core_dumps import Grid as DumpedGrid
+    from tkdebug.runtime.native_kernel import NativeKernel
+
+KEPT_LAUNCHES = 4096
+_PLAIN = frozenset((int, float, bool))
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One launch.
+
+    Attributes:
+        ordinal: of this process's native launches, counted from 1.
+        launch_id: as its `LaunchRecord` has it.
+        values: what the launcher was given for each parameter that is not constexpr; None for
+            what is neither an address nor a number.
+        span: the launch's time on the device, None where nobody measures it.
+    """
+
+    ordinal: int
+    launch_id: int
+    kernel: NativeKernel
+    grid: Grid
+    values: tuple[Any, ...]
+    span: Any
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to have ended well."""
+        return self.span is not None and getattr(self.span, "duration_ns", None) is not None
+
+    def could_be(self, grid: DumpedGrid) -> bool:
+        """Whether it may be this grid of a core dump: kernel, size, arguments, number."""
+        return (
+            grid.function == self.kernel.function
+            and grid.size == tuple(self.grid)
+            # The context numbers all launches, also those of torch.
+            and grid.id >= self.ordinal
+            and self._passed(grid.parameters)
+        )
+
+    def _passed(self, parameters: bytes) -> bool:
+        """Whether the parameter memory holds what was passed, as far as that is known."""
+        from tkdebug.runtime.cuda.packing import kernel_slots
+
+        source = self.kernel.src
+        numbers = [p.num for p in source.fn.params if not p.is_constexpr]
+        values = {f"v{number}": v for number, v in zip(numbers, self.values, strict=True)}
+        at = 0
+        for slot in kernel_slots(source.fn.arg_names, source.specs):
+            size = struct.calcsize(f"={slot.code}")
+            at = -(-at // size) * size
+            value = values.get(slot.expression)
+            if value is not None and len(parameters) >= at + size:
+                if struct.pack(f"={slot.code}", value) != parameters[at : at + size]:
+                    return False
+            at += size
+        return True
+
+
+class InFlight:
+    """The latest launches, oldest first.
+
+    Attributes:
+        watched: whether launches are to be added.
+    """
+
+    def __init__(self) -> None:
+        self.watched = False
+        self._ordinals = itertools.count(1)
+        self._flights: deque[Flight] = deque(maxlen=KEPT_LAUNCHES)
+
+    def add(self, kernel: NativeKernel, record: LaunchRecord, passed: tuple[Any, ...]) -> None:
+        """Keep a launch that was just made."""
+        values = tuple([value if value.__class__ in _PLAIN else None for value in passed])
+        self._flights.append(
+            Flight(next(self._ordinals), record.id, kernel, record.grid, values, record.device_ns)
+        )
+
+    def find(self, wanted: Callable[[Flight], bool]) -> list[Flight]:
+        """The launches that are not known to have ended and are wanted."""
+        return [
+            flight for flight in tuple(self._flights) if not flight.has_ended and wanted(flight)
+        ]
+
+    def of_kernel(self, module: int) -> list[Flight]:
+        """All kept launches of the kernel in that module, ended or not."""
+        return [flight for flight in tuple(self._flights) if flight.kernel.module == module]
+
+
+IN_FLIGHT = InFlight()
