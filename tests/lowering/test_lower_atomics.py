@@ -193,14 +193,14 @@ def test_assert_under_a_mask():
 @pytest.mark.parametrize(
     ("operands", "attributes", "layout", "texts"),
     [
-        (["i32"], {"prefix": "x: "}, NARROW, ["pid (%u, %u, %u) idx (%3u) x: %d"]),
-        (["f16"], {"prefix": "x: "}, NARROW, ["pid (%u, %u, %u) idx (%3u) x: %f"]),
-        (["f8E5M2"], {"prefix": "x: "}, NARROW, ["pid (%u, %u, %u) idx (%3u) x: %f"]),
-        (["i64"], {"prefix": "", "hex": True}, None, ["pid (%u, %u, %u) idx () 0x%016llx"]),
-        ([], {"prefix": "100%"}, None, ["pid (%u, %u, %u) idx () 100%%"]),
+        (["i32"], {"prefix": " x: "}, NARROW, ["pid (%u, %u, %u) idx (%3u) x: %d"]),
+        (["f16"], {"prefix": " x: "}, NARROW, ["pid (%u, %u, %u) idx (%3u) x: %f"]),
+        (["f8E5M2"], {"prefix": " x: "}, NARROW, ["pid (%u, %u, %u) idx (%3u) x: %f"]),
+        (["i64"], {"prefix": " ", "hex": True}, None, ["pid (%u, %u, %u) idx () 0x%016llx"]),
+        ([], {"prefix": " 100%"}, None, ["pid (%u, %u, %u) idx () 100%%"]),
         (
             ["i8", "i1"],
-            {"prefix": "x: ", "signed": (False, True)},
+            {"prefix": " x: ", "signed": (False, True)},
             None,
             [
                 "pid (%u, %u, %u) idx () x: (operand 0) %u",

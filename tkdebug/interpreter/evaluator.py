@@ -348,7 +348,7 @@ class Evaluator(AsyncOps):
                 continue
             name = "pid ({}, {}, {})".format(*self.program_at(program))
             if not tensors:
-                print(f"{name} idx () {prefix}")
+                print(f"{name} idx (){prefix}")
             for place, tensor in enumerate(tensors):
                 label = f"(operand {place}) " if len(tensors) > 1 else ""
                 is_signed = not isinstance(signed, tuple) or bool(signed[place])
@@ -372,7 +372,7 @@ class Evaluator(AsyncOps):
                 f"{position:{width}d}"
                 for position, width in zip(reversed(place), widths, strict=True)
             )
-            print(f"{name} idx ({index}) {prefix}{label}{_shown(value, tile, hexadecimal, signed)}")
+            print(f"{name} idx ({index}){prefix}{label}{_shown(value, tile, hexadecimal, signed)}")
 
 
 def _unchanged(now: Sequence[TileValue], before: Sequence[TileValue]) -> bool:

@@ -96,7 +96,14 @@ def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object
     signed = tuple(
         isinstance(v.type.scalar, dt.dtype) and v.type.scalar.is_int_signed() for v in values
     )
-    emit.op("tt.print", values, prefix=text, hex=bool(unwrap(hex)), signed=signed)
+    emit.op("tt.print", values, prefix=_spaced(text), hex=bool(unwrap(hex)), signed=signed)
+
+
+def _spaced(prefix: str) -> str:
+    """The prefix between a space and a colon, as upstream prints it: ` x: `."""
+    prefix = prefix if prefix.endswith(" ") else prefix + " "
+    prefix = prefix if prefix.endswith(": ") else prefix[:-1] + ": "
+    return " " + prefix if len(prefix) > 2 and not prefix.startswith(" ") else prefix
 
 
 def _emit_debug_barrier(emit: Emitter) -> None:

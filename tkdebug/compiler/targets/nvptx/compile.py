@@ -21,6 +21,10 @@ from tkdebug.compiler.targets.targets import Target
 StageCallback = Callable[[str, str], str | None]
 
 
+# (threads, bytes of shared memory) of a block; raises when there is less.
+ResourceCallback = Callable[[int, int], None]
+
+
 @dataclass(frozen=True, slots=True)
 class NativeOptions:
     """How a kernel is compiled.
@@ -69,6 +73,7 @@ def compile_module(
     snapshot: SnapshotCallback | None = None,
     on_run: RunCallback | None = None,
     on_stage: StageCallback | None = None,
+    on_resources: ResourceCallback | None = None,
 ) -> CompiledModule:
     """Compile Tile IR (after its own passes), which becomes the GPU IR.
 
@@ -80,6 +85,8 @@ def compile_module(
         on_run: called after each pass, also one that failed.
         on_stage: called with "gpu-ir" (after the passes), "llvm-ir" and "ptx"; for the last two it
             may give an edited text to go on with.
+        on_resources: called with threads and bytes of shared memory of a block before code is
+            generated, which for tiles that fit nowhere would take minutes.
 
     Raises:
         CompileError: an op is not supported, or code generation refuses the kernel.
@@ -89,6 +96,10 @@ def compile_module(
     function.attributes["target"] = target.name
     pipeline = gpu_pipeline(target, options.num_stages, debug=options.debug)
     passes = run_pipeline(module, pipeline, snapshot=snapshot, on_run=on_run)
+    shared = function.attributes.get("shared_bytes", 0)
+    assert isinstance(shared, int)
+    if on_resources is not None:
+        on_resources(options.num_warps * target.threads_per_warp, shared)
     symbol = re.sub(r"\W", "_", module.name)
     llvm_ir = lower_module(module, target, symbol)
     llvm_ir = _edited(on_stage, "llvm-ir", llvm_ir)
@@ -101,8 +112,6 @@ def compile_module(
         entry=function.location.frames,
         on_ptx=None if on_stage is None else functools.partial(on_stage, "ptx"),
     )
-    shared = function.attributes.get("shared_bytes", 0)
-    assert isinstance(shared, int)
     return CompiledModule(symbol, module, llvm_ir, code, shared, options.num_warps, passes)
 
 

@@ -90,7 +90,7 @@ def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[
     pid, buffer = "pid (%u, %u, %u)", _argument_buffer(ctx)
     if not operands:
         with _only(ctx, ctx.is_first_thread):
-            _printf(ctx, buffer, f"{pid} idx () {prefix}\n", program)
+            _printf(ctx, buffer, f"{pid} idx (){prefix}\n", program)
         return ()
     signed = op.attributes.get("signed")
     for place, (operand, registers) in enumerate(zip(op.operands, operands, strict=True)):
@@ -108,7 +108,7 @@ def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[
                 directive, argument = _printable(
                     ctx, value, bool(is_signed), bool(op.attributes.get("hex"))
                 )
-                text = f"{pid} idx ({index_text}) {prefix}{label}{directive}\n"
+                text = f"{pid} idx ({index_text}){prefix}{label}{directive}\n"
                 _printf(ctx, buffer, text, [*program, *index[:shown], argument])
     return ()
 
