@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tkdebug.compiler.analysis.layout_rules import default_layout
+from tkdebug.compiler.analysis.layout_inference import default_layout
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.types import MemDescType, encoding_of, shape_of

@@ -35,10 +35,13 @@ from tkdebug.compiler.layouts.swizzle import SharedTrip, bank_conflicts
 from tkdebug.compiler.layouts.views import (
     broadcast_source,
     concatenate,
+    concatenate_source,
     expand_dims,
     join,
     reshape,
     slice_layout,
+    split,
+    split_source,
     transpose,
 )
 
@@ -62,6 +65,7 @@ __all__ = [
     "broadcast_source",
     "classify_conversion",
     "concatenate",
+    "concatenate_source",
     "dot_operand",
     "expand_dims",
     "fma_operand",
@@ -71,6 +75,8 @@ __all__ = [
     "reshape",
     "shared",
     "slice_layout",
+    "split",
+    "split_source",
     "transpose",
     "wgmma",
 ]

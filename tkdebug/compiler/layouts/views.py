@@ -91,3 +91,46 @@ def concatenate(layout: LinearLayout) -> LinearLayout:
     names = layout.out_dims
     halves = LinearLayout(((REGISTER, (1,)),), ((names[0], 2),))
     return (layout * halves).transpose_outs(names)
+
+
+def split_source(layout: LinearLayout) -> LinearLayout | None:
+    """The layout that `tl.split(x)` needs of x: `layout`, its registers taking turns by halves.
+
+    None when not registers but threads run over the last dimension, which has size 2.
+    """
+    bit = 1 << (layout.out_bits - 1)
+    registers = layout.packed_bases(REGISTER)
+    others = [v for d, vs in layout.ins for v in vs if d != REGISTER or v != bit]
+    if bit not in registers or any(v & bit for v in others):
+        return None
+    order = (bit, *(v for v in registers if v != bit))
+    return LinearLayout(
+        tuple((d, order if d == REGISTER else vs) for d, vs in layout.ins), layout.outs
+    )
+
+
+def split(source: LinearLayout) -> LinearLayout:
+    """The layout of each half of `tl.split(x)`; x lies as `split_source` gives it.
+
+    The inverse of `join`.
+    """
+    ins = tuple((d, vs[1:] if d == REGISTER else vs) for d, vs in source.ins)
+    return LinearLayout(ins, source.outs[:-1])
+
+
+def concatenate_source(layout: LinearLayout) -> LinearLayout | None:
+    """The layout of x and y for which `tl.cat(x, y)` lies in `layout`; None if there is none."""
+    registers = layout.packed_bases(REGISTER)
+    first, size = layout.outs[0]
+    if not registers or layout.unpack_out(registers[-1])[first] != size // 2:
+        return None
+    half = LinearLayout((), ((first, size // 2), *layout.outs[1:]))
+    ins = []
+    for d, vectors in layout.ins:
+        kept = vectors[:-1] if d == REGISTER else vectors
+        coordinates = [layout.unpack_out(v) for v in kept]
+        if any(c[first] & (size // 2) for c in coordinates):
+            return None
+        ins.append((d, tuple(half.pack_out(c) for c in coordinates)))
+    made = LinearLayout(tuple(ins), half.outs)
+    return made if concatenate(made) == layout else None

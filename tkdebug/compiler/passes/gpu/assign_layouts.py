@@ -5,7 +5,7 @@ they are given. Everything computed from them follows (its *home*). What is made
 ranges alone has no home: it is made again in each layout that is wanted, which costs less than
 moving it. A conversion stands right after what it converts, so outside of loops where it can.
 
-Invariant: afterwards every tile has a layout and every op's layouts obey `layout_rules`.
+Invariant: afterwards every tile has a layout and every op's layouts pass `ir.layout_checks`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.analysis import layout_rules as rules
+from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
@@ -72,7 +72,9 @@ class Placement:
             # What nobody asked for is dead; it gets a layout so that the module is whole.
             if self.homes.is_flexible_op(op) and op not in self._placed:
                 for result in op.results:
-                    layout = rules.default_layout(shape_of(result.type), self.homes.num_warps)
+                    layout = layout_inference.default_layout(
+                        shape_of(result.type), self.homes.num_warps
+                    )
                     self.wanted(result, layout)
 
     def wanted(self, value: Value, layout: LinearLayout) -> Value:
@@ -116,8 +118,8 @@ class Placement:
         op = value.defining_op
         assert op is not None
         source: LinearLayout | None = layout
-        if op.name not in rules.SOURCES:
-            source = rules.operand_layout(op, layout)
+        if op.name not in layout_inference.SOURCES:
+            source = layout_inference.operand_layout(op, layout)
         if source is None:
             return self._convert_remade(value, layout)
         sources = self._placed.get(op, op.operands)
@@ -140,8 +142,8 @@ class Placement:
         """For views that cannot give `layout` whatever their operands have."""
         op = value.defining_op
         assert op is not None
-        own = rules.default_layout(shape_of(op.operands[0].type), self.homes.num_warps)
-        given = rules.result_layout(op, own)
+        own = layout_inference.default_layout(shape_of(op.operands[0].type), self.homes.num_warps)
+        given = layout_inference.result_layout(op, own)
         assert given is not None, f"{op.name} has no layout rule"
         made = self.wanted(value, given)
         converted = self.rewriter.build_before(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.analysis.layout_rules import default_layout
+from tkdebug.compiler.analysis.layout_inference import default_layout
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import MemDescType, element_of, shape_of, with_encoding

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tkdebug.compiler.analysis import layout_rules as rules
+from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.types import TensorType, shape_of
-from tkdebug.compiler.layouts import LinearLayout
+from tkdebug.compiler.layouts import LinearLayout, views
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.errors import IRError
 
 _MAX_SWEEPS = 1000
 # They compute across elements, so making them twice costs.
 _NOT_REMADE = frozenset(("tt.scan", "tt.sort", "tt.bitonic_merge", "tt.flip"))
-_REMADE_VIEWS = frozenset(
-    ("tt.expand_dims", "tt.trans", "tt.reshape", "tt.broadcast", "tt.join", "tt.cat")
-)
 
 
 class Homes:
@@ -86,9 +83,9 @@ class Homes:
     def _can_be_remade(self, op: Operation) -> bool:
         if len(op.results) != 1 or not isinstance(op.result.type, TensorType):
             return False
-        if op.name in rules.SOURCES:
+        if op.name in layout_inference.SOURCES:
             return True
-        follows = rules.is_elementwise(op) or op.name in _REMADE_VIEWS
+        follows = layout_inference.is_elementwise(op) or op.name in layout_inference.VIEWS
         if not follows or op.name in _NOT_REMADE or op.regions or not OPS[op.name].is_pure:
             return False
         return all(
@@ -160,25 +157,27 @@ class Homes:
             return layout
         shape = shape_of(op.results[0].type)
         if op.name in ("tt.histogram", "tt.topk"):
-            return rules.default_layout(shape, self.num_warps)
+            return layout_inference.default_layout(shape, self.num_warps)
         if op.name == "tt.gather":
-            return self._homes.get(op.operands[1]) or rules.default_layout(shape, self.num_warps)
+            return self._homes.get(op.operands[1]) or layout_inference.default_layout(
+                shape, self.num_warps
+            )
         tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
         if not tiles or all(value.defining_op in self._flexible for value in tiles):
             if op.name == "tt.reduce":
-                source = rules.default_layout(shape_of(tiles[0].type), self.num_warps)
-                return rules.result_layout(op, source)
-            return rules.default_layout(shape, self.num_warps)
+                source = layout_inference.default_layout(shape_of(tiles[0].type), self.num_warps)
+                return layout_inference.result_layout(op, source)
+            return layout_inference.default_layout(shape, self.num_warps)
         if op.name == "tt.split":
-            return rules.split_layout(self._split_source(op))
+            return views.split(self._split_source(op))
         return None
 
     def _split_source(self, op: Operation) -> LinearLayout:
         home = self._homes.get(op.operands[0])
-        wanted = None if home is None else rules.split_source(home)
+        wanted = None if home is None else views.split_source(home)
         if wanted is None:
-            half = rules.default_layout(shape_of(op.results[0].type), self.num_warps)
-            wanted = rules.join_layout(half)
+            half = layout_inference.default_layout(shape_of(op.results[0].type), self.num_warps)
+            wanted = views.join(half)
         return wanted
 
     def _main_operand(self, op: Operation) -> Value | None:
@@ -191,7 +190,7 @@ class Homes:
     ) -> LinearLayout | None:
         home = self._homes[source]
         if op.name != "tt.broadcast":
-            return rules.result_layout(op, home)
+            return layout_inference.result_layout(op, home)
         shape = shape_of(op.result.type)
         if parent is not None and parent.shape == shape:
             return parent
@@ -206,7 +205,7 @@ class Homes:
                 return True
             layout = self._demand(value, set())
             if layout is None:
-                layout = rules.default_layout(shape_of(value.type), self.num_warps)
+                layout = layout_inference.default_layout(shape_of(value.type), self.num_warps)
             for each in slot.values if slot is not None else (value,):
                 self._set(each, layout)
             return True
@@ -240,21 +239,21 @@ class Homes:
         return None
 
     def _demand_of(self, user: Operation, value: Value, seen: set[Value]) -> LinearLayout | None:
-        if user.name in rules.ACCESSES:
+        if user.name in layout_inference.ACCESSES:
             layout = user.attributes.get("layout")
             return layout if isinstance(layout, LinearLayout) else None
         if user.name == "tt.dot":
             layout = user.attributes.get("layout")
             is_acc = user.operands[2] is value
             return layout if is_acc and isinstance(layout, LinearLayout) else None
-        if rules.is_elementwise(user):
+        if layout_inference.is_elementwise(user):
             for other in user.operands:
                 if other in self._homes and shape_of(other.type) == shape_of(value.type):
                     return self._homes[other]
             return self._result_demand(user, seen)
-        if user.name in _REMADE_VIEWS:
+        if user.name in layout_inference.VIEWS:
             wanted = self._result_demand(user, seen)
-            return None if wanted is None else rules.operand_layout(user, wanted)
+            return None if wanted is None else layout_inference.operand_layout(user, wanted)
         if user.name.startswith("scf."):
             for carried in _carried(user, value):
                 wanted = self._homes.get(carried) or self._demand(carried, seen)
@@ -289,7 +288,7 @@ class Homes:
         home = self._homes.get(value)
         if home is not None:
             return home
-        return rules.default_layout(shape_of(value.type), self.num_warps)
+        return layout_inference.default_layout(shape_of(value.type), self.num_warps)
 
     def _wanted_by(self, op: Operation) -> LinearLayout | None:
         layout = op.attributes.get("layout")
@@ -301,7 +300,7 @@ class Homes:
             source = self._main_operand(op)
             if source is not None:
                 return self._homes[source]
-            return rules.default_layout(shape_of(op.operands[0].type), self.num_warps)
+            return layout_inference.default_layout(shape_of(op.operands[0].type), self.num_warps)
         if op.name == "tt.histogram":
             # Values and their mask lie alike.
             return self._own_or_default(op.operands[0])
@@ -310,7 +309,7 @@ class Homes:
         home = next((self._homes[r] for r in op.results if r in self._homes), None)
         if home is None:
             return None
-        wanted = rules.operand_layout(op, home)
+        wanted = layout_inference.operand_layout(op, home)
         if wanted is None:
             source = self._main_operand(op)
             wanted = None if source is None else self._homes[source]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tkdebug.compiler.analysis import layout_rules as rules
+from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_index, vector_elems
 from tkdebug.compiler.ir.core import Operation, Value
@@ -30,7 +30,7 @@ from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes.gpu.run_ahead import Slice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 
-DOTS = ("tt.dot", "ttng.warp_group_dot")
+DOTS = ("tt.dot", "ttg.local_dot", "ttng.warp_group_dot")
 # The least that cp.async copies (PTX ISA, "cp.async").
 _MIN_COPY_BYTES = 4
 _SEGMENT_BYTES = 128
@@ -148,8 +148,8 @@ def _reaches_dot(op: Operation, loop: Operation) -> bool:
             for user in result.uses:
                 if user.name in DOTS:
                     return True
-                moves = user.name in _MOVES or user.name in rules.VIEWS
-                if user not in seen and (moves or rules.is_elementwise(user)):
+                moves = user.name in _MOVES or user.name in layout_inference.VIEWS
+                if user not in seen and (moves or layout_inference.is_elementwise(user)):
                     seen.add(user)
                     worklist.append(user)
     return False

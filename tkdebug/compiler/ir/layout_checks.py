@@ -1,5 +1,7 @@
 """Checks that the layouts of GPU IR obey the conventions that lowering relies on.
 
+Passes derive layouts by `analysis.layout_inference`; this is the judge, which derives none.
+
 Either no tile of a function has a layout (Tile IR) or every one has; each is canonical and made
 for the function's warps; and what an op's operands and results have to do with each other is in
 `_RULES`. Ops that are in no list work element by element: all their tiles share one layout.
@@ -273,5 +275,6 @@ _RULES: dict[str, Callable[[Operation], str | None]] = {
     "tt.split": _split,
     "tt.cat": _cat,
     "tt.dot": _dot,
+    "ttg.local_dot": _dot,
     "ttng.warp_group_dot": _dot,
 }

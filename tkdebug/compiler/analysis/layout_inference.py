@@ -1,0 +1,127 @@
+"""Derives layouts: how those of an op's results and operands follow from each other.
+
+One rule per op, in both directions: `result_layout` forward, `operand_layout` backward. Ops that
+no rule covers (accesses, dots, control flow) are anchors: passes decide. What a view does to a
+layout is `layouts.views`; whether the layouts of finished GPU IR fit together is checked by
+`ir.layout_checks`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import shape_of
+from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked, views
+
+ELEMENTWISE_DIALECTS = ("arith.", "math.")
+ELEMENTWISE = frozenset(
+    (
+        "tt.fp_to_fp",
+        "tt.bitcast",
+        "tt.ptr_to_int",
+        "tt.int_to_ptr",
+        "tt.precise_divf",
+        "tt.precise_sqrt",
+        "tt.addptr",
+        "tt.hint",
+        "tt.map_elementwise",
+        "tt.elementwise_inline_asm",
+        "tt.extern_elementwise",
+        "tt.flip",
+        "tt.sort",
+        "tt.bitonic_merge",
+        "tt.scan",
+    )
+)
+# They make a tile out of scalars or nothing, in whichever layout is wanted.
+SOURCES = frozenset(("tt.make_range", "tt.splat", "arith.constant"))
+ACCESSES = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"))
+VIEWS = frozenset(("tt.expand_dims", "tt.trans", "tt.reshape", "tt.broadcast", "tt.join", "tt.cat"))
+_WARP_LANES = 32
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Whether operands and results of `op` share one layout."""
+    return op.name in ELEMENTWISE or (
+        op.name.startswith(ELEMENTWISE_DIALECTS) and op.name not in SOURCES
+    )
+
+
+@lru_cache(1024)
+def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
+    """A layout for a tile that nothing prefers another for: threads along the last dimension."""
+    rank = len(shape)
+    lanes, warps, left_lanes, left_warps = [1] * rank, [1] * rank, _WARP_LANES, num_warps
+    for d in reversed(range(rank)):
+        lanes[d] = min(shape[d], left_lanes)
+        left_lanes //= lanes[d]
+        warps[d] = min(max(1, shape[d] // lanes[d]), left_warps)
+        left_warps //= warps[d]
+    if rank:
+        lanes[0] *= left_lanes
+        warps[0] *= left_warps
+        made = blocked((1,) * rank, tuple(lanes), tuple(warps), tuple(reversed(range(rank))), shape)
+        return made.without_zero_bases(REGISTER)
+    bits = (num_warps - 1).bit_length()
+    return LinearLayout(((REGISTER, ()), (LANE, (0,) * 5), (WARP, (0,) * bits), ("block", ())), ())
+
+
+def result_layout(op: Operation, source: LinearLayout) -> LinearLayout | None:
+    """The layout of the results when the (first tile) operand has `source`; None if undecided."""
+    if is_elementwise(op):
+        return source
+    match op.name:
+        case "tt.expand_dims":
+            return views.expand_dims(source, _axis(op))
+        case "tt.trans":
+            return views.transpose(source, _order(op))
+        case "tt.reshape":
+            return views.reshape(source, shape_of(op.result.type))
+        case "tt.join":
+            return views.join(source)
+        case "tt.cat":
+            return views.concatenate(source)
+        case "tt.split":
+            ordered = views.split_source(source)
+            return None if ordered is None else views.split(ordered)
+        case "tt.reduce":
+            return views.slice_layout(source, _axis(op))
+    return None
+
+
+def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
+    """The layout that the tile operands need for the results to have `result`; None if undecided.
+
+    For `tt.reduce` and `tt.split` many would do, so the answer is None.
+    """
+    if is_elementwise(op):
+        return result
+    match op.name:
+        case "tt.expand_dims":
+            return views.slice_layout(result, _axis(op))
+        case "tt.broadcast":
+            return views.broadcast_source(result, shape_of(op.operands[0].type))
+        case "tt.trans":
+            order = _order(op)
+            back = tuple(order.index(d) for d in range(len(order)))
+            return views.transpose(result, back)
+        case "tt.reshape":
+            return views.reshape(result, shape_of(op.operands[0].type))
+        case "tt.join":
+            return views.split(result) if views.split_source(result) == result else None
+        case "tt.cat":
+            return views.concatenate_source(result)
+    return None
+
+
+def _axis(op: Operation) -> int:
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    return axis
+
+
+def _order(op: Operation) -> tuple[int, ...]:
+    order = op.attributes["order"]
+    assert isinstance(order, tuple)
+    return tuple(axis for axis in order if isinstance(axis, int))
