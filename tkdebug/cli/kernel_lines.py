@@ -80,15 +80,13 @@ class KernelLines:
         return next((stage for stage in self.stages if stage.name == name), None)
 
 
-def of_session(session: Session, needs_any: bool = True) -> list[KernelLines]:
+def of_session(session: Session) -> list[KernelLines]:
     """The native kernels of a recorded run.
 
     Raises:
-        UsageError: `needs_any` and there are none.
         LineTableError: a table is damaged, or says why it is not there.
         SessionError: the session cannot be read.
     """
-    recorded = session.kernels()
     kernels = []
     texts: dict[tuple[str, int], str | None] = {}
 
@@ -97,15 +95,10 @@ def of_session(session: Session, needs_any: bool = True) -> list[KernelLines]:
             texts[file, line] = session.source_line(file, line)
         return texts[file, line]
 
-    for kernel in recorded:
+    for kernel in session.kernels():
         data = session.line_table(kernel.hash)
         if data is not None:
             kernels.append(_of_recorded(session, kernel, from_data(data), source_line))
-    if not kernels and needs_any:
-        raise UsageError(
-            f"{session.path.name}: its {len(recorded)} kernels were interpreted, or recorded by an "
-            "older tkdebug, and have no native code; `tkdebug lines script.py` compiles them"
-        )
     # Sources are read while the session is open.
     for kernel_lines in kernels:
         _read_sources(kernel_lines)

@@ -73,6 +73,9 @@ def _chosen(kernels: list[KernelLines], pattern: str | None, target: str) -> lis
     if chosen:
         return chosen
     if not kernels:
-        raise UsageError(f"{target}: no kernel was compiled natively there")
+        raise UsageError(
+            f"{target}: no kernel was compiled natively there; a run that was recorded under "
+            "interpret has no native code, `tkdebug lines script.py` makes it"
+        )
     names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
     raise UsageError(f"--kernel {pattern}: no kernel of that name; there are {names}")

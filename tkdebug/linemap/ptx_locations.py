@@ -76,6 +76,10 @@ def rewrite_locations(
                 current = op_id
             table.append(PtxLine(len(output) + 1, op_id if op_id in locations else None))
         output.append(text)
+        if text.startswith("$L__func_begin") and entry:
+            # What ptxas puts at the entry (the stack pointer) gets the first place of the function.
+            output += places.directives(entry)
+            current = _ENTRY_OP
     output += places.sections()
     return "\n".join(output) + "\n", tuple(table)
 

@@ -70,7 +70,13 @@ def kernel_table(
         kernel=compiled.symbol,
         target=target.name,
         ops=ops,
-        instructions=_own_instructions(lines, _sass(code.cubin).get(compiled.symbol), code, ops),
+        instructions=_own_instructions(
+            lines,
+            _sass(code.cubin).get(compiled.symbol),
+            code,
+            ops,
+            compiled.module.function.location.frames,
+        ),
         ptx_ops=ptx_ops,
         llvm_ops=llvm_ops(compiled.llvm_ir),
         resources=Resources(
@@ -148,16 +154,18 @@ def _own_instructions(
     sass: Sequence[SassInstruction] | None,
     code: NativeCode,
     ops: Mapping[int, OpPlace],
+    entry: Frames,
 ) -> tuple[Instruction, ...]:
-    """What is known by op; what ptxas put in itself (its stack pointer, descriptors) has no place.
+    """What is known by op; what ptxas gives to the head of the function is of the kernel's `def`.
 
-    The cubin's own source rows do not start anew where only the chain changes, and what ptxas put
-    in reads there as if it were of the line before.
+    The cubin's own source rows do not start anew where only the chain changes, and what ptxas puts
+    in by itself (memory descriptors) reads there as if it were of the line before.
     """
     if not code.ptx_lines:
         return _instructions(lines, sass)  # the PTX was edited: its ops are not known
     items = sass or _without_text(lines)
     op_of_line = {row.line: row.op_id for row in code.ptx_lines}
+    first_line = code.ptx_lines[0].line
     wgmma = wgmma_ptx_lines(items, lines, code.ptx)
 
     def instruction(item: SassInstruction) -> Instruction:
@@ -167,6 +175,8 @@ def _own_instructions(
         op_id = None if ptx_line is None else op_of_line.get(ptx_line)
         if op_id is not None and op_id in ops:
             frames = ops[op_id].chains[0]
+        elif ptx_line is not None and ptx_line < first_line:
+            frames = entry
         elif ptx_line in op_of_line:
             frames = lines.frames_at(at)  # the kernel's entry, or generated code
         return Instruction(at, item.text, ptx_line, op_id, frames, item.live_registers)
