@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import PointerType, ScalarType, Type, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
-
-if TYPE_CHECKING:
-    from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 
 # What a thread holds of a value: one entry for each register of its layout, one for a scalar.
 Registers = list[LLVMValue]
 Lower = Callable[..., Sequence[Registers]]
-Handler = Callable[["Lowering", Operation], None]
 
 GLOBAL_POINTER = "ptr addrspace(1)"
 SHARED_POINTER = "ptr addrspace(3)"
