@@ -21,6 +21,7 @@ from tkdebug import __version__
 from tkdebug.compiler.targets.nvptx import wire
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
+from tkdebug.linemap import ptx_locations
 from tkdebug.linemap.ptx_locations import PtxLine
 
 _FORMAT = 1
@@ -62,6 +63,7 @@ def versions() -> tuple[str, ...]:
     # Options and order of the stages are in their text; a changed one makes other code.
     here = Path(__file__).parent
     texts = [(here / f"{name}.py").read_bytes() for name in _STAGES]
+    texts.append(Path(ptx_locations.__file__).read_bytes())
     found.append(f"stages {hashlib.sha256(b''.join(texts)).hexdigest()}")
     found += [f"{name}={os.environ[name]}" for name in ("CUDA_HOME",) if name in os.environ]
     return tuple(found)
