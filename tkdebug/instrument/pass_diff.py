@@ -23,7 +23,7 @@ ChangeKind = Literal[
 CHANGE_KINDS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 MAX_DIFF_LINES = 20_000
 _LAYOUT = re.compile(r",? ?#\w+")
-_LAYOUT_NAME = re.compile(r"#\w+")
+_LAYOUT_NAME = re.compile(r"#[a-z]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class PassDiff:
         op_count: how many ops there are after it.
         changes: by kind, in program order; none for the front end.
         gone_lines: (file, line) that no op stands for any more.
-        new_layouts: the definitions of layouts that the stage before does not have.
+        layouts: the definitions of the layouts that changes name.
         error: why it failed, or why its changes are not known; "" otherwise.
     """
 
@@ -110,7 +110,7 @@ class PassDiff:
     op_count: int
     changes: tuple[OpChange, ...] = ()
     gone_lines: tuple[tuple[str, int], ...] = ()
-    new_layouts: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
     error: str = ""
 
     @property
@@ -137,8 +137,7 @@ def diff_pass(
     if before is not None and compiler_pass.before != compiler_pass.after:
         changes = _Comparison(compiler_pass, before, after).changes()
         gone = _gone_lines(compiler_pass, after)
-        known = set(_layout_definitions(before))
-        layouts = tuple(line for line in _layout_definitions(after) if line not in known)
+        layouts = _layouts_named(changes, before, after)
     return PassDiff(
         number=number,
         name=compiler_pass.name,
@@ -148,7 +147,7 @@ def diff_pass(
         op_count=len(after.op_ids),
         changes=changes,
         gone_lines=gone,
-        new_layouts=layouts,
+        layouts=layouts,
         error=compiler_pass.error,
     )
 
@@ -160,6 +159,14 @@ def text_diff(before: StageOps, after: StageOps, context: int = 3) -> Iterator[s
         yield f"[tkdebug: texts of more than {MAX_DIFF_LINES:,} lines are not compared]"
         return
     yield from difflib.unified_diff(old, new, before.name, after.name, lineterm="", n=context)
+
+
+def _layouts_named(
+    changes: Sequence[OpChange], before: StageOps, after: StageOps
+) -> tuple[str, ...]:
+    names = {name for change in changes for name in _LAYOUT_NAME.findall(change.detail)}
+    definitions = dict.fromkeys((*_layout_definitions(after), *_layout_definitions(before)))
+    return tuple(line for line in definitions if line.partition(" ")[0] in names)
 
 
 def _layout_definitions(stage: StageOps) -> list[str]:

@@ -170,11 +170,16 @@ class KernelPane(Container):
             number = next((i for i, k in enumerate(self._kernels, 1) if k.hash == kernel.hash), 0)
             title.append(f"{number}/{len(self._kernels)} ", style=palette.MUTED)
             title.append(display.shown(kernel.name, 80), style=palette.STRONG)
+            if kernel.options.get("arch"):
+                title.append(f" for {display.shown(str(kernel.options['arch']), 20)}")
             title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
-            cached = "from the cache" if kernel.cache_hit else "compiled"
-            title.append(
-                f"  {cached} in {display.duration(kernel.compile_ns)}", style=palette.MUTED
-            )
+            if kernel.error is not None:
+                error = display.shown(kernel.error, 300)
+                title.append(f"  did not compile: {error}", style=palette.FAULT)
+            else:
+                cached = "from the cache" if kernel.cache_hit else "compiled"
+                time = display.duration(kernel.compile_ns)
+                title.append(f"  {cached} in {time}", style=palette.MUTED)
         self.query_one("#kernel-title", Static).update(title)
         source_title = Text(no_wrap=True, overflow="ellipsis")
         source_title.append(display.file_name(shown.file))

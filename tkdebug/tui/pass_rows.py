@@ -55,9 +55,9 @@ def change_rows(passes: KernelPasses, diff: PassDiff) -> list[TextRow]:
             kind = change.kind
             rows += [TextRow(""), TextRow(kind, palette.LABEL)]
         rows += _rows_of(passes, diff, change)
-    if diff.new_layouts:
-        rows += [TextRow(""), TextRow("layouts that are new", palette.LABEL)]
-        rows += [TextRow(f"  {definition}") for definition in diff.new_layouts]
+    if diff.layouts:
+        rows += [TextRow(""), TextRow("layouts", palette.LABEL)]
+        rows += [TextRow(f"  {definition}") for definition in diff.layouts]
     return rows
 
 

@@ -98,6 +98,7 @@ class PassesPane(Container):
         if kernel is None:
             return
         self._followed = (request.file, request.line)
+        self._life = None
         if self._passes is not None and self._passes.kernel.hash == kernel.hash:
             self._show_passes()
         else:
@@ -177,10 +178,12 @@ class PassesPane(Container):
             return
         table = self.query_one("#pass-table", Table)
         if self._followed is not None:
+            # Keys of their own, so that the cursor begins with the front end.
+            table.move_cursor(0)
             life = self._life = line_life(passes, self._followed)
             steps = life.steps
             table.show_rows(
-                range(len(steps)),
+                [("step", index) for index in range(len(steps))],
                 lambda index: (
                     Cell(display.shown(steps[index].name, 60)),
                     Cell(""),

@@ -124,8 +124,8 @@ def _pass(number: int, report: KernelReport, diff: PassDiff) -> Iterator[str]:
     for file, line in diff.gone_lines:
         text = report.source_line((file, line)).strip()
         yield f'<p class="mono">nothing is left of {_text(file)}:{line}  {_text(text)}</p>\n'
-    if diff.new_layouts:
-        yield "<pre>" + "\n".join(map(_text, diff.new_layouts)) + "</pre>\n"
+    if diff.layouts:
+        yield "<pre>" + "\n".join(map(_text, diff.layouts)) + "</pre>\n"
     if diff.changes:
         yield "<details><summary>each change</summary>\n<pre>"
         yield from (_change(stages, diff, change) for change in diff.changes[:MAX_CHANGES])

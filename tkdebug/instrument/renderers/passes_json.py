@@ -57,7 +57,7 @@ def _pass(report: KernelReport, diff: PassDiff) -> dict[str, object]:
         "counts": dict(diff.counts),
         "changes": [_change(change) for change in diff.changes],
         "gone_lines": [{"file": file, "line": line} for file, line in diff.gone_lines],
-        "new_layouts": list(diff.new_layouts),
+        "layouts": list(diff.layouts),
     }
     if report.query.text_diff and diff.before in stages:
         shown["diff"] = "\n".join(text_diff(stages[diff.before], stages[diff.after]))

@@ -57,7 +57,7 @@ def _kernel(report: KernelReport) -> Iterator[str]:
         for file, line in diff.gone_lines:
             text = report.source_line((file, line)).strip()
             yield f"  nothing is left of {_where((file, line))}  {_cut(text)}".rstrip()
-        for definition in diff.new_layouts if in_full else ():
+        for definition in diff.layouts if in_full else ():
             yield f"  {definition}"
         if report.query.text_diff and diff.before in report.passes.stages:
             stages = report.passes.stages
