@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.script import Program, find_program, run_program
-from tkdebug.errors import UsageError
+from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 
@@ -31,7 +31,7 @@ def compiled_run(arguments: Arguments) -> Iterator[Session]:
         SessionError: the session cannot be read.
         UsageError: there is nothing to run, or the target architecture is not known.
     """
-    if not arguments.is_module and _is_session(Path(arguments.target)):
+    if not arguments.is_module and is_session(Path(arguments.target)):
         with Session.open(arguments.target) as session:
             yield session
         return
@@ -44,7 +44,8 @@ def compiled_run(arguments: Arguments) -> Iterator[Session]:
             yield session
 
 
-def _is_session(path: Path) -> bool:
+def is_session(path: Path) -> bool:
+    """Whether `path` is, or by its name should be, a recorded run."""
     if path.suffix == ".tkd":
         return True
     with contextlib.suppress(OSError), path.open("rb") as file:
@@ -54,14 +55,18 @@ def _is_session(path: Path) -> bool:
 
 def _native_target(asked: str | None) -> str | None:
     """What to compile for besides; None for nothing."""
-    from tkdebug.compiler.targets import target_of
+    from tkdebug.compiler.targets import TARGETS, target_of
     from tkdebug.runtime.cross_compilation import obstacle
     from tkdebug.runtime.cuda.device import obstacle as device_obstacle
 
     if asked == "none":
         return None
     if asked is not None:
-        target_of(asked)
+        try:
+            target_of(asked)
+        except UnsupportedError:
+            known = ", ".join(TARGETS)
+            raise UsageError(f"--target: got {asked!r}, expected {known} or none") from None
     elif device_obstacle() is None:
         return None  # kernels are compiled for the device that is there
     reason = obstacle()

@@ -15,6 +15,7 @@ from tkdebug.linemap.line_table_data import from_data
 
 FRONT_END_STAGE = "tile-ir"
 _IR_STAGES = (FRONT_END_STAGE, "gpu-ir")
+_MAX_CUBIN_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,12 @@ def of_cubin(path: Path) -> list[KernelLines]:
     from tkdebug.linemap.cubins import CubinError
 
     try:
+        size_bytes = path.stat().st_size
+        if size_bytes > _MAX_CUBIN_BYTES:
+            raise UsageError(
+                f"{path}: {size_bytes >> 20} MiB, more than the {_MAX_CUBIN_BYTES >> 20} MiB "
+                "of a cubin that is read"
+            )
         tables = cubin_tables(path.read_bytes())
     except CubinError as error:
         raise CubinError(f"{path}: {error}") from None

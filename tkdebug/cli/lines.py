@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.compiled_run import compiled_run
+from tkdebug.cli.compiled_run import compiled_run, is_session
 from tkdebug.cli.kernel_lines import KernelLines, of_cubin, of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.places import check_writable
@@ -73,9 +73,11 @@ def _chosen(kernels: list[KernelLines], pattern: str | None, target: str) -> lis
     if chosen:
         return chosen
     if not kernels:
-        raise UsageError(
-            f"{target}: no kernel was compiled natively there; a run that was recorded under "
-            "interpret has no native code, `tkdebug lines script.py` makes it"
-        )
+        if is_session(Path(target)):
+            raise UsageError(
+                f"{target}: no kernel was compiled natively there; a run that was recorded under "
+                "interpret has no native code, `tkdebug lines script.py` makes it"
+            )
+        raise UsageError(f"{target}: it launched no kernel, or none that compiles natively")
     names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
     raise UsageError(f"--kernel {pattern}: no kernel of that name; there are {names}")

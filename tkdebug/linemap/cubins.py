@@ -24,6 +24,7 @@ EM_CUDA = 190
 INSTRUCTION_BYTES = 16  # since Volta
 _FIRST_ARCHITECTURE = 70
 _TEXT = ".text."
+_ELF_MAGIC = b"\x7fELF"
 
 
 class CubinError(TkError):
@@ -86,10 +87,12 @@ def open_cubin(cubin: bytes) -> ELFFile:
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
+    if not cubin.startswith(_ELF_MAGIC):
+        raise CubinError("not a cubin: no ELF file" if cubin else "not a cubin: empty")
     try:
         elf = ELFFile(io.BytesIO(cubin))
     except (ELFError, ValueError, KeyError, OSError) as error:
-        raise CubinError(f"not a cubin: {error or type(error).__name__}") from None
+        raise CubinError(f"not a cubin, or cut short: {len(cubin)} bytes") from error
     if elf.header["e_machine"] not in ("EM_CUDA", EM_CUDA):
         raise CubinError(f"not a cubin: an ELF file for {elf.header['e_machine']}")
     end = elf.header["e_shoff"] + elf.header["e_shnum"] * elf.header["e_shentsize"]

@@ -143,8 +143,9 @@ def explain_binding(
     names = list(signature.parameters)
     shown = f"kernel {kernel}({', '.join(names)})"
     if len(arguments) > len(names):
+        plural = "" if len(names) == 1 else "s"
         raise ArgumentTypeError(
-            f"{shown} takes {len(names)} arguments, got {len(arguments)} positional ones"
+            f"{shown} takes {len(names)} argument{plural}, got {len(arguments)} positional ones"
         )
     given = names[: len(arguments)]
     doubled = [name for name in given if name in keywords]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.tensor import constexpr
+from tkdebug.errors import LaunchError
 from tkdebug.events import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.cuda.device import obstacle
@@ -89,7 +90,12 @@ class NativePath:
         if declared is not None and accepts_declared(declared, value):
             kind: Hashable = "declared"
         else:
-            kind = launch_key(value, not parameter.do_not_specialize)
+            try:
+                kind = launch_key(value, not parameter.do_not_specialize)
+            except LaunchError:
+                # Raises too, and names the argument.
+                self._fn.spec_of(parameter, value)
+                raise
         alignment = parameter.notes_alignment and aligned(value)
         if is_tensor_like(value) and not isinstance(value, TensorDescriptor):
             return kind, alignment, self.address(position, value, device, grid)
