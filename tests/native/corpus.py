@@ -1,7 +1,8 @@
 """Every kernel that is interpreted is also compiled natively: the compile corpus. Needs no GPU.
 
 Inside `Corpus.collecting()` each new specialisation of a launch is compiled for every target, so
-that LLVM's verifier and ptxas judge it. With `check_gpu_ir` the launch is also run as the GPU
+that LLVM's verifier and ptxas judge it, and each pass on the way is held to keep its provenance: no
+line and no op goes unrecorded. With `check_gpu_ir` the launch is also run as the GPU
 passes left it, from the same memory, and must give the same; where it does not, the first pass that
 is to blame is looked for.
 
@@ -37,6 +38,7 @@ from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.targets import target_of
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter import run_module
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compilation import compile_tile_ir
 from tkdebug.runtime.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.perf_report import Mark
@@ -159,7 +161,9 @@ class Corpus:
             row = Row(src.fn.__name__, target.name, src.hash, self.where)
             started = time.perf_counter()
             try:
-                self._compile(src, target, row, grid, values, memory)
+                # Every pass is followed by the verifier and by the check of its provenance.
+                with KNOBS.scope(verify_each=True):
+                    self._compile(src, target, row, grid, values, memory)
             except Exception as error:
                 row.cause, row.detail = cause_of(error), _detail(error)
             row.seconds = round(time.perf_counter() - started, 3)
