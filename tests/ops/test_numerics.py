@@ -569,6 +569,10 @@ def test_functions_of_floats(op, dtype):
     out = torch.zeros_like(x)
     kernels.unary.interpret[(4,)](x, out, x.numel(), op, BLOCK=32)
     expected = getattr(torch, op)(x)
+    if op == "sqrt" and dtype == torch.float64:
+        # Rounded to nearest, which torch's (MKL) is not always.
+        expected = x.new_tensor([math.sqrt(v) if v >= 0 else math.nan for v in x.tolist()])
+        expected = torch.where(x == 0, x, expected)
     tolerance = 0 if op in ("floor", "ceil", "abs", "neg", "sqrt") else 2e-6
     torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 

@@ -256,7 +256,9 @@ def _flip(t: Tensor) -> Tensor:
     return t ^ -(1 << (8 * t.element_size() - 1))
 
 
-def _bitwise_fold(name: str) -> Callable[[Tensor, int], Tensor]:
+def _in_halves(name: str) -> Callable[[Tensor, int], Tensor]:
+    """Both halves combined until one element is left."""
+
     def fold(t: Tensor, dim: int) -> Tensor:
         fn = getattr(torch, name)
         moved = t.movedim(dim, 0)
@@ -269,9 +271,22 @@ def _bitwise_fold(name: str) -> Callable[[Tensor, int], Tensor]:
     return fold
 
 
+def _rounding_each(name: str) -> Callable[[Tensor, int], Tensor]:
+    """Sums of halves in torch are rounded once; the GPU rounds, and overflows, at each step."""
+    whole, in_halves = getattr(torch, name), _in_halves({"sum": "add", "prod": "mul"}[name])
+
+    def reduce(t: Tensor, dim: int) -> Tensor:
+        if t.dtype in (torch.float16, torch.bfloat16):
+            return in_halves(t, dim)
+        reduced: Tensor = whole(t, dim, dtype=t.dtype)
+        return reduced
+
+    return reduce
+
+
 _REDUCERS: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "add": lambda t, dim: t.sum(dim, dtype=t.dtype),
-    "mul": lambda t, dim: t.prod(dim, dtype=t.dtype),
+    "add": _rounding_each("sum"),
+    "mul": _rounding_each("prod"),
     "maxnum": _amax_ignoring_nan,
     "minnum": _amin_ignoring_nan,
     "maximum": lambda t, dim: t.amax(dim),
@@ -280,9 +295,9 @@ _REDUCERS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "minsi": lambda t, dim: t.amin(dim),
     "maxui": lambda t, dim: _flip(_flip(t).amax(dim)),
     "minui": lambda t, dim: _flip(_flip(t).amin(dim)),
-    "and": _bitwise_fold("bitwise_and"),
-    "or": _bitwise_fold("bitwise_or"),
-    "xor": _bitwise_fold("bitwise_xor"),
+    "and": _in_halves("bitwise_and"),
+    "or": _in_halves("bitwise_or"),
+    "xor": _in_halves("bitwise_xor"),
 }
 _COMBINERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "maxnum": lambda a, b: torch.fmax(a, b),

@@ -12,6 +12,7 @@ from typing import Any
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ops import rounding
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, same_as_first
 from tkdebug.errors import IRError
 
@@ -135,6 +136,10 @@ def _float(name: str, doc: str, torch_name: str) -> OpSpec:
         return (ev.map(op, getattr(ev.torch, torch_name), *operands),)
 
     return OpSpec(name, doc, same_as_first, evaluate, _same_operands)
+
+
+def _evaluate_remainder(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
+    return (ev.map(op, lambda x, y: rounding.fmod(ev.torch, x, y), a, b),)
 
 
 def _nan_rule(name: str, doc: str, method: str) -> OpSpec:
@@ -264,7 +269,13 @@ OPS: tuple[OpSpec, ...] = (
     _float("arith.subf", "Float difference.", "sub"),
     _float("arith.mulf", "Float product.", "mul"),
     _float("arith.divf", "Float quotient.", "div"),
-    _float("arith.remf", "Float remainder, sign of the dividend.", "fmod"),
+    OpSpec(
+        "arith.remf",
+        "Float remainder, sign of the dividend.",
+        same_as_first,
+        _evaluate_remainder,
+        _same_operands,
+    ),
     _float("arith.negf", "Float negation.", "neg"),
     _nan_rule("arith.maxnumf", "Maximum that ignores NaN.", "fmax"),
     _nan_rule("arith.minnumf", "Minimum that ignores NaN.", "fmin"),

@@ -17,6 +17,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ops import bits, rounding
+from tkdebug.compiler.ops import special_functions as special
 
 Meaning = Callable[..., Any]
 
@@ -307,22 +308,20 @@ def _logb(t: Any, unsigned: bool, x: Any) -> Any:
 
 
 def _scale(t: Any, unsigned: bool, x: Any, n: Any) -> Any:
-    # In steps, so that no power of two overflows before the product does.
-    power = n.double().clamp(-2200, 2200)
-    value = x.double()
-    for _ in range(2):
-        step = (power / 2).trunc()
-        value, power = value * t.exp2(step), power - step
-    return (value * t.exp2(power)).to(x.dtype)
+    # Significand and exponent apart: 0 times a huge power is 0, and a tiny result rounds once.
+    parts = t.frexp(x.double())
+    value = rounding.times_power(t, parts.mantissa, parts.exponent + n.to(t.int64))
+    return t.where(t.isfinite(x) & (x != 0), value.to(x.dtype), x)
 
 
 def _remainder(t: Any, unsigned: bool, x: Any, y: Any) -> Any:
     # x - n y with n the nearest whole number to x / y, ties to even (IEEE 754, 5.3.1).
     divisor = y.abs()
-    rest = t.where(divisor * 2 < float("inf"), t.fmod(x.abs(), divisor * 2), x.abs())
-    rest = t.where(rest * 2 > divisor, rest - divisor, rest)
-    rest = t.where(rest * 2 >= divisor, rest - divisor, rest)
-    return t.where(t.signbit(x), -rest, rest)
+    rest = rounding.fmod(t, x.abs(), divisor * 2)
+    above = rest * 2 > divisor
+    once = t.where(above, rest - divisor, rest)
+    rest = t.where(above & (once * 2 >= divisor), once - divisor, once)
+    return t.where(t.isnan(y), y, t.where(t.signbit(x), -rest, rest))
 
 
 _define(
@@ -351,7 +350,12 @@ _define("ilogb", "ilogbf(f)i ilogb(d)i", "Exponent of x as an integer.", _ilogb)
 _floats("logb", 1, "Exponent of x as a float.", _logb)
 for _name in ("ldexp", "scalbn"):
     _define(_name, f"{_name}f(fi)f {_name}(di)d", "x times 2 to the y.", _scale)
-_torch("fmod", "Remainder of x / y with the sign of x.", count=2)
+_floats(
+    "fmod",
+    2,
+    "Remainder of x / y with the sign of x.",
+    lambda t, u, x, y: rounding.fmod(t, x, y),
+)
 _floats("remainder", 2, "x - n y with n the whole number nearest to x / y.", _remainder)
 _floats(
     "fdim",
@@ -365,31 +369,30 @@ _define(
     "x limited to [0, 1], NaN to 0.",
     lambda t, u, x: t.nan_to_num(x, nan=0.0).clamp(0.0, 1.0),
 )
+
+
+def _rcp64h(t: Any, unsigned: bool, x: Any) -> Any:
+    # The low word of x counts for nothing, subnormals count as 0 (PTX ISA, rcp.approx.ftz.f64).
+    def flushed(value: Any) -> Any:
+        return t.where(value.abs() < 2.0**-1022, t.copysign(t.zeros_like(value), value), value)
+
+    def high_word(value: Any) -> Any:
+        return t.where(t.isnan(value), value, (value.view(t.int64) & -(1 << 32)).view(t.float64))
+
+    return high_word(flushed(1.0 / high_word(flushed(x))))
+
+
 _define(
     "rcp64h",
     "rcp64h(d)d",
     "1 / x to the accuracy of its high word; the low word is 0.",
-    lambda t, u, x: ((1.0 / x).view(t.int64) & -(1 << 32)).view(t.float64),
+    _rcp64h,
 )
 
 # -- roots, powers, logarithms --------------------------------------------------------------------
 
 
-def _cbrt(t: Any, x: Any) -> Any:
-    root = t.copysign(x.abs().pow(1.0 / 3.0), x)
-    # One step of Newton's method gives the last bits.
-    better = root - (root * root * root - x) / (3.0 * root * root)
-    return t.where(t.isfinite(better), better, root)
-
-
-def _norm(t: Any, *values: Any) -> Any:
-    total = values[0].abs()
-    for value in values[1:]:
-        total = t.hypot(total, value)
-    return total
-
-
-_torch("sqrt", "Square root.")
+_floats("sqrt", 1, "Square root.", lambda t, u, x: rounding.sqrt(t, "rn", x))
 _torch("rsqrt", "1 / sqrt(x).")
 _torch("exp", "e to the x.")
 _torch("exp2", "2 to the x.")
@@ -399,14 +402,28 @@ _torch("log2", "Base-2 logarithm.")
 _torch("log10", "Base-10 logarithm.")
 _torch("log1p", "Natural logarithm of 1 + x.")
 _floats("exp10", 1, "10 to the x.", _in_double(lambda t, x: t.pow(10.0, x)))
+
+
+def _pow(t: Any, unsigned: bool, x: Any, y: Any) -> Any:
+    if y.dtype != t.int32:
+        return t.pow(x.double(), y.double()).to(x.dtype)
+    # As libdevice: by squares, and one quotient where y < 0. Large results overflow before it.
+    rest = y.to(t.int64).abs()
+    power, result = x, t.ones_like(x)
+    while bool((rest > 0).any()):
+        result = t.where(rest & 1 == 1, result * power, result)
+        power, rest = power * power, rest >> 1
+    return t.where(y < 0, 1.0 / result, result)
+
+
 _define(
     "pow",
     "powif(fi)f powi(di)d powf(ff)f pow(dd)d",
     "x to the y.",
-    lambda t, u, x, y: t.pow(x.double(), y.double()).to(x.dtype),
+    _pow,
 )
-_floats("cbrt", 1, "Cube root.", _in_double(_cbrt))
-_floats("rcbrt", 1, "1 / cube root.", _in_double(lambda t, x: 1.0 / _cbrt(t, x)))
+_floats("cbrt", 1, "Cube root.", _in_double(special.cbrt))
+_floats("rcbrt", 1, "1 / cube root.", _in_double(lambda t, x: 1.0 / special.cbrt(t, x)))
 _torch("hypot", "sqrt(x x + y y).", count=2)
 _floats("rhypot", 2, "1 / sqrt(x x + y y).", _in_double(lambda t, x, y: 1.0 / t.hypot(x, y)))
 for _count in (3, 4):
@@ -415,26 +432,16 @@ for _count in (3, 4):
         _name,
         f"{_name}f({'f' * _count})f {_name}({'d' * _count})d",
         f"Length of a vector of {_count} components.",
-        _in_double(_norm),
+        _in_double(special.norm),
     )
     _define(
         f"r{_name}",
         f"r{_name}f({'f' * _count})f r{_name}({'d' * _count})d",
         f"1 / length of a vector of {_count} components.",
-        _in_double(lambda t, *values: 1.0 / _norm(t, *values)),
+        _in_double(lambda t, *values: 1.0 / special.norm(t, *values)),
     )
 
 # -- trigonometry ---------------------------------------------------------------------------------
-
-
-def _sinpi(t: Any, x: Any) -> Any:
-    turn = x - 2.0 * t.round(x / 2.0)
-    return t.where(turn == t.trunc(turn), t.copysign(t.zeros_like(x), x), t.sin(turn * math.pi))
-
-
-def _cospi(t: Any, x: Any) -> Any:
-    turn = (x - 2.0 * t.round(x / 2.0)).abs()
-    return t.where(turn == 0.5, 0.0, t.cos(turn * math.pi))
 
 
 for _name, _doc in (
@@ -453,35 +460,28 @@ for _name, _doc in (
 ):
     _torch(_name, _doc)
 _torch("atan2", "Angle of the point (y, x): atan2(x, y) has y first.", count=2)
-_floats("sinpi", 1, "Sine of pi x.", _in_double(_sinpi))
-_floats("cospi", 1, "Cosine of pi x.", _in_double(_cospi))
+_floats("sinpi", 1, "Sine of pi x.", _in_double(special.sinpi))
+_floats("cospi", 1, "Cosine of pi x.", _in_double(special.cospi))
 
 # -- special functions ------------------------------------------------------------------------
-
-
-def _gamma(t: Any, x: Any) -> Any:
-    magnitude = t.exp(t.lgamma(x))
-    below = t.floor(x)
-    odd = t.fmod(below, 2.0) != 0
-    value = t.where((x < 0) & odd, -magnitude, magnitude)
-    pole = (x < 0) & (below == x)
-    return t.where(pole, float("nan"), t.where(x == 0, t.copysign(magnitude, x), value))
 
 
 _torch("erf", "Error function.")
 _torch("erfc", "1 less the error function.")
 _torch("erfinv", "Inverse of the error function.")
-_torch("erfcx", "exp(x x) erfc(x).", "special.erfcx")
+_floats("erfcx", 1, "exp(x x) erfc(x).", _in_double(special.erfcx))
 _floats(
     "erfcinv",
     1,
     "Inverse of erfc.",
     _in_double(lambda t, x: -t.special.ndtri(x / 2.0) / math.sqrt(2.0)),
 )
-_torch("normcdf", "Cumulative distribution of the standard normal.", "special.ndtr")
+_floats(
+    "normcdf", 1, "Cumulative distribution of the standard normal.", _in_double(special.normcdf)
+)
 _torch("normcdfinv", "Inverse of normcdf.", "special.ndtri")
 _torch("lgamma", "Logarithm of the absolute value of the gamma function.")
-_floats("tgamma", 1, "Gamma function.", _in_double(_gamma))
+_floats("tgamma", 1, "Gamma function.", _in_double(special.gamma))
 _torch("j0", "Bessel function of the first kind, order 0.", "special.bessel_j0")
 _torch("j1", "Bessel function of the first kind, order 1.", "special.bessel_j1")
 _torch("y0", "Bessel function of the second kind, order 0.", "special.bessel_y0")

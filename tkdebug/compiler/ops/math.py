@@ -40,6 +40,13 @@ def _evaluate_absf(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
     return (ev.map(op, without_sign, x),)
 
 
+def _evaluate_sqrt(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
+    # The GPU approximates that of fp32 and rounds that of fp64 to nearest.
+    if ir.element_of(op.operands[0].type) == ir.F64:
+        return _evaluate_precise_sqrt(ev, op, x)
+    return (ev.map(op, ev.torch.sqrt, x),)
+
+
 def _evaluate_precise_sqrt(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
     def root(value: Any, out: Any = None) -> Any:
         # torch's own may be off by the last bit (MKL).
@@ -54,7 +61,7 @@ OPS: tuple[OpSpec, ...] = (
     _math("math.exp2", "2 to the x.", "exp2"),
     _math("math.log", "Natural logarithm.", "log"),
     _math("math.log2", "Base-2 logarithm.", "log2"),
-    _math("math.sqrt", "Square root.", "sqrt"),
+    OpSpec("math.sqrt", "Square root.", same_as_first, _evaluate_sqrt),
     _math("math.rsqrt", "One over the square root.", "rsqrt"),
     _math("math.sin", "Sine of radians.", "sin"),
     _math("math.cos", "Cosine of radians.", "cos"),

@@ -2,6 +2,8 @@
 
 A result is first made as an exact pair `high + low` of doubles by error-free transformations
 (Dekker 1971; Knuth, TAOCP 4.2.2; Boldo and Melquiond, Emulation of FMA, 2008), then rounded once.
+For doubles the pair is made of significands, and the power of two comes back with the rounding:
+so no part of it overflows or underflows, and subnormal results are rounded at their own last bit.
 Modes are `rn` (nearest even), `rz` (toward zero), `rd` (down), `ru` (up). Every function takes the
 torch module first, since the op table does not import it. Invariant: one rounding per result.
 """
@@ -41,10 +43,16 @@ def _finite(t: Any, low: Any) -> Any:
     return t.where(t.isfinite(low), low, 0.0)
 
 
+def _total(t: Any, high: Any, low: Any) -> Pair:
+    """The pair normalised; a zero keeps its sign, an infinity stays."""
+    low = _finite(t, low)
+    total, lost = two_sum(high, low)
+    return t.where(low == 0, high, total), _finite(t, lost)
+
+
 def _round_to_odd(t: Any, high: Any, low: Any) -> Any:
     """The pair as one double whose last bit says whether anything was lost."""
-    total, lost = two_sum(high, low)
-    lost = _finite(t, lost)
+    total, lost = _total(t, high, low)
     is_even = (total.view(t.int64) & 1) == 0
     toward = t.where(lost > 0, float("inf"), float("-inf")).to(total.dtype)
     return t.where((lost != 0) & is_even & t.isfinite(total), t.nextafter(total, toward), total)
@@ -65,25 +73,104 @@ def _directed(t: Any, nearest: Any, lost: Any, mode: str) -> Any:
             return t.where(away, t.nextafter(nearest, t.zeros_like(nearest)), nearest)
 
 
+def _odd_single(t: Any, x: Any) -> Any:
+    """A double as the fp32 that is rounded to odd: the way to types below fp32 rounds once."""
+    nearest = x.to(t.float32)
+    cut = _directed(t, nearest, x - nearest.double(), "rz")
+    sticky = (cut.view(t.int32) | 1).view(t.float32)
+    return t.where((cut.double() != x) & t.isfinite(x), sticky, cut)
+
+
 def rounded(t: Any, pair: Pair, dtype: Any, mode: str) -> Any:
-    """An exact pair of doubles as one number of `dtype`."""
-    high, low = pair
+    """An exact pair of doubles, in the range of `dtype`, as one number of it."""
     if dtype == t.float64:
-        nearest, lost = two_sum(high, low)
-        return _directed(t, nearest, _finite(t, lost), mode)
-    odd = _round_to_odd(t, high, low)
-    nearest = odd.to(dtype)
+        return _directed(t, *_total(t, *pair), mode)
+    odd = _round_to_odd(t, *pair)
+    nearest = odd.to(dtype) if dtype == t.float32 else _odd_single(t, odd).to(dtype)
     return _directed(t, nearest, odd - nearest.double(), mode)
+
+
+# Doubles: significands in [1/2, 1), exponents apart.
+
+
+def _parts(t: Any, x: Any) -> Pair:
+    """Significand and exponent (int64); of zero far below all others, so that sums ignore it."""
+    parts = t.frexp(x)
+    return parts.mantissa, t.where(x == 0, -5000, parts.exponent.to(t.int64))
+
+
+def times_power(t: Any, x: Any, exponent: Any) -> Any:
+    """`x` times 2 to the `exponent`, a tensor of int64; one rounding, where the result is tiny."""
+    first = exponent.clamp(-2040, 2040) >> 1
+    second = exponent.clamp(-2040, 2040) - first
+    return x * ((first + 1023) << 52).view(t.float64) * ((second + 1023) << 52).view(t.float64)
+
+
+def _rounded_double(t: Any, pair: Pair, exponent: Any, mode: str) -> Any:
+    """The pair times 2 to the `exponent` as one double."""
+    high, low = _total(t, *pair)
+    nearest = _directed(t, high, low, mode)
+    large = times_power(t, nearest, exponent)
+    # Rounding toward the other side stops at the largest number (IEEE 754, 7.4).
+    stays = {"rn": high != high, "rz": high == high, "rd": high > 0, "ru": high < 0}[mode]
+    largest = t.finfo(t.float64).max
+    large = t.where(large.isinf() & stays, large.clamp(-largest, largest), large)
+    top = t.frexp(high).exponent.to(t.int64)
+    small = _rounded_subnormal(t, high, low, t.maximum(exponent + 1074, -60 - top), mode)
+    result = t.where(top + exponent <= -1021, small, large)
+    return t.where(t.isfinite(high) & (high != 0), result, high)
+
+
+def _rounded_subnormal(t: Any, high: Any, low: Any, exponent: Any, mode: str) -> Any:
+    """The pair times 2 to the `exponent`, rounded to a whole number of units of 2**-1074."""
+    units, rest = times_power(t, high, exponent), times_power(t, low, exponent)
+    below = t.floor(units)
+    below = t.where((below == units) & (rest < 0), below - 1, below)
+    part = units - below
+    match mode:
+        case "rn":
+            half = (part - 0.5) + rest
+            up = (half > 0) | ((half == 0) & (t.fmod(below, 2.0) != 0))
+        case "rd":
+            up = high != high
+        case "ru":
+            up = part + rest > 0
+        case _:
+            up = (part + rest > 0) & (high < 0)
+    whole_units = below + up.double()
+    return t.copysign(times_power(t, whole_units, t.full_like(exponent, -1074)), high)
+
+
+def _sum_of_doubles(t: Any, pair: Pair, exponent: Any, c: Any) -> tuple[Pair, Any]:
+    """A pair times 2 to the `exponent`, plus c, as such a pair and exponent: all finite."""
+    c_high, c_exponent = _parts(t, c)
+    common = t.maximum(exponent, c_exponent)
+    # What lies 2**300 below decides ties and directions, whatever its exact size.
+    shift = (exponent - common).clamp(min=-300)
+    product_high, product_low = (times_power(t, part, shift) for part in pair)
+    c_high = times_power(t, c_high, (c_exponent - common).clamp(min=-300))
+    sum_high, sum_low = two_sum(c_high, product_low)
+    high, middle = two_sum(product_high, sum_high)
+    return (high, _round_to_odd(t, sum_low, middle)), common
+
+
+def _zero_sign(t: Any, mode: str, result: Any, is_zero: Any, negative: Any) -> Any:
+    """Numbers that cancel give -0 when rounding down, else 0 (IEEE 754, 6.3)."""
+    return t.where(is_zero & negative, -0.0, result) if mode == "rd" else result
 
 
 def add(t: Any, mode: str, a: Any, b: Any) -> Any:
     """A + b."""
-    total = rounded(t, two_sum(a.double(), b.double()), a.dtype, mode)
-    if mode != "rd":
-        return total
-    # Opposite numbers cancel to -0 when rounding down (IEEE 754, 6.3).
-    positive = ~t.signbit(a) & ~t.signbit(b)
-    return t.where((total == 0) & ~positive, -0.0, total)
+    if a.dtype == t.float64:
+        significand, exponent = _parts(t, a)
+        pair, exponent = _sum_of_doubles(t, (significand, t.zeros_like(significand)), exponent, b)
+        total = _rounded_double(t, pair, exponent, mode)
+        plain = ~t.isfinite(a) | ~t.isfinite(b) | ((a == 0) & (b == 0))
+        total = t.where(plain, a + b, total)
+    else:
+        total = rounded(t, two_sum(a.double(), b.double()), a.dtype, mode)
+        total = t.where((a == 0) & (b == 0), a + b, total)
+    return _zero_sign(t, mode, total, total == 0, t.signbit(a) | t.signbit(b))
 
 
 def sub(t: Any, mode: str, a: Any, b: Any) -> Any:
@@ -93,19 +180,29 @@ def sub(t: Any, mode: str, a: Any, b: Any) -> Any:
 
 def mul(t: Any, mode: str, a: Any, b: Any) -> Any:
     """A * b."""
-    if a.dtype == t.float64:
-        return rounded(t, two_product(t, a, b), a.dtype, mode)
-    product = a.double() * b.double()
-    return rounded(t, (product, t.zeros_like(product)), a.dtype, mode)
+    if a.dtype != t.float64:
+        product = a.double() * b.double()
+        return rounded(t, (product, t.zeros_like(product)), a.dtype, mode)
+    (x, x_exponent), (y, y_exponent) = _parts(t, a), _parts(t, b)
+    product = _rounded_double(t, two_product(t, x, y), x_exponent + y_exponent, mode)
+    plain = ~t.isfinite(a) | ~t.isfinite(b) | (a == 0) | (b == 0)
+    return t.where(plain, a * b, product)
 
 
 def div(t: Any, mode: str, a: Any, b: Any) -> Any:
     """A / b."""
-    x, y = a.double(), b.double()
+    if a.dtype != t.float64:
+        return rounded(t, _quotient(t, a.double(), b.double()), a.dtype, mode)
+    (x, x_exponent), (y, y_exponent) = _parts(t, a), _parts(t, b)
+    quotient = _rounded_double(t, _quotient(t, x, y), x_exponent - y_exponent, mode)
+    plain = ~t.isfinite(a) | ~t.isfinite(b) | (a == 0) | (b == 0)
+    return t.where(plain, a / b, quotient)
+
+
+def _quotient(t: Any, x: Any, y: Any) -> Pair:
     quotient = x / y
     high, low = two_product(t, quotient, y)
-    rest = _finite(t, ((x - high) - low) / y)
-    return rounded(t, (quotient, rest), a.dtype, mode)
+    return quotient, _finite(t, ((x - high) - low) / y)
 
 
 def rcp(t: Any, mode: str, a: Any) -> Any:
@@ -115,23 +212,48 @@ def rcp(t: Any, mode: str, a: Any) -> Any:
 
 def sqrt(t: Any, mode: str, a: Any) -> Any:
     """The square root of a."""
-    x = a.double()
+    if a.dtype != t.float64:
+        return rounded(t, _root(t, a.double()), a.dtype, mode)
+    significand, exponent = _parts(t, a)
+    half = exponent >> 1
+    pair = _root(t, times_power(t, significand, exponent - 2 * half))
+    return t.where(t.isfinite(a) & (a > 0), _rounded_double(t, pair, half, mode), t.sqrt(a))
+
+
+def _root(t: Any, x: Any) -> Pair:
     root = t.sqrt(x)
     high, low = two_product(t, root, root)
-    rest = _finite(t, ((x - high) - low) / (2.0 * root))
-    return rounded(t, (root, rest), a.dtype, mode)
+    return root, _finite(t, ((x - high) - low) / (2.0 * root))
 
 
 def fma(t: Any, mode: str, a: Any, b: Any, c: Any) -> Any:
     """A * b + c, rounded once."""
+    a, b, c = t.broadcast_tensors(a, b, c)
+    negative = (t.signbit(a) ^ t.signbit(b)) | t.signbit(c)
     if a.dtype != t.float64:
-        product = a.double() * b.double()
-        return rounded(t, two_sum(product, c.double()), a.dtype, mode)
-    product_high, product_low = two_product(t, a, b)
-    sum_high, sum_low = two_sum(c, product_low)
-    high, middle = two_sum(product_high, sum_high)
-    rest = _round_to_odd(t, sum_low, _finite(t, middle))
-    return rounded(t, (high, rest), a.dtype, mode)
+        product, term = a.double() * b.double(), c.double()
+        exact = product + term
+        total = rounded(t, two_sum(product, term), a.dtype, mode)
+        # Two zeros of one sign keep it.
+        total = t.where((product == 0) & (term == 0), exact.to(a.dtype), total)
+        return _zero_sign(t, mode, total, exact == 0, negative)
+    (x, x_exponent), (y, y_exponent) = _parts(t, a), _parts(t, b)
+    pair, exponent = _sum_of_doubles(t, two_product(t, x, y), x_exponent + y_exponent, c)
+    total = t.where(t.isfinite(c), _rounded_double(t, pair, exponent, mode), c)
+    plain = ~t.isfinite(a) | ~t.isfinite(b) | (a == 0) | (b == 0)
+    total = t.where(plain, a * b + c, total)
+    is_zero = t.where(plain, total == 0, pair[0] + pair[1] == 0)
+    return _zero_sign(t, mode, total, is_zero, negative)
+
+
+def fmod(t: Any, a: Any, b: Any) -> Any:
+    """The remainder of a / b with the sign of a, exact (IEEE 754's truncating remainder)."""
+    # torch's is NaN where a / b overflows; remainders of multiples of b come first.
+    wide, step = a.double(), t.full(b.shape, 700, dtype=t.int64, device=b.device)
+    for steps in (2, 1, 0):
+        divisor = times_power(t, b.double(), step * steps)
+        wide = t.where(divisor.isinf() & t.isfinite(b), wide, t.fmod(wide, divisor))
+    return wide.to(a.dtype)
 
 
 def narrow(t: Any, mode: str, a: Any) -> Any:
@@ -156,9 +278,20 @@ def whole(t: Any, mode: str, a: Any) -> Any:
 
 
 def to_integer(t: Any, mode: str, dtype: Any, unsigned: bool, a: Any) -> Any:
-    """A float as an integer of torch `dtype`: saturating, NaN to 0 (PTX ISA, cvt)."""
+    """A float as an integer of torch `dtype`, saturating.
+
+    NaN gives 0 from fp32 to 32 bits, else the highest bit alone (PTX ISA, cvt).
+    """
+    if a.dtype != t.float64 and dtype == t.int32:
+        invalid = 0
+    else:
+        invalid = -(2**31) if dtype == t.int32 else -(2**63)
     value = whole(t, mode, a.double())
-    value = t.where(t.isnan(value), 0.0, value)
+    return t.where(t.isnan(value), invalid, _saturated(t, value.nan_to_num(0.0), dtype, unsigned))
+
+
+def _saturated(t: Any, value: Any, dtype: Any, unsigned: bool) -> Any:
+    """A whole double as the nearest integer of torch `dtype`, maybe read as unsigned."""
     if dtype == t.int32:
         low, high = (0.0, 2.0**32 - 1) if unsigned else (-(2.0**31), 2.0**31 - 1)
         return value.clamp(low, high).to(t.int64).to(t.int32)
