@@ -71,12 +71,12 @@ def _as_json(dump: CoreDump, faults: tuple[Fault, ...]) -> dict[str, object]:
                 "kernel": fault.kernel,
                 "file": fault.file,
                 "line": fault.line,
-                "frames": [
+                "call_chain": [
                     {"file": f.file, "line": f.line, "function": f.function} for f in fault.frames
                 ],
                 "message": fault.message,
                 "program_id": fault.program_id,
-                "threads": fault.count,
+                "count": fault.count,
             }
             for fault in faults
         ],

@@ -49,7 +49,7 @@ def run_command(arguments: Arguments) -> int:
 
     mode = arguments.mode or KNOBS.mode
     # Before the checks, which start CUDA.
-    with armed(arguments.coredump and mode != "interpret") as crashes:
+    with armed(mode != "interpret", arguments.coredump) as crashes:
         _check(arguments)
         status, signal = _run_here(arguments, program, crashes)
     if signal is not None:

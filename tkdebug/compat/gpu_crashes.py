@@ -45,29 +45,35 @@ class CrashWatch:
     """Looks for core dumps of this process, and makes faults of them.
 
     Args:
-        pattern: file name as the driver expands it: %p, %h, %t.
+        pattern: file name as the driver expands it: %p, %h, %t; "" where it writes no dump.
         owned: whether the files are tkdebug's, to be deleted once they are read.
     """
 
     def __init__(self, pattern: str, owned: bool) -> None:
         self.pattern = pattern
         self.owned = owned
-        self._told: set[str] = set()
+        # What an earlier run left where the user wants dumps is no crash of this one.
+        self._told: set[tuple[str, int]] = set()
+        self._awaited = self._attributed = False
         self._process = os.getpid()
         self._undo = ExitStack()
+        self._synchronize: Callable[[], None] | None = None
+        self._told.update((path, _written_ns(path)) for path in self.dumps())
 
     def dumps(self) -> list[str]:
         """Files of this process that have not been read."""
+        if not self.pattern:
+            return []
         name = self.pattern.replace("%p", str(os.getpid()))
         name = name.replace("%h", platform.node())
         if "%t" in name:
             found = glob.glob(glob.escape(name).replace("%t", "*"))
         else:
             found = [name] if os.path.exists(name) else []
-        return [path for path in found if path not in self._told]
+        return [path for path in found if (path, _written_ns(path)) not in self._told]
 
-    def tell(self, path: str, is_own: bool = True) -> bool:
-        """Make faults of the dump at `path`; the result is whether there were any.
+    def tell(self, path: str, is_own: bool = True) -> None:
+        """Make faults of the dump at `path`.
 
         Args:
             path: the file.
@@ -78,21 +84,21 @@ class CrashWatch:
         from tkdebug.runtime.crashes import faults_of
         from tkdebug.runtime.in_flight import IN_FLIGHT
 
-        self._told.add(path)
+        self._told.add((path, _written_ns(path)))
         try:
             faults = faults_of(read_core_dump(Path(path)), IN_FLIGHT if is_own else None)
         except TkError as error:
             print(f"tkdebug: GPU core dump: {error}", file=sys.stderr)
-            return False
+            return
         finally:
             if self.owned:
                 with suppress(OSError):
                     os.unlink(path)
         for fault in faults:
             HOOKS.fault(fault)
+            self._attributed = True
         if not faults:
             print("tkdebug: the GPU core dump names nothing that crashed", file=sys.stderr)
-        return bool(faults)
 
     def conclude(self) -> None:
         """Wait for this process's launches, and tell what crashed."""
@@ -101,27 +107,28 @@ class CrashWatch:
         if os.getpid() != self._process:
             # After a fork the launches, and the context, are the parent's.
             return
-        error = _driver_error() if IN_FLIGHT.find(lambda flight: True) else None
-        told = [self.tell(path) for path in self.dumps()]
-        if error is not None and not told and not self._told:
+        flying = any(not flight.had_ended() for flight in IN_FLIGHT.latest)
+        error = _driver_error() if flying else None
+        for path in self.dumps():
+            self.tell(path)
+        if error is not None and not self._attributed:
             from tkdebug.events import HOOKS
             from tkdebug.runtime.crashes import no_dump_fault
 
-            self._told.add("")
             HOOKS.fault(no_dump_fault(error, IN_FLIGHT))
 
     def conclude_children(self) -> None:
         """Tell of dumps that child processes left and did not read themselves."""
-        if self.owned and os.getpid() == self._process:
+        if self.pattern and self.owned and os.getpid() == self._process:
             folder = glob.escape(os.path.dirname(self.pattern))
             for path in sorted(glob.glob(os.path.join(folder, f"*{_SUFFIX}"))):
-                if path not in self._told:
-                    self.tell(path, is_own=False)
+                self.tell(path, is_own=False)
 
     def watch_torch(self) -> None:
         """Have torch's synchronisations look for a dump, until `stop`."""
         import torch
 
+        self._synchronize = torch.cuda.synchronize
         for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event):
             original = owner.synchronize
             owner.synchronize = self._looking(original)  # type: ignore[union-attr,method-assign]
@@ -135,22 +142,27 @@ class CrashWatch:
         @functools.wraps(original)
         def synchronize(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if self.dumps():
+            if not self._awaited and self.dumps():
                 # A kernel crashed, and the driver has not said so yet.
-                _await_error()
+                self._await_error()
             return result
 
         return synchronize
 
+    def _await_error(self) -> None:
+        """Wait until the driver tells of the error too, which is raised as torch raises it."""
+        self._awaited = True
+        deadline_s = time.monotonic() + _ERROR_DELAY_S
+        while self._synchronize is not None and time.monotonic() < deadline_s:
+            self._synchronize()
+            time.sleep(_POLL_S)
 
-def _await_error() -> None:
-    """Return when the driver tells of the error, by raising torch's."""
-    import torch
 
-    deadline_s = time.monotonic() + _ERROR_DELAY_S
-    while time.monotonic() < deadline_s:
-        torch._C._cuda_synchronize()  # noqa: SLF001
-        time.sleep(_POLL_S)
+def _written_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _driver_error() -> str | None:
@@ -172,11 +184,18 @@ class ArmedCoreDumps:
         self._undo = ExitStack()
         self.watch: CrashWatch | None = None
 
-    def arm(self) -> None:
-        """Switch them on, unless the user's variables have switched them off."""
+    def arm(self, coredump: bool) -> None:
+        """Keep launches in mind, and switch dumps on unless the user's variables forbid it.
+
+        Args:
+            coredump: whether dumps are wanted; without, a crash is told by the launches in flight.
+        """
         from tkdebug.runtime.in_flight import IN_FLIGHT
 
-        if os.environ.get(_ENABLE, "1") != "1":
+        IN_FLIGHT.watched = True
+        self._undo.callback(setattr, IN_FLIGHT, "watched", False)
+        if not coredump or os.environ.get(_ENABLE, "1") != "1":
+            self.watch = CrashWatch("", owned=False)
             return
         owned = _FILE not in os.environ and _ENABLE not in os.environ
         if owned:
@@ -192,7 +211,6 @@ class ArmedCoreDumps:
         self._undo.callback(Environment(changes).restore)
         watch = self.watch = CrashWatch(pattern, owned)
         self._undo.callback(watch.stop)
-        IN_FLIGHT.watched = True
         after_torch(watch.watch_torch)
 
     def conclude(self) -> None:
@@ -203,22 +221,24 @@ class ArmedCoreDumps:
 
     def disarm(self) -> None:
         """Undo it; dumps of ours that nobody read are deleted."""
-        from tkdebug.runtime.in_flight import IN_FLIGHT
-
         self.watch = None
-        IN_FLIGHT.watched = False
         self._undo.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @contextmanager
-def armed(wanted: bool) -> Iterator[ArmedCoreDumps]:
-    """GPU core dumps for the length of a `with` block, where there is a GPU and they are wanted."""
+def armed(native: bool, coredump: bool) -> Iterator[ArmedCoreDumps]:
+    """Crashes are watched for the length of a `with` block, where there is a GPU.
+
+    Args:
+        native: whether kernels may run natively at all.
+        coredump: whether a crash is to leave a dump.
+    """
     state = ArmedCoreDumps()
     owner = os.getpid()
-    if wanted and os.path.exists(_DEVICE_FILE):
-        state.arm()
+    if native and os.path.exists(_DEVICE_FILE):
+        state.arm(coredump)
     try:
         yield state
     finally:

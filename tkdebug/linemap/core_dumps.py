@@ -71,7 +71,7 @@ _SM_ROW, _SM_EXCEPTION = struct.Struct("<I4x"), struct.Struct("<I4xIIQ")
 _BLOCK_ROW, _BLOCK_CLUSTER_AT = struct.Struct("<Q3I4x"), 24
 _WARP_ROW = struct.Struct("<QIIIII4x")
 _THREAD_ROW = struct.Struct("<QQ4II12x")
-_METADATA_ROW = struct.Struct("<Q4I")
+_METADATA_ROW = struct.Struct("<Q6I")
 _MAX_STOPS = 100_000
 _MAX_NAME_BYTES = 4096
 _ASSERT = 12
@@ -164,6 +164,7 @@ class CoreDump:
         grids: what was running.
         stops: what an exception stopped; by block, those without a block last.
         images: (module handle, relocated cubin) of the loaded modules.
+        time_s: when it was made, in seconds since 1970; None where it does not tell.
     """
 
     driver: str
@@ -172,6 +173,7 @@ class CoreDump:
     grids: tuple[Grid, ...]
     stops: tuple[Stop, ...]
     images: tuple[Image, ...]
+    time_s: int | None = None
 
     def place_of(self, pc: int) -> Place | None:
         """The place of an address; None when no loaded image has it."""
@@ -237,13 +239,15 @@ class _Reader:
         grids = self._grids()
         images = self._images()
         stops = tuple(sorted(self._stops(grids, images), key=_order))
+        driver, time_s = self._metadata()
         return CoreDump(
-            driver=self._driver(),
+            driver=driver,
             device=self._string(name),
             architecture=self._string(architecture),
             grids=tuple(grids.values()),
             stops=stops,
             images=images,
+            time_s=time_s,
         )
 
     def _bytes(self, section: Section) -> bytes:
@@ -273,12 +277,13 @@ class _Reader:
         end = data.find(b"\0", offset, offset + _MAX_NAME_BYTES)
         return data[offset:end].decode(errors="replace") if end >= 0 else ""
 
-    def _driver(self) -> str:
+    def _metadata(self) -> tuple[str, int | None]:
+        """Version of the driver and time of the dump, which drivers before 565 do not tell."""
         for _, section in self._of_type(_METADATA):
             if section.size >= _METADATA_ROW.size:
-                _, major, minor, _, _ = _METADATA_ROW.unpack_from(self._bytes(section))
-                return f"{major}.{minor}" if major else ""
-        return ""
+                _, major, minor, *_, time_s = _METADATA_ROW.unpack_from(self._bytes(section))
+                return f"{major}.{minor}" if major else "", time_s or None
+        return "", None
 
     def _images(self) -> tuple[Image, ...]:
         found = []

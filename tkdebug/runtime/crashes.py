@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from tkdebug.errors import Frame
 from tkdebug.events import Fault, FaultKind
 from tkdebug.linemap.core_dumps import CoreDump, Stop
 from tkdebug.linemap.loaded_images import Place
 from tkdebug.runtime.in_flight import Flight, InFlight
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Operation
     from tkdebug.runtime.native_kernel import NativeKernel
 
 _MOST_FAULTS = 8
@@ -44,7 +44,7 @@ def faults_of(dump: CoreDump, launches: InFlight | None = None) -> tuple[Fault, 
 
 def no_dump_fault(error: str, launches: InFlight) -> Fault:
     """The fault for a CUDA error that left no core dump: it names the launches in flight."""
-    flying = launches.find(lambda flight: True)
+    flying = [flight for flight in launches.latest if not flight.had_ended()]
     kernel = flying[0].kernel if flying else None
     known = "no launch of tkdebug's was in flight"
     if flying:
@@ -62,11 +62,13 @@ def no_dump_fault(error: str, launches: InFlight) -> Fault:
 def _fault(dump: CoreDump, stops: Sequence[Stop], launches: InFlight | None) -> Fault:
     first = stops[0]
     place = dump.place_of(first.pc) if first.pc is not None else None
-    flights = _candidates(first, place, launches)
-    kernel = _kernel(first, place, launches)
-    frames, column, op_id = _source(place, kernel)
+    flights = _candidates(dump, first, place, launches)
+    kernel = _kernel(place, launches)
+    op = _op(place, kernel)
+    frames = op.location.frames if op is not None else place.frames if place is not None else ()
     name = kernel.name if kernel is not None else place.function if place else "unknown kernel"
-    said = [first.text + _instruction(place), _where(first), _launch(flights, launches, first)]
+    what = first.text + _asserted(op, first) + _instruction(place)
+    said = [what, _where(first), _launch(flights, launches, first)]
     if not frames:
         said.append("its code carries no line for this" if place else "its code is not in the dump")
     return Fault(
@@ -75,49 +77,51 @@ def _fault(dump: CoreDump, stops: Sequence[Stop], launches: InFlight | None) -> 
         frames=frames,
         message=", ".join(part for part in said if part),
         launch_id=flights[0].launch_id if len(flights) == 1 else 0,
-        column=column,
-        op_id=op_id,
+        column=op.location.primary.column if op is not None else 0,
+        op_id=op.id if op is not None else None,
         program_id=_program(first),
         count=max(1, sum(len(stop.threads) for stop in stops)),
         hint=_HINTS.get(first.kind),
     )
 
 
-def _candidates(stop: Stop, place: Place | None, launches: InFlight | None) -> list[Flight]:
+def _candidates(
+    dump: CoreDump, stop: Stop, place: Place | None, launches: InFlight | None
+) -> list[Flight]:
     """The launches that it may have been."""
     if launches is None:
         return []
-    grid = stop.grid
-    if grid is not None:
-        return launches.find(lambda flight: flight.could_be(grid))
+    flying = [flight for flight in launches.latest if not flight.had_ended(dump.time_s or 0)]
+    if stop.grid is not None:
+        return [flight for flight in flying if flight.could_be(stop.grid)]
     if place is None:
         return []
-    return launches.find(lambda flight: flight.kernel.module == place.module)
+    return [flight for flight in flying if flight.kernel.module == place.module]
 
 
-def _kernel(stop: Stop, place: Place | None, launches: InFlight | None) -> NativeKernel | None:
+def _kernel(place: Place | None, launches: InFlight | None) -> NativeKernel | None:
     """The kernel of this process that the code belongs to."""
-    if launches is None or place is None:
+    if place is None or launches is None:
         return None
-    known = launches.of_kernel(place.module)
-    # A handle may be another process's: the code must be the kernel's too.
-    if known and known[0].kernel.binary.entry == place.function:
-        return known[0].kernel
+    for flight in launches.latest:
+        kernel = flight.kernel
+        if kernel.module == place.module and kernel.binary.entry == place.function:
+            return kernel
     return None
 
 
-def _source(
-    place: Place | None, kernel: NativeKernel | None
-) -> tuple[tuple[Frame, ...], int, int | None]:
-    """Call chain, column and op; by the op table where the kernel is ours."""
-    if place is None:
-        return (), 0, None
-    if kernel is not None and place.ptx_line is not None:
-        wanted = kernel.binary.ptx_ops.get(place.ptx_line)
-        for op in kernel.gpu_module.walk() if wanted is not None else ():
-            if op.id == wanted:
-                return op.location.frames, op.location.primary.column, op.id
-    return place.frames, 0, None
+def _op(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
+    """The op that the instruction is of, where the kernel is ours."""
+    if place is None or kernel is None or place.ptx_line is None:
+        return None
+    wanted = kernel.binary.ptx_ops.get(place.ptx_line)
+    return next((op for op in kernel.gpu_module.walk() if op.id == wanted), None)
+
+
+def _asserted(op: Operation | None, stop: Stop) -> str:
+    """What the kernel's own assert says."""
+    message = op.attributes.get("message") if op is not None and stop.kind == "assert" else None
+    return f": {message}," if message else ""
 
 
 def _instruction(place: Place | None) -> str:
@@ -167,8 +171,9 @@ def _launch(flights: Sequence[Flight], launches: InFlight | None, stop: Stop) ->
         alike = "with the same arguments" if stop.grid is not None else "in flight"
         return f"one of {len(flights)} launches {alike}: {_named(flights)}"
     flight = flights[0]
-    same = [f.ordinal for f in launches.of_kernel(flight.kernel.module or 0)]
-    return f"launch {flight.launch_id} ({same.index(flight.ordinal) + 1} of {len(same)} of it)"
+    name = flight.kernel.name
+    same = [other.ordinal for other in launches.latest if other.kernel.name == name]
+    return f"launch {flight.launch_id} ({same.index(flight.ordinal) + 1} of {len(same)} of {name})"
 
 
 def _named(flights: Sequence[Flight], with_kernel: bool = False) -> str:
@@ -178,4 +183,3 @@ def _named(flights: Sequence[Flight], with_kernel: bool = False) -> str:
     ]
     left = len(flights) - len(names)
     return ", ".join(names) + (f" and {left} more" if left else "")
-

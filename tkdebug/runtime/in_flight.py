@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import struct
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.native_kernel import NativeKernel
 
 KEPT_LAUNCHES = 4096
+_NS_PER_S = 1_000_000_000
 _PLAIN = frozenset((int, float, bool))
 
 
@@ -43,18 +43,19 @@ class Flight:
     values: tuple[Any, ...]
     span: Any
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is known to have ended well."""
-        return self.span is not None and getattr(self.span, "duration_ns", None) is not None
+    def had_ended(self, time_s: int | None = None) -> bool:
+        """Whether it is known to have ended well, at that time (seconds since 1970) or by now.
+
+        After a crash the driver lets all that was launched pass as ended, so the time matters.
+        """
+        settled_ns: int | None = getattr(self.span, "settled_ns", None)
+        return settled_ns is not None and (time_s is None or settled_ns < time_s * _NS_PER_S)
 
     def could_be(self, grid: DumpedGrid) -> bool:
-        """Whether it may be this grid of a core dump: kernel, size, arguments, number."""
+        """Whether it may be this grid of a core dump: same kernel, size and arguments."""
         return (
             grid.function == self.kernel.function
             and grid.size == tuple(self.grid)
-            # The context numbers all launches, also those of torch.
-            and grid.id >= self.ordinal
             and self._passed(grid.parameters)
         )
 
@@ -96,15 +97,10 @@ class InFlight:
             Flight(next(self._ordinals), record.id, kernel, record.grid, values, record.device_ns)
         )
 
-    def find(self, wanted: Callable[[Flight], bool]) -> list[Flight]:
-        """The launches that are not known to have ended and are wanted."""
-        return [
-            flight for flight in tuple(self._flights) if not flight.has_ended and wanted(flight)
-        ]
-
-    def of_kernel(self, module: int) -> list[Flight]:
-        """All kept launches of the kernel in that module, ended or not."""
-        return [flight for flight in tuple(self._flights) if flight.kernel.module == module]
+    @property
+    def latest(self) -> tuple[Flight, ...]:
+        """Those that are kept, oldest first."""
+        return tuple(self._flights)
 
 
 IN_FLIGHT = InFlight()

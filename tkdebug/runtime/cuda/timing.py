@@ -7,6 +7,7 @@ wait, and no event is recorded into a CUDA graph that is being captured.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,6 +44,7 @@ class DeviceSpan:
 
     Attributes:
         duration_ns: once it is known.
+        settled_ns: when it became known, in nanoseconds since 1970.
     """
 
     def __init__(self, device: Device, stream: int) -> None:
@@ -53,6 +55,7 @@ class DeviceSpan:
         self._start = self._pool.take()
         self._end = self._pool.take()
         self.duration_ns: int | None = None
+        self.settled_ns: int | None = None
         driver_api.call("cuEventRecord", self._start, self._stream)
 
     def end(self) -> None:
@@ -91,6 +94,7 @@ class DeviceSpan:
             raise driver_api.cuda_error(status, "cuEventQuery")
         elapsed_ms = driver_api.call("cuEventElapsedTime", self._start, self._end)
         self.duration_ns = round(elapsed_ms * _NS_PER_MS)
+        self.settled_ns = time.time_ns()
         self._pool.give_back(self._start)
         self._pool.give_back(self._end)
 
