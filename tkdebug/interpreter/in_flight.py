@@ -133,6 +133,10 @@ class AsyncOps(SharedBufferOps):
 
     # -- dots -------------------------------------------------------------------------------
 
+    def local_dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
+        """ttg.local_dot."""
+        return self.dot(op, self._operand(a), self._operand(b), acc)
+
     def warp_group_dot(
         self, op: Operation, a: TileValue, b: TileValue, acc: TileValue
     ) -> TileValue:

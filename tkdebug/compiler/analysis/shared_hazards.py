@@ -54,6 +54,8 @@ def accesses(op: Operation, aliases: BufferAliases) -> Accesses:
             return Accesses(writes=aliases.regions(op.operands[1]))
         case "ttg.async_copy_global_to_local":
             return Accesses(starts=aliases.regions(op.operands[1]))
+        case "ttg.local_dot":
+            return Accesses(reads=aliases.regions(op.operands[0]) | aliases.regions(op.operands[1]))
         case "ttng.warp_group_dot":
             read = aliases.regions(op.operands[0]) | aliases.regions(op.operands[1])
             return Accesses(reads=read, lasting=read if op.attributes.get("async") else frozenset())

@@ -13,7 +13,7 @@ from tkdebug.compiler.ir import MemDescType, Operation, TensorType, TokenType, T
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.layouts import transpose
-from tkdebug.compiler.ops.linalg import INPUT_PRECISIONS
+from tkdebug.compiler.ops.linalg import INPUT_PRECISIONS, verify_dot
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, no_results
 from tkdebug.errors import IRError
 
@@ -162,6 +162,13 @@ def _verify_warp_group_dot(op: Operation) -> None:
         raise IRError(f"{op.name}: input_precision is {precision!r}, not of {INPUT_PRECISIONS}")
 
 
+def _verify_local_dot(op: Operation) -> None:
+    verify_dot(op)
+    for value in op.operands[:2]:
+        if _buffer(value.type, op.name).is_multiple:
+            raise IRError(f"{op.name}: got {value.type}, expected one buffer")
+
+
 def _verify_warp_group_dot_wait(op: Operation) -> None:
     if not op.operands:
         raise IRError(f"{op.name}: got no operands, expected what it waits for")
@@ -257,6 +264,15 @@ OPS: tuple[OpSpec, ...] = (
         lambda ev, op, *tokens: (ev.async_wait(op),),
         _verify_async_wait,
         effects=Effects.OTHER,
+    ),
+    OpSpec(
+        "ttg.local_dot",
+        "a @ b + acc on FMA units, which read a and b from shared memory a few k at a time.",
+        lambda operands, attributes: (operands[2],),
+        lambda ev, op, a, b, acc: (ev.local_dot(op, a, b, acc),),
+        _verify_local_dot,
+        effects=Effects.READ_SHARED,
+        operands=3,
     ),
     OpSpec(
         "ttng.warp_group_dot",

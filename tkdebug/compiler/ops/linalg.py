@@ -19,10 +19,11 @@ from tkdebug.errors import IRError
 INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
-def _verify_dot(op: Operation) -> None:
+def verify_dot(op: Operation) -> None:
+    """Check that the shapes of a product fit."""
     a, b, acc = (ir.shape_of(value.type) for value in op.operands)
     if a[-1] != b[-2] or acc[-2:] != (a[-2], b[-1]) or a[:-2] != b[:-2] or acc[:-2] != a[:-2]:
-        raise IRError(f"tt.dot: shapes {a}, {b} and {acc} do not fit")
+        raise IRError(f"{op.name}: shapes {a}, {b} and {acc} do not fit")
 
 
 OPS: tuple[OpSpec, ...] = (
@@ -31,7 +32,7 @@ OPS: tuple[OpSpec, ...] = (
         "a @ b + acc, accumulated in acc's dtype; fp32 inputs in input_precision.",
         lambda operands, attributes: (operands[2],),
         lambda ev, op, a, b, acc: (ev.dot(op, a, b, acc),),
-        _verify_dot,
+        verify_dot,
         operands=3,
     ),
 )

@@ -13,6 +13,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import MemDescType, element_of, shape_of, with_encoding
 from tkdebug.compiler.layouts import (
+    LANE,
     REGISTER,
     LinearLayout,
     NoConversion,
@@ -59,6 +60,9 @@ def place_dot(placement: Placement, op: Operation) -> None:
                 )
                 for i, value in enumerate((a, b))
             ]
+        case _ if op.attributes.pop("reads_shared", False):
+            operands = [_fma_buffer(placement, a, 0, acc), _fma_buffer(placement, b, 1, acc)]
+            op.name = "ttg.local_dot"
         case _:
             operands = [
                 placement.wanted(value, _canonical(fma_operand(acc, i, shape_of(value.type))))
@@ -132,6 +136,36 @@ def _wgmma_buffer(placement: Placement, value: Value, index: int) -> Value:
     swizzle = next(width for width in (128, 64, 32, 0) if row_bytes >= max(width, _CHUNK_BYTES))
     layout = nvmma_shared(shape, swizzle, bits, transposed=inner == 0)
     return _buffer(placement, source, layout, WGMMA_ALIGNMENT, order)
+
+
+def _fma_buffer(placement: Placement, value: Value, index: int, acc: LinearLayout) -> Value:
+    """The operand in shared memory as it lies in global memory; threads read rows of 16 bytes.
+
+    Where K is contiguous, the lanes of a warp read the same columns of different rows: these are
+    swizzled by the rows of one thread. Else neighbouring lanes read neighbouring columns.
+    """
+    source, order = _peeled(value)
+    shape = shape_of(source.type)
+    rank, element_bytes = len(shape), max(1, element_of(source.type).bits // 8)
+    home = placement.homes.find(source)
+    k_dim = rank - (1 if index == 0 else 2)
+    if order is not None:
+        k_dim = order[k_dim]
+    inner = None if home is None else fastest_dim(home)
+    if inner is None or inner < rank - 2:
+        inner = rank - 1
+    outer = 2 * rank - 3 - inner
+    fastest_first = (inner, outer, *reversed(range(rank - 2)))
+    vector = min(max(1, _CHUNK_BYTES // element_bytes), shape[inner])
+    per_phase, phases = 1, 1
+    if inner == k_dim:
+        kept = acc.out_dims[rank - 2 if index == 0 else rank - 1]
+        steps = [acc.unpack_out(v)[kept] for v in acc.packed_bases(LANE)]
+        lanes = [step for step in steps if step]
+        per_phase = min(lanes, default=1)
+        phases = min(1 << len(lanes), shape[inner] // vector, _SEGMENT_BYTES // _CHUNK_BYTES)
+    layout = shared(shape, vector, per_phase, phases, fastest_first)
+    return _buffer(placement, source, layout, _CHUNK_BYTES, order)
 
 
 def _peeled(value: Value) -> tuple[Value, tuple[int, ...] | None]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.analysis import layout_inference as rules
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import element_of, shape_of
-from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, mma_v2, wgmma
+from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
 from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
 from tkdebug.compiler.targets import Target
 
@@ -24,6 +25,11 @@ _FP8 = ("f8E4M3FN", "f8E5M2")
 _WARP_LANES = 32
 _WGMMA_MAX_N = 256
 _WGMMA_K_BYTES = 32
+# 32-bit registers of a thread that operands and accumulators of an FMA dot may take together.
+_FMA_WORDS = 128
+# What accesses and conversions around an FMA dot are expected to take.
+_OTHER_SHARED_BYTES = 8192
+_ACCESS_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,28 @@ class SelectTensorCores:
             op.attributes["layout"] = _mma_layout(op, shape, num_warps)
             op.attributes["k_width"] = max(1, 32 // element_of(op.operands[0].type).bits)
         else:
+            layout = _fma_layout(shape, num_warps, element_of(op.result.type).bits)
             op.attributes["unit"] = "fma"
-            op.attributes["layout"] = _fma_layout(shape, num_warps)
+            op.attributes["layout"] = layout
+            if self._reads_memory(op, layout):
+                op.attributes["reads_shared"] = True
+
+    def _reads_memory(self, op: Operation, acc: LinearLayout) -> bool:
+        """Whether operands on FMA units take too many registers, but fit shared memory."""
+        registers, size_bytes = acc.in_size(REGISTER), 0
+        for index, value in enumerate(op.operands[:2]):
+            shape, bits = shape_of(value.type), element_of(value.type).bits
+            operand = fma_operand(acc, index, shape).without_zero_bases(REGISTER)
+            registers += operand.in_size(REGISTER)
+            size_bytes += _product(list(shape)) * bits // 8
+        # Accumulators that come from elsewhere may go through shared memory while operands wait.
+        maker = op.operands[2].defining_op
+        if maker is not None and maker.name not in rules.SOURCES:
+            shape, bits = shape_of(op.result.type), element_of(op.result.type).bits
+            size_bytes += _product(list(shape)) * bits // 8
+        words = registers * max(1, element_of(op.result.type).bits // 32)
+        room = self.target.shared_bytes_per_block - _OTHER_SHARED_BYTES
+        return words > _FMA_WORDS and size_bytes <= room
 
     def _fits_wgmma(self, op: Operation, num_warps: int) -> bool:
         a, b = (element_of(value.type).name for value in op.operands[:2])  # type: ignore[union-attr]
@@ -138,16 +164,21 @@ def _product(sizes: list[int]) -> int:
     return total
 
 
-def _fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
-    """Square boxes per thread, so that each operand read serves many products."""
+def _fma_layout(shape: tuple[int, ...], num_warps: int, bits: int) -> LinearLayout:
+    """Square boxes per thread, so that each operand read serves many products.
+
+    They are no wider than one access, so that those of neighbouring threads meet no bank twice.
+    """
     rank = len(shape)
     threads = _WARP_LANES * num_warps
     elements = _product(list(shape))
     box = [1] * rank
-    for d in (rank - 1, rank - 2):
-        for _ in range(2):
-            if box[d] * 2 <= shape[d] and elements // _product(box) > threads:
-                box[d] *= 2
+    widest = min(4, _ACCESS_BYTES * 8 // bits)
+    for d, most in ((rank - 1, widest), (rank - 2, 4)):
+        while box[d] < most:
+            if box[d] * 2 > shape[d] or elements // _product(box) <= threads:
+                break
+            box[d] *= 2
     lanes, left = [1] * rank, _WARP_LANES
     for d in (rank - 1, rank - 2):
         wanted = 8 if d == rank - 1 else left

@@ -1,4 +1,4 @@
-"""Lowering of tt.dot: on FMA units, and on tensor cores by mma.sync.
+"""Lowering of tt.dot: on tensor cores by mma.sync; `fma_dots` has those on FMA units.
 
 Every thread (FMA) or warp (mma) holds what its part of the product takes; operands come in
 `layouts.fma_operand` or `layouts.dot_operand`, accumulators in the layout they were made for.
@@ -9,16 +9,17 @@ mma.m16n8k16", "…m16n8k8", "…m16n8k32".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
-from tkdebug.compiler.layouts import LANE, REGISTER, LinearLayout, f2
+from tkdebug.compiler.ir.types import ScalarType, element_of
+from tkdebug.compiler.layouts import LANE
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
-from tkdebug.compiler.targets.nvptx.lowering import floats8
-from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.fma_dots import by_fma, lower_local_dot
+from tkdebug.compiler.targets.nvptx.lowering.places import Place
 from tkdebug.compiler.targets.nvptx.lowering.shared import elements_of_word, word_of_elements
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
 
@@ -47,95 +48,11 @@ def lower_dot(
     """The product plus acc by the unit that SelectTensorCores chose."""
     match op.attributes.get("unit"):
         case "fma":
-            return (_by_fma(ctx, op, a, b, acc),)
+            return (by_fma(ctx, op, a, b, acc),)
         case "mma":
             return (_by_mma(ctx, op, a, b, acc),)
         case unit:
             raise LoweringError.at(op, f"tt.dot on unit {unit!r}; native mode has fma and mma")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A tile in registers: which register holds the element at some coordinates.
-
-    The coordinates are those that the register alone contributes; what lane and warp contribute
-    is the same for both operands and the accumulators.
-    """
-
-    op: Operation
-    layout: LinearLayout
-    registers: dict[tuple[int, ...], int]
-
-    @staticmethod
-    def of(op: Operation, layout: LinearLayout) -> _Place:
-        registers: dict[tuple[int, ...], int] = {}
-        for register, packed in enumerate(f2.spanned(layout.packed_bases(REGISTER))):
-            registers.setdefault(tuple(layout.unpack_out(packed).values()), register)
-        return _Place(op, layout, registers)
-
-    def register(self, batch: tuple[int, ...], row: int, column: int) -> int:
-        """The register with these coordinates."""
-        found = self.registers.get((*batch, row, column))
-        if found is None:
-            raise LoweringError.at(
-                self.op,
-                f"tt.dot: no register holds {(*batch, row, column)} of a tile {self.layout.shape}",
-            )
-        return found
-
-    def coordinates(self) -> list[tuple[int, ...]]:
-        """The coordinates of each register."""
-        return [
-            tuple(self.layout.unpack_out(v).values())
-            for v in f2.spanned(self.layout.packed_bases(REGISTER))
-        ]
-
-
-# FMA units
-
-Step = Callable[[LLVMValue, LLVMValue, LLVMValue], LLVMValue]
-
-
-def _by_fma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers) -> Registers:
-    """Every thread runs over all of K for each of its accumulators."""
-    places = [_Place.of(op, ctx.layout(value)) for value in op.operands]
-    acc_type = ctx.element_type(op.result)
-    # Halves are summed as the tensor cores do it: in single precision, rounded at the end.
-    wide = "float" if acc_type in ("half", "bfloat") else acc_type
-    a, b = (_widened(ctx, op, i, x, wide) for i, x in enumerate((a, b)))
-    totals = [_converted(ctx, value, wide) for value in acc]
-    step = _step(ctx, wide)
-    at = places[2].coordinates()
-    for k in range(shape_of(op.operands[0].type)[-1]):
-        # All accumulators for one k: independent instructions next to each other.
-        for index, (*batch, m, n) in enumerate(at):
-            left = a[places[0].register(tuple(batch), m, k)]
-            right = b[places[1].register(tuple(batch), k, n)]
-            totals[index] = step(left, right, totals[index])
-    return [_converted(ctx, value, acc_type) for value in totals]
-
-
-def _step(ctx: Lowering, type_: str) -> Step:
-    emit = ctx.emit
-    if type_[0] == "i":
-        return lambda x, y, total: emit.add(emit.mul(x, y), total)
-    name = {"float": "llvm.fma.f32", "double": "llvm.fma.f64"}[type_]
-    return lambda x, y, total: emit.intrinsic(name, x, y, total)
-
-
-def _widened(ctx: Lowering, op: Operation, index: int, x: Registers, wide: str) -> Registers:
-    element = element_of(op.operands[index].type)
-    x = floats8.readable(ctx, element, x)
-    return [_converted(ctx, value, wide) for value in x]
-
-
-def _converted(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
-    if value.type == type_:
-        return value
-    if value.type[0] == "i" and type_[0] == "i":
-        return ctx.emit.cast("sext", value, type_)
-    wider = TYPE_BITS[type_] > TYPE_BITS[value.type]
-    return ctx.emit.cast("fpext" if wider else "fptrunc", value, type_)
 
 
 # Tensor cores
@@ -178,7 +95,7 @@ class _Instruction:
 def _by_mma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers) -> Registers:
     instruction = _Instruction.of(op)
     left, right = _Operand.of(ctx, op, 0), _Operand.of(ctx, op, 1)
-    sums = _Place.of(op, ctx.layout(op.result))
+    sums = Place.of(op, ctx.layout(op.result))
     totals = list(acc)
     tiles = [at for at in sums.coordinates() if not at[-1] & 1 and not at[-2] & _ROW_STEP]
     products = [(a, b)]
@@ -220,7 +137,7 @@ class _Operand:
 
     ctx: Lowering
     index: int
-    place: _Place
+    place: Place
     per_word: int
     width: int
     steps: tuple[int, ...]
@@ -242,7 +159,7 @@ class _Operand:
         steps = tuple(
             first + word for first in range(0, depth, tile) for word in range(0, width, per_word)
         )
-        return _Operand(ctx, index, _Place.of(op, layout), per_word, width, steps)
+        return _Operand(ctx, index, Place.of(op, layout), per_word, width, steps)
 
     def words(self, x: Registers, batch: tuple[int, ...], kept: int, k: int) -> list[LLVMValue]:
         """The instruction's words: for A two rows, then both K halves; for B the two halves."""
@@ -323,4 +240,4 @@ def _split(ctx: Lowering, x: Registers) -> tuple[Registers, Registers, Registers
     return high, finite, low
 
 
-LOWERINGS: dict[str, Lower] = {"tt.dot": lower_dot}
+LOWERINGS: dict[str, Lower] = {"tt.dot": lower_dot, "ttg.local_dot": lower_local_dot}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler.ir import MemDescType, Operation, Value
-from tkdebug.compiler.layouts import OFFSET
+from tkdebug.compiler.layouts import OFFSET, LinearLayout
 from tkdebug.compiler.ops.gpu import subslice_offsets
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.buffer_access import (
@@ -18,7 +18,7 @@ from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
 
 _WORD_BITS = 32
 
@@ -50,6 +50,22 @@ def lower_local_load(ctx: Lowering, op: Operation, buffer: Registers) -> Sequenc
     element = ctx.element_type(op.result)
     if matrices is not None:
         return (_load_matrices(ctx, matrices, memory, base, fixed, element),)
+    return (load_part(ctx, base, fixed, memory, layout),)
+
+
+def load_part(
+    ctx: Lowering, base: LLVMValue, fixed: int, memory: MemDescType, layout: LinearLayout
+) -> Registers:
+    """Read a part of a buffer by vectors.
+
+    Args:
+        ctx: the kernel.
+        base: pointer to the buffer.
+        fixed: where the part begins, XORed to offsets, in elements.
+        memory: the buffer.
+        layout: of the part, in the buffer's sizes (see `widened`).
+    """
+    element = llvm_type(memory.element)
     plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed)
     addresses = shared_addresses(
         ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
@@ -58,7 +74,7 @@ def lower_local_load(ctx: Lowering, op: Operation, buffer: Registers) -> Sequenc
     for group, address in zip(plan.groups, addresses, strict=True):
         values = load_vector(ctx, address, element, len(group))
         found.update(zip(group, values, strict=True))
-    return ([found[register] for register in plan.copies],)
+    return [found[register] for register in plan.copies]
 
 
 def _load_matrices(
