@@ -1,8 +1,10 @@
 """Lowering of warpgroup dots to wgmma.mma_async.
 
-One inline-asm block per accumulator tile: fence, all steps along K, and after the last tile the
-commit. The accumulators are tied operands, so that they stay in their registers; a fence inside the
-block sees them written. Descriptors and fragment order are the hardware's.
+One fence, then an inline-asm block per accumulator tile with all steps along K, and after the last
+tile the commit. The accumulators are tied operands, so that they stay in their registers. All of
+them, and the fragments of A, pass through the fence: a register that is written between the blocks
+would make ptxas wait for the running ones (its note C7517). Descriptors and fragment order are the
+hardware's.
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "wgmma.mma_async", "Matrix
 Descriptor Format", "Register Fragments and Shared Memory Matrix Layouts".
@@ -125,25 +127,48 @@ def lower_warp_group_dot(
     shape = _shape(layout, shape_of(a_value.type)[1], element_bytes)
     matrix_b = _matrix(op, b_value, 0)
     matrix_a = _matrix(op, a_value, 1) if isinstance(a_value.type, MemDescType) else None
+    if matrix_a is not None:
+        a_inputs = [_descriptors(ctx, layout, matrix_a, a[0], shape, o, 0) for o in shape.origins]
+    else:
+        a_inputs = [_fragments(ctx, a, shape, origin) for origin in shape.origins]
+    b_inputs = [_descriptors(ctx, layout, matrix_b, b[0], shape, o, 1) for o in shape.origins]
+    steps = imprecise_steps(op, shape.k)
+    in_parts = steps is not None and steps < shape.steps
+    if not in_parts:
+        acc, a_inputs = _fence(ctx, acc, a_inputs, matrix_a is None)
     done: Registers = []
-    for index, origin in enumerate(shape.origins):
+    for index in range(len(shape.origins)):
         mine = acc[index * shape.per_tile : (index + 1) * shape.per_tile]
-        if matrix_a is not None:
-            a_inputs = _descriptors(ctx, layout, matrix_a, a[0], shape, origin, 0)
-        else:
-            a_inputs = _fragments(ctx, a, shape, origin)
-        b_inputs = _descriptors(ctx, layout, matrix_b, b[0], shape, origin, 1)
-        steps = imprecise_steps(op, shape.k)
-        if steps is not None and steps < shape.steps:
+        if in_parts:
+            assert steps is not None
             part = _Block(op, replace(shape, steps=steps), matrix_a, matrix_b, True, True)
-            done += _in_parts(ctx, part, mine, a_inputs, b_inputs)
+            done += _in_parts(ctx, part, mine, a_inputs[index], b_inputs[index])
             continue
-        tail = index == len(shape.origins) - 1
-        block = _Block(op, shape, matrix_a, matrix_b, tail)
-        done += block.emit(ctx, mine, a_inputs, b_inputs)
+        is_last = index == len(shape.origins) - 1
+        block = _Block(op, shape, matrix_a, matrix_b, is_last)
+        done += block.emit(ctx, mine, a_inputs[index], b_inputs[index])
     if not op.attributes.get("async"):
         done = wait(ctx, done, 0)
     return (done,)
+
+
+def _fence(
+    ctx: Lowering, acc: Registers, a_inputs: list[list[LLVMValue]], has_fragments: bool
+) -> tuple[Registers, list[list[LLVMValue]]]:
+    """Order what was done to the registers before what the tensor core does to them.
+
+    Returns:
+        The accumulators, and A's inputs of each tile, as they are after the fence.
+    """
+    # Tiles beside each other share A's fragments.
+    fragments = list(dict.fromkeys(w for tile in a_inputs for w in tile)) if has_fragments else []
+    values = [*acc, *fragments]
+    letters = {"i32": "r", "float": "f"}
+    constraints = [f"={letters[value.type]}" for value in values]
+    text = "wgmma.fence.sync.aligned;"
+    fenced = tied(ctx, text, [*constraints, *map(str, range(len(values)))], values)
+    after = dict(zip(fragments, fenced[len(acc) :], strict=True))
+    return fenced[: len(acc)], [[after.get(value, value) for value in tile] for tile in a_inputs]
 
 
 def imprecise_steps(op: Operation, k: int) -> int | None:
@@ -245,7 +270,8 @@ class _Block:
         matrix_a: A in shared memory; None when it is in registers.
         matrix_b: B in shared memory.
         is_last: whether to commit.
-        from_zero: whether the first step forgets what the accumulators hold.
+        from_zero: whether the first step forgets what the accumulators hold; it then begins with
+            a fence of its own.
     """
 
     op: Operation
@@ -277,8 +303,9 @@ class _Block:
 
     def _text(self, count: int, a_count: int, b_count: int) -> str:
         names = ", ".join(f"${i}" for i in range(count))
-        lines = ["{", ".reg .pred p, q;", "setp.eq.u32 p, 0, 0;", "wgmma.fence.sync.aligned;"]
-        lines.insert(3, "setp.ne.u32 q, 0, 0;")
+        lines = ["{", ".reg .pred p, q;", "setp.eq.u32 p, 0, 0;", "setp.ne.u32 q, 0, 0;"]
+        if self.from_zero:
+            lines.append("wgmma.fence.sync.aligned;")
         per_step = a_count // self.shape.steps
         for step in range(self.shape.steps):
             first = 2 * count + step * per_step
@@ -318,12 +345,12 @@ def tied(
     others: Sequence[LLVMValue] = (),
 ) -> list[LLVMValue]:
     """Inline assembly that updates `registers` in place."""
-    type_ = registers[0].type
-    result = type_ if len(registers) == 1 else f"{{ {', '.join([type_] * len(registers))} }}"
+    types = [register.type for register in registers]
+    result = types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
     got = ctx.emit.asm(text, ",".join(constraints), result, [*registers, *others], convergent=True)
-    if len(registers) == 1:
+    if len(types) == 1:
         return [got]
-    return [ctx.emit.extract_value(got, i, type_) for i in range(len(registers))]
+    return [ctx.emit.extract_value(got, i, type_) for i, type_ in enumerate(types)]
 
 
 def wait(ctx: Lowering, registers: Registers, pendings: int) -> Registers:
