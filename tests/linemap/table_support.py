@@ -20,7 +20,7 @@ def make_table() -> LineTable:
         OpPlace(1, "tt.load", "tt.load", (LOAD,), 9, (1,)),
         OpPlace(2, "math.exp", "math.exp", (INNER, FUSED), 12, (2,)),
         OpPlace(3, "tt.store", "tt.store", (STORE,), 5, (3,)),
-        OpPlace(4, "tt.dot", None, (FUSED,), 5, (4,)),
+        OpPlace(4, "tt.dot", None, (FUSED,), 5, (4,), (STORE,)),
         OpPlace(9, None, "ttng.warp_group_dot", (FUSED,), 5, (4,)),
     ]
     return LineTable(

@@ -38,6 +38,7 @@ class OpPlace:
             the one shown, the others came by fusion (common subexpressions and the like).
         column: 1-based, of the first place; 0 when unknown.
         origins: ids of the Tile IR ops that it came from, itself where it is one of them.
+        tile_chains: its places in Tile IR, where GPU passes have changed them; () elsewhere.
     """
 
     id: int
@@ -46,6 +47,7 @@ class OpPlace:
     chains: tuple[Frames, ...]
     column: int = 0
     origins: tuple[int, ...] = ()
+    tile_chains: tuple[Frames, ...] = ()
 
     @property
     def name(self) -> str:
@@ -54,7 +56,8 @@ class OpPlace:
 
     def is_on(self, file: str, line: int) -> bool:
         """Whether one of its places, or a call on the way there, is on that line."""
-        return any(f.line == line and f.file == file for chain in self.chains for f in chain)
+        chains = (*self.chains, *self.tile_chains)
+        return any(f.line == line and f.file == file for chain in chains for f in chain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ class LineTable:
 
     def lines(self) -> tuple[tuple[str, int], ...]:
         """All source lines (file, line) that have ops or instructions, innermost places only."""
-        chains = [chain for op in self.ops.values() for chain in op.chains]
+        chains = [c for op in self.ops.values() for c in (*op.chains, *op.tile_chains)]
         chains += [i.frames for i in self.instructions if i.mapped]
         return tuple(sorted({(c[-1].file, c[-1].line) for c in chains if c and is_source(c[-1])}))
 

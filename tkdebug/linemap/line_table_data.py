@@ -30,6 +30,7 @@ def to_data(table: LineTable) -> Data:
             op.column,
             [chains.number(chain) for chain in op.chains],
             list(op.origins),
+            [chains.number(chain) for chain in op.tile_chains],
         ]
         for op in table.ops.values()
     ]
@@ -157,7 +158,7 @@ def _chain(row: object, files: Sequence[str]) -> Frames:
 
 
 def _op(row: object, chains: Sequence[Frames]) -> OpPlace:
-    number, tile_name, gpu_name, column, places, origins = _exactly(row, 6)
+    number, tile_name, gpu_name, column, places, origins, in_tile = _exactly(row, 7)
     return OpPlace(
         _integer(number),
         _optional(tile_name, _text),
@@ -165,6 +166,7 @@ def _op(row: object, chains: Sequence[Frames]) -> OpPlace:
         tuple(_at(chains, place) for place in _rows(places)),
         _integer(column),
         tuple(_integer(origin) for origin in _rows(origins)),
+        tuple(_at(chains, place) for place in _rows(in_tile)),
     )
 
 

@@ -204,9 +204,16 @@ def _joined(
             tile_name=tile[op_id].tile_name if op_id in tile else None,
             gpu_name=gpu[op_id].tile_name if op_id in gpu else None,
             origins=origins.get(op_id, ()),
+            tile_chains=_changed_chains(tile.get(op_id), gpu.get(op_id)),
         )
         for op_id in (*tile, *(new for new in gpu if new not in tile))
     }
+
+
+def _changed_chains(tile: OpPlace | None, gpu: OpPlace | None) -> tuple[Frames, ...]:
+    if tile is None or gpu is None or tile.chains == gpu.chains:
+        return ()
+    return tile.chains
 
 
 def _resources(target_name: str, kernel: CubinKernel | None) -> Resources | None:
