@@ -7,7 +7,6 @@ nothing in it: whatever is wrong is a `SessionError` of one line.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sqlite3
@@ -32,13 +31,8 @@ from tkdebug.instrument.records import (
     RunInfo,
     Tuning,
 )
-from tkdebug.instrument.schema import (
-    APPLICATION_ID,
-    BUSY_TIMEOUT_S,
-    SCHEMA_VERSION,
-    TABLE_VERSIONS,
-    TABLES,
-)
+from tkdebug.instrument.schema import SCHEMA_VERSION, TABLE_VERSIONS, TABLES
+from tkdebug.instrument.session_file import check_file, log_path, log_size_bytes, open_read_only
 
 MAX_TEXT_CHARS = 32 << 20
 MAX_PAGE_ROWS = 10_000
@@ -77,7 +71,7 @@ class Session:
             SessionError: it is not there, not a session, truncated, or of a newer schema.
         """
         place = Path(path).absolute()
-        _check_file(place)
+        check_file(place)
         session = cls(place)
         try:
             session._query(session._check_schema)
@@ -402,7 +396,7 @@ class Session:
     def _query(self, read: Callable[[], _T]) -> _T:
         with self._lock:
             try:
-                if self._log_absent and _log_size_bytes(self.path) is not None:
+                if self._log_absent and log_size_bytes(self.path) is not None:
                     # A writer has come since: from now on the file changes under us.
                     self._connection.close()
                     self._connection = self._connect()
@@ -422,11 +416,11 @@ class Session:
         except sqlite3.Error as error:
             # Its log cannot be followed where it lies (a read-only place): read a copy of both,
             # or the file alone when nothing is in the log.
-            size_bytes = _log_size_bytes(self.path)
+            size_bytes = log_size_bytes(self.path)
             if size_bytes:
                 return self._open_copy(error)
             if size_bytes == 0:
-                return _connection(self.path, "immutable=1")
+                return open_read_only(self.path, "immutable=1")
             raise SessionError(
                 f"{self.path}: cannot be opened as a session ({error}); record the run again"
             ) from error
@@ -434,8 +428,8 @@ class Session:
     def _open_in_place(self) -> sqlite3.Connection:
         # A log-mode file with no log beside it has no writer: reading it as immutable needs no
         # shared-memory file next to it, and so works in read-only places and leaves no litter.
-        self._log_absent = _log_size_bytes(self.path) is None
-        connection = _connection(self.path, "immutable=1" if self._log_absent else "mode=ro")
+        self._log_absent = log_size_bytes(self.path) is None
+        connection = open_read_only(self.path, "immutable=1" if self._log_absent else "mode=ro")
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except BaseException:
@@ -449,8 +443,8 @@ class Session:
                 self._copy = tempfile.TemporaryDirectory(prefix="tkdebug-")
             copy = Path(self._copy.name) / "run.tkd"
             shutil.copyfile(self.path, copy)
-            shutil.copyfile(_log_path(self.path), _log_path(copy))
-            connection = _connection(copy, "mode=rw")
+            shutil.copyfile(log_path(self.path), log_path(copy))
+            connection = open_read_only(copy, "mode=rw")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except (OSError, sqlite3.Error) as error:
             raise SessionError(
@@ -468,68 +462,3 @@ class Session:
         missing = sorted(wanted - tables)
         if missing:
             raise ValueError(f"no table {missing[0]}")
-
-
-def _connection(path: Path, options: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?{options}",
-        uri=True,
-        timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
-
-
-def _log_path(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
-
-
-def _log_size_bytes(path: Path) -> int | None:
-    with contextlib.suppress(OSError):
-        return _log_path(path).stat().st_size
-    return None
-
-
-def _check_file(path: Path) -> None:
-    """Raise the clearest `SessionError` that the first bytes of the file allow."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-            size_bytes = file.seek(0, os.SEEK_END)
-    except FileNotFoundError:
-        raise SessionError(
-            f"{path}: no such session; `tkdebug run -o {path.name} script.py` records one"
-        ) from None
-    except IsADirectoryError:
-        raise SessionError(f"{path}: is a directory, expected a session file") from None
-    except OSError as error:
-        raise SessionError(f"{path}: cannot be read ({error.strerror})") from error
-    if size_bytes == 0:
-        raise SessionError(f"{path}: is empty, expected a session file; record the run again")
-    magic = b"SQLite format 3\0"
-    if not header.startswith(magic[: len(header)]):
-        raise SessionError(f"{path}: is not a tkdebug session; `tkdebug run -o` records one")
-    if len(header) < 100:
-        raise SessionError(f"{path}: truncated session; copy it again or record the run again")
-    # SQLite file format, "The Database Header": application id at 68, user version at 60.
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise SessionError(f"{path}: is an SQLite file but not a tkdebug session")
-    version = int.from_bytes(header[60:64], "big")
-    if version > SCHEMA_VERSION:
-        raise SessionError(
-            f"{path}: has schema {version}, this tkdebug reads up to {SCHEMA_VERSION}; "
-            "open it with a newer tkdebug"
-        )
-    # Page size at 16 (1 stands for 65536), size of the file in pages at 28.
-    page_bytes = int.from_bytes(header[16:18], "big")
-    pages = int.from_bytes(header[28:32], "big")
-    needed_bytes = pages * (65536 if page_bytes == 1 else page_bytes)
-    if size_bytes < needed_bytes and not _log_size_bytes(path):
-        raise SessionError(
-            f"{path}: truncated session, got {size_bytes} of {needed_bytes} bytes; "
-            "copy it again or record the run again"
-        )
