@@ -12,7 +12,6 @@ from tkdebug.compiler.ir.types import type_text
 from tkdebug.compiler.passes.pipeline import PassRun
 from tkdebug.events import OpFacts, Rewrite
 
-
 # Set on the function between passes: options of the compile, which no pass chose.
 _COMPILE_OPTIONS = frozenset(("num_warps", "target"))
 
