@@ -115,6 +115,8 @@ def _op(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
     if place is None or kernel is None or place.ptx_line is None:
         return None
     wanted = kernel.binary.ptx_ops.get(place.ptx_line)
+    if wanted is None:
+        return None
     return next((op for op in kernel.gpu_module.walk() if op.id == wanted), None)
 
 
