@@ -176,6 +176,35 @@ def test_dump_writes_stages_and_override_replaces_them(tmp_path):
     assert torch.equal(out, x * 10)
 
 
+def test_override_says_what_it_replaces(tmp_path, capsys):
+    scale.kernels.clear()
+    with scope(dump_dir=tmp_path):
+        run_scale()
+    scale.kernels.clear()
+    with scope(override_dir=tmp_path):
+        run_scale()
+    scale.kernels.clear()
+    assert "tile-ir.mlir takes the place of its stage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["junk\n", "module {\n}\n", "tt.func(\n", ""])
+def test_override_that_is_no_ir_says_so(tmp_path, text):
+    scale.kernels.clear()
+    with scope(dump_dir=tmp_path):
+        run_scale()
+    (path,) = tmp_path.glob("*/tile-ir.mlir")
+    path.write_text(text)
+    scale.kernels.clear()
+    with scope(override_dir=tmp_path), pytest.raises(UsageError, match=r"tile-ir\.mlir: "):
+        run_scale()
+
+
+def test_override_of_no_directory_says_so(tmp_path):
+    scale.kernels.clear()
+    with scope(override_dir=tmp_path / "gone"), pytest.raises(UsageError, match="no directory"):
+        run_scale()
+
+
 def test_dump_to_a_file_says_so(tmp_path):
     (tmp_path / "taken").write_text("")
     scale.kernels.clear()

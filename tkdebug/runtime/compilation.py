@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError, UsageError
+from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
 from tkdebug.events import HOOKS, Fault, KernelCompiled
-from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.driver import compute_capability
 from tkdebug.runtime.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.specialization import Specialization
+from tkdebug.runtime.stage_files import TILE_IR_FILE, StageDump, StageOverride
 
 if TYPE_CHECKING:
     from tkdebug.compiler.artifacts import SnapshotRecorder
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.ops.emitter import CompileOptions
 
-# The stage that an edited file can replace: what the front end made, before any pass.
-_TILE_IR_FILE = "tile-ir.mlir"
-_HASH_CHARS = 16
 # Set while a tuner tries a configuration: it takes another where one does not compile.
 TRYING: ContextVar[bool] = ContextVar("tkdebug_trying", default=False)
 
@@ -79,7 +76,9 @@ def compile_tile_ir(src: Specialization) -> TileStage:
 
     started_ns = time.perf_counter_ns()
     front_end = _compile_source(src)
-    module = _overridden(src) or front_end
+    override = StageOverride.of(src)
+    # An edited file replaces what the front end made, before any pass.
+    module = (None if override is None else override.tile_ir()) or front_end
     front_end_ns = time.perf_counter_ns() - started_ns
     if src.arg_divisibility is not None:
         module.function.attributes["arg_divisibility"] = src.arg_divisibility
@@ -151,18 +150,13 @@ def tell_compile_error(kernel: str, error: CompileError) -> None:
 def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder | None) -> None:
     from tkdebug.compiler.passes import run_pipeline
 
-    dump = dump_folder(src)
+    dump = StageDump.of(src)
     if dump is not None:
-        write_stage(dump / "source.py", src.fn.kernel_source.text)
-        _write_ir(dump / _TILE_IR_FILE, module)
-
-    def after_pass(name: str, changed: Module) -> None:
-        assert dump is not None
-        _write_ir(dump / f"tile-ir-after-{name}.mlir", changed)
-
+        dump.write("source.py", src.fn.kernel_source.text)
+        dump.write_ir(TILE_IR_FILE, module)
     run_pipeline(
         module,
-        snapshot=None if dump is None else after_pass,
+        snapshot=None if dump is None else partial(dump.write_snapshot, "tile-ir"),
         on_run=None if recorder is None else recorder.after_run,
     )
 
@@ -229,48 +223,3 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
         passes=tuple(recorder.passes),
         op_ids={snapshot.stage: snapshot.op_ids for snapshot in recorder.snapshots},
     )
-
-
-def stage_folder(directory: Path, src: Specialization) -> Path:
-    """Where the stages of one specialisation stand in a dump or override directory."""
-    return directory / f"{src.fn.__name__}-{src.hash[:_HASH_CHARS]}"
-
-
-def dump_folder(src: Specialization) -> Path | None:
-    """Where TKDEBUG_DUMP wants the stages; None when it does not."""
-    return None if KNOBS.dump_dir is None else stage_folder(KNOBS.dump_dir, src)
-
-
-def _write_ir(path: Path, module: Module) -> None:
-    from tkdebug.compiler.ir.printer import print_module
-
-    # With locations, so that an edited copy can take the stage's place.
-    write_stage(path, print_module(module, locations=True))
-
-
-def write_stage(path: Path, content: str | bytes) -> None:
-    """Write one stage of a kernel for TKDEBUG_DUMP.
-
-    Raises:
-        UsageError: the directory cannot be written to.
-    """
-    data = content if isinstance(content, bytes) else content.encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise UsageError(
-            f"TKDEBUG_DUMP: cannot write {path} ({error.strerror}); name a directory to write to"
-        ) from error
-
-
-def _overridden(src: Specialization) -> Module | None:
-    """The edited Tile IR that takes the place of the front end's, if there is one."""
-    if KNOBS.override_dir is None:
-        return None
-    from tkdebug.compiler.ir.parser import parse_module
-
-    path = stage_folder(KNOBS.override_dir, src) / _TILE_IR_FILE
-    if not path.is_file():
-        return None
-    return parse_module(path.read_text(encoding="utf-8"))

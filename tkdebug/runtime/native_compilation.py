@@ -12,20 +12,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError, UsageError
+from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compilation import (
     TileStage,
     announce,
     announce_failure,
     compile_tile_ir,
-    dump_folder,
-    stage_folder,
     tell_compile_error,
-    write_stage,
 )
 from tkdebug.runtime.cuda.binary import Binary
 from tkdebug.runtime.driver import compute_capability, driver
@@ -33,6 +29,7 @@ from tkdebug.runtime.errors import OutOfResources
 from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.options import LaunchOptions
 from tkdebug.runtime.specialization import Specialization
+from tkdebug.runtime.stage_files import TILE_IR_FILE, StageDump, StageOverride
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
@@ -139,11 +136,9 @@ def target_for(options: LaunchOptions) -> Target:
 
 
 def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledModule:
-    from tkdebug.compiler.ir.printer import print_module
     from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
 
-    dump = dump_folder(src)
-    override = None if KNOBS.override_dir is None else stage_folder(KNOBS.override_dir, src)
+    dump, override = StageDump.of(src), StageOverride.of(src)
     options = src.options
     compiled = compile_module(
         tile.module,
@@ -151,18 +146,17 @@ def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledMo
             options.num_warps, options.num_stages, options.maxnreg, options.debug or KNOBS.debug
         ),
         target,
-        snapshot=None if dump is None else _write_snapshot(dump),
+        snapshot=None if dump is None else partial(dump.write_snapshot, "gpu-ir"),
         on_run=_on_run(tile),
         on_stage=None if dump is None and override is None else _on_stage(dump, override),
         on_resources=partial(_check_resources, target),
     )
-    if override is not None and (override / CUBIN_FILE).is_file():
-        cubin = _read(override / CUBIN_FILE)
+    cubin = None if override is None else override.read(CUBIN_FILE)
+    if cubin is not None:
         compiled = replace(compiled, code=replace(compiled.code, cubin=cubin))
     if dump is not None:
-        # With locations, as the other IR of a dump.
-        write_stage(dump / STAGE_FILES["gpu-ir"], print_module(compiled.module, locations=True))
-        write_stage(dump / CUBIN_FILE, compiled.code.cubin)
+        dump.write_ir(STAGE_FILES["gpu-ir"], compiled.module)
+        dump.write(CUBIN_FILE, compiled.code.cubin)
     return compiled
 
 
@@ -214,40 +208,24 @@ def _on_run(tile: TileStage) -> Callable[[PassRun, Module], None] | None:
     return tile.recorder.after_run
 
 
-def _write_snapshot(dump: Path) -> Callable[[str, Module], None]:
-    """What is called after each GPU pass that changed something."""
-    from tkdebug.compiler.ir.printer import print_module
-
-    def after_pass(name: str, changed: Module) -> None:
-        text = print_module(changed, locations=True)
-        write_stage(dump / f"gpu-ir-after-{name}.mlir", text)
-
-    return after_pass
-
-
-def _on_stage(dump: Path | None, override: Path | None) -> Callable[[str, str], str | None]:
+def _on_stage(
+    dump: StageDump | None, override: StageOverride | None
+) -> Callable[[str, str], str | None]:
     """What is called with the text of each stage, and may give an edited one."""
-    if override is not None and (override / STAGE_FILES["gpu-ir"]).is_file():
+    gpu_ir = None if override is None else override.path(STAGE_FILES["gpu-ir"])
+    if gpu_ir is not None:
         raise UnsupportedError(
-            f"TKDEBUG_OVERRIDE: {override / STAGE_FILES['gpu-ir']}: the GPU IR cannot be replaced "
+            f"TKDEBUG_OVERRIDE: {gpu_ir}: the GPU IR cannot be replaced "
             f"by an edited file; {', '.join(STAGE_FILES[stage] for stage in _REPLACEABLE)}, "
-            f"{CUBIN_FILE} and tile-ir.mlir can"
+            f"{CUBIN_FILE} and {TILE_IR_FILE} can"
         )
 
     def on_stage(stage: str, text: str) -> str | None:
-        edited = None
-        if override is not None and stage in _REPLACEABLE:
-            path = override / STAGE_FILES[stage]
-            edited = _read(path).decode() if path.is_file() else None
-        if dump is not None and stage in _REPLACEABLE:
-            write_stage(dump / STAGE_FILES[stage], text if edited is None else edited)
+        if stage not in _REPLACEABLE:
+            return None
+        edited = None if override is None else override.read_text(STAGE_FILES[stage])
+        if dump is not None:
+            dump.write(STAGE_FILES[stage], text if edited is None else edited)
         return edited
 
     return on_stage
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"TKDEBUG_OVERRIDE: cannot read {path} ({error.strerror})") from error
