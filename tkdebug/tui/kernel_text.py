@@ -23,7 +23,12 @@ from tkdebug.tui.snapshot import FaultGroup
 
 FIRST_STAGE = "tile-ir"
 MAX_LINES = 200_000
-_OP_OF_KIND = {"oob-load": "load", "oob-store": "store", "oob-atomic": "atomic"}
+# What can fault so, as the stages write it: IR, PTX, SASS.
+_OPS_OF_KIND = {
+    "oob-load": ("load", "ld.global", "LDG", "LD.E"),
+    "oob-store": ("store", "st.global", "STG", "ST.E"),
+    "oob-atomic": ("atomic", "atom.", "red.", "ATOM", "RED"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +117,10 @@ class KernelText:
             fault = group.first.fault
             if self.kernel is None or fault.kernel != self.kernel.name or not fault.frames:
                 continue
-            lines = [n for n, frames in (self.chains or {}).items() if frames == fault.frames]
-            op = _OP_OF_KIND.get(fault.kind)
-            faulting = [n for n in lines if op and op in self._stage_line(n)] or lines
+            chains = (self.all_chains or {}).items()
+            lines = [n for n, of_line in chains if fault.frames in of_line]
+            ops = _OPS_OF_KIND.get(fault.kind, ())
+            faulting = [n for n in lines if any(op in self._stage_line(n) for op in ops)] or lines
             mark = "fault" if fault.severity == "error" else "warning"
             for number in faulting:
                 if marks.get(number) != "fault":
