@@ -209,7 +209,7 @@ def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     crash = commands.add_parser(
         "crash", help="which line crashed, by the GPU core dump of any process", allow_abbrev=False
     )
-    crash.add_argument("dump", type=Path, metavar="FILE")
+    crash.add_argument("dump", type=Path, metavar="FILE", help="the core dump")
     crash.add_argument("--format", choices=FORMATS, default="text", help="text by default")
     commands.add_parser(
         "doctor", help="what this machine can do, and what is missing", allow_abbrev=False
@@ -221,7 +221,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--mode",
         choices=("auto", "interpret", "native"),
-        help="how kernels run; auto by default, which means interpret in this version",
+        help="how kernels run; auto by default: native where there is a GPU, else interpret",
     )
     run.add_argument(
         "--tui",
