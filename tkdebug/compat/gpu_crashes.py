@@ -38,6 +38,9 @@ _DEVICE_FILE = "/dev/nvidiactl"
 # The driver tells of the error up to 0.3 s after it has written the dump (seen with 580).
 _ERROR_DELAY_S = 2.0
 _POLL_S = 0.005
+# The dump may come after the error, too; it is written when it has not grown for a while.
+_DUMP_DELAY_S = 5.0
+_SETTLED_S = 0.2
 _SUFFIX = ".core"
 
 
@@ -109,6 +112,8 @@ class CrashWatch:
             return
         flying = any(not flight.had_ended() for flight in IN_FLIGHT.latest)
         error = _driver_error() if flying else None
+        if error is not None and not self._attributed:
+            self._await_dump()
         for path in self.dumps():
             self.tell(path)
         if error is not None and not self._attributed:
@@ -148,6 +153,20 @@ class CrashWatch:
             return result
 
         return synchronize
+
+    def _await_dump(self) -> None:
+        """Wait until the dump of an error that is known already is there and grows no more.
+
+        A wild address is told of before its dump is begun (seen with driver 580).
+        """
+        deadline_s = time.monotonic() + _DUMP_DELAY_S
+        sizes: list[int] | None = None
+        while self.pattern and time.monotonic() < deadline_s:
+            now = [os.path.getsize(path) for path in self.dumps()]
+            if now and all(now) and now == sizes:
+                return
+            sizes = now
+            time.sleep(_SETTLED_S)
 
     def _await_error(self) -> None:
         """Wait until the driver tells of the error too, which is raised as torch raises it."""
