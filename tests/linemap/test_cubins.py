@@ -15,6 +15,7 @@ from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
+from tkdebug.linemap.cubin_resources import read_kernels
 from tkdebug.linemap.cubins import CubinError, read_line_info
 from tkdebug.linemap.ptx_locations import GENERATED_FILE
 
@@ -169,3 +170,47 @@ def test_damaged_cubins_raise_nothing_else() -> None:
         cut = chance.choice([len(data), chance.randrange(len(data))])
         with suppress(TkError):
             read_line_info(bytes(data[:cut]))
+
+
+def patched(old: bytes, new: bytes) -> bytes:
+    assert UPSTREAM.count(old) == 1
+    return UPSTREAM.replace(old, new)
+
+
+def test_stripped_cubin_says_so() -> None:
+    # Under another name the symbol table is not there.
+    with pytest.raises(CubinError, match="stripped"):
+        read_line_info(patched(b"\0.symtab\0", b"\0.symtax\0"))
+
+
+def test_cubin_of_an_architecture_before_volta_is_refused_by_name() -> None:
+    data = bytearray(UPSTREAM)
+    data[0x30] = 61  # e_flags of ELF64
+    with pytest.raises(CubinError, match="sm_61"):
+        read_line_info(bytes(data))
+
+
+def test_cubin_says_what_its_kernels_need() -> None:
+    kernels = read_kernels(UPSTREAM)
+    assert kernels.target == "sm_80"
+    kernel = kernels.kernels["kern"]
+    assert (kernel.registers, kernel.threads) == (8, 128)
+    assert (kernel.shared_bytes, kernel.stack_bytes) == (0, 0)
+
+
+def test_damaged_cubins_have_no_surprises_for_their_needs() -> None:
+    chance = random.Random(6)
+    for _ in range(200):
+        data = bytearray(UPSTREAM)
+        for _ in range(chance.randint(1, 12)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        with suppress(TkError):
+            read_kernels(bytes(data))
+
+
+@needs_codegen
+@needs_libdevice
+def test_own_cubin_says_what_the_assembler_says(chain: NativeCode) -> None:
+    (kernel,) = read_kernels(chain.cubin).kernels.values()
+    assert kernel.registers == chain.registers
+    assert kernel.shared_bytes == chain.shared_bytes

@@ -1,0 +1,216 @@
+"""`tkdebug lines` on scripts, sessions and cubins; needs no GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_scripts import tkdebug
+from native_support import needs_codegen, needs_nvdisasm
+
+from tkdebug.instrument.reader import Session
+from tkdebug.linemap.line_table_data import from_data
+
+CUBIN = Path(__file__).parents[1] / "golden" / "cubins" / "upstream_3_6_sm80.cubin"
+SCRIPT = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def root(x):
+    return tl.sqrt(x)
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(out_ptr + offs, root(x), mask=offs < n)
+
+
+@triton.jit
+def fill(out_ptr, BLOCK: tl.constexpr):
+    tl.store(out_ptr + tl.arange(0, BLOCK), 1.0)
+
+
+x = torch.rand(1024, device="cuda")
+out = torch.empty_like(x)
+scale[(4,)](x, out, 1024, BLOCK=256)
+fill[(1,)](out, BLOCK=1024)
+print("the script says this")
+"""
+LOAD_LINE, ROOT_LINE, STORE_LINE = 14, 8, 15
+pytestmark = [needs_codegen, needs_nvdisasm]
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("lines") / "kernels.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def session(script: Path) -> Path:
+    """A recorded run whose kernels were compiled natively."""
+    path = script.with_name("run.tkd")
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tkdebug.cli.compiled_run import _record\n"
+        "from tkdebug.cli.script import find_program\n"
+        "_record(find_program(sys.argv[1], (), False), Path(sys.argv[2]), 'sm_90a')\n"
+    )
+    from cli_scripts import python
+
+    done = python("-c", code, script, path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_script_is_run_and_its_source_annotated(script: Path) -> None:
+    done = tkdebug("lines", script, cwd=script.parent, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "the script says this" in done.stderr
+    assert "the script says this" not in done.stdout
+    assert "scale for sm_90a  kernels.py:11" in done.stdout
+    load = next(line for line in done.stdout.splitlines() if "x = tl.load" in line)
+    assert load.split()[0] == str(LOAD_LINE)
+    assert "1x64" in load
+    assert "occupancy 100 %" in done.stdout
+    assert "no spills" in done.stdout
+    figures = done.stdout.splitlines()[-2:]
+    assert [line.split()[0] for line in figures] == ["scale", "fill"]
+    assert all(line.endswith(" %") for line in figures)
+
+
+def test_session_is_read(session: Path, run_main) -> None:
+    status, out, err = run_main("lines", session)
+    assert (status, err) == (0, "")
+    assert "scale for sm_90a" in out
+    assert "fill for sm_90a" in out
+    status, out, _ = run_main("lines", "--kernel", "fi*", session)
+    assert "fill for sm_90a" in out
+    assert "scale for" not in out
+
+
+def test_json_has_figures_lines_and_the_table(session: Path, run_main) -> None:
+    _, out, _ = run_main("lines", "--format", "json", "--kernel", "scale", session)
+    data = json.loads(out)
+    assert data["schema"] == 1
+    (kernel,) = data["kernels"]
+    assert kernel["mapped_percent"] >= 95
+    table = from_data(kernel["table"])
+    assert len(table.instructions) == kernel["instructions"]
+    load = next(line for line in kernel["lines"] if line["line"] == LOAD_LINE)
+    assert load["width_bits"] == {"global-load": {"64": 1}}
+    assert load["source"].strip().startswith("x = tl.load")
+    with Session.open(session) as recorded:
+        assert recorded.kernels()[0].name == "scale"
+
+
+def test_line_shows_every_stage(session: Path, run_main) -> None:
+    _, out, _ = run_main("lines", "--line", LOAD_LINE, session)
+    heads = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert [head.split()[0].rstrip(":") for head in heads] == [
+        "tile-ir",
+        "tile-ir",
+        "gpu-ir",
+        "llvm-ir",
+        "ptx",
+        "sass",
+    ]
+    assert "tt.load" in out
+    assert "ld.global" in out
+    assert "LDG.E.64" in out
+
+
+def test_line_of_another_file_is_named_with_it(session: Path, run_main) -> None:
+    status, out, _ = run_main("lines", "--line", f"kernels.py:{ROOT_LINE}", session)
+    assert status == 0
+    assert "MUFU" in out
+    assert "called from" in out
+
+
+def test_ptx_line_and_sass_address_lead_back(session: Path, run_main) -> None:
+    _, out, _ = run_main("lines", "--kernel", "scale", "--format", "json", session)
+    table = from_data(json.loads(out)["kernels"][0]["table"])
+    root = next(i for i in table.instructions if i.text.startswith("MUFU"))
+    for option, value in (("--ptx", root.ptx_line), ("--sass", f"0x{root.address:x}")):
+        _, out, _ = run_main("lines", "--kernel", "scale", option, value, session)
+        assert f"kernels.py:{ROOT_LINE} in root" in out
+        assert f"called from {session.parent / 'kernels.py'}:{STORE_LINE} in scale" in out
+        assert "math.sqrt" in out
+    _, out, _ = run_main(
+        "lines", "--kernel", "scale", "--sass", f"{root.address:x}", "--format", "json", session
+    )
+    (kernel,) = json.loads(out)["kernels"]
+    assert [frame["line"] for frame in kernel["chains"][0]] == [STORE_LINE, ROOT_LINE]
+    assert [op["tile_name"] for op in kernel["ops"]] == ["math.sqrt"]
+    assert [i["kind"] for i in kernel["sass"]] == ["special"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--kernel", "nothing"), "no kernel of that name; there are scale, fill"),
+        (("--line", "999"), "--line 999: no instruction and no op of scale, fill"),
+        (("--line", "x"), "expected N or FILE:N"),
+        (("--ptx", "99999"), "--ptx 99999: no instruction"),
+        (("--sass", "0xffff"), "code from 0x0 to 0x"),
+        (("--sass", "zz"), "expected a hexadecimal address"),
+    ],
+)
+def test_places_that_are_not_there(session: Path, run_main, words, said: str) -> None:
+    status, out, err = run_main("lines", *words, session)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_cubin_of_upstream_has_what_its_tables_give(run_main) -> None:
+    status, out, err = run_main("lines", CUBIN)
+    assert (status, err) == (0, "")
+    assert "kern for sm_80" in out
+    assert "24 SASS instructions, 100.0 % mapped" in out
+    assert "limited by warps" in out
+    _, out, _ = run_main("lines", "--line", 19, CUBIN)
+    assert "LDG.E" in out
+    assert "tile-ir" not in out
+
+
+def test_cubin_that_cannot_be_read_is_one_line(tmp_path: Path, run_main) -> None:
+    data = CUBIN.read_bytes()
+    cases = {"no.cubin": None, "text.cubin": b"hello" * 40, "short.cubin": data[:3000]}
+    for name, content in cases.items():
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        status, out, err = run_main("lines", path)
+        assert (status, out) == (2, "")
+        assert str(path) in err
+        assert err.count("\n") == 1
+
+
+def test_interpreted_session_says_what_to_do(tmp_path: Path, write_script, run_main) -> None:
+    path = tmp_path / "run.tkd"
+    run_main("run", "--no-tui", "-o", path, write_script("launch()"))
+    status, _, err = run_main("lines", path)
+    assert status == 2
+    assert "no kernel was compiled natively" in err
+
+
+def test_unknown_target_is_told_before_the_script_runs(script: Path, run_main) -> None:
+    status, out, err = run_main("lines", "--target", "sm_12", script)
+    assert (status, out) == (2, "")
+    assert "expected sm_80" in err
+    assert "the script says this" not in err
+
+
+def test_output_into_a_file(session: Path, run_main, tmp_path: Path) -> None:
+    out = tmp_path / "lines.txt"
+    assert run_main("lines", "-o", out, session) == (0, "", "")
+    assert "scale for sm_90a" in out.read_text()
