@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import tui_sample
 
 from tkdebug.tui.follow import Follower
@@ -77,3 +79,13 @@ def test_highlight_ir_names_ops_and_values():
 
 def test_sample_source_has_the_lines_that_the_sample_names():
     assert "tl.load(pointer" in tui_sample.SOURCE.split("\n")[8]
+
+
+def test_kernel_text_marks_just_the_op_of_a_fault(session):
+    snapshot, text = load(session)
+    (group,) = snapshot.faults
+    # Three lines of the stage are of the faulting line; the fault names the op of one.
+    of_op = replace(text, op_ids={8: group.first.fault.op_id, 9: 70, 10: 71})
+    assert of_op.stage_marks(snapshot.faults) == {8: "fault"}
+    elsewhere = replace(text, op_ids={2: group.first.fault.op_id})
+    assert elsewhere.stage_marks(snapshot.faults) == {10: "fault"}

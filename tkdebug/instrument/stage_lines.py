@@ -31,6 +31,9 @@ class StageSource(Protocol):
     def op_lines(self, kernel_hash: str, stage: str) -> dict[int, Frames]:
         """As `Session.op_lines`."""
 
+    def op_ids(self, kernel_hash: str, stage: str) -> dict[int, int]:
+        """As `Session.op_ids`."""
+
     def line_table(self, kernel_hash: str) -> object | None:
         """As `Session.line_table`."""
 
@@ -43,11 +46,13 @@ class StageLines:
         text: "" when it was not recorded.
         chains: by line (1-based): the call chains, each outermost first, of the places that the
             line stands for; the first is the one to show.
+        op_ids: by line, the id of the op that it shows or was made of.
     """
 
     name: str
     text: str = ""
     chains: Mapping[int, tuple[Frames, ...]] = field(default_factory=dict)
+    op_ids: Mapping[int, int] = field(default_factory=dict)
 
     def lines_of(self, file: str, line: int) -> tuple[int, ...]:
         """The lines that come from, or through a call in, a source line."""
@@ -97,14 +102,17 @@ def load_stage(
     """
     text = source.artifact(kernel.hash, name)
     if table is not None and name == SASS_STAGE and text is None:
-        return StageLines(name, table.sass_text(), _sass_chains(table))
+        code = enumerate(table.instructions, 1)
+        ids = {number: item.op_id for number, item in code if item.op_id is not None}
+        return StageLines(name, table.sass_text(), _sass_chains(table), ids)
     if table is not None and table.ops and name in (LLVM_STAGE, PTX_STAGE):
         ops = table.llvm_ops if name == LLVM_STAGE else table.ptx_ops
         chains = {n: table.ops[id_].chains for n, id_ in ops.items() if id_ in table.ops}
         if chains:
-            return StageLines(name, text or "", chains)
+            return StageLines(name, text or "", chains, ops)
     frames = source.op_lines(kernel.hash, name)
-    return StageLines(name, text or "", {line: (chain,) for line, chain in frames.items()})
+    chains = {line: (chain,) for line, chain in frames.items()}
+    return StageLines(name, text or "", chains, source.op_ids(kernel.hash, name))
 
 
 def _sass_chains(table: LineTable) -> dict[int, tuple[Frames, ...]]:

@@ -72,6 +72,9 @@ class RecordedRun(Protocol):
     def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
         """As `Session.passes`."""
 
+    def op_ids(self, kernel_hash: str, stage: str) -> dict[int, int]:
+        """As `Session.op_ids`."""
+
     def line_table(self, kernel_hash: str) -> object | None:
         """As `Session.line_table`."""
 

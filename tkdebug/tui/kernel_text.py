@@ -6,7 +6,7 @@ Headless; loaded in a thread, immutable afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.records import RecordedKernel
@@ -57,6 +57,7 @@ class KernelText:
         stage_code: its text.
         chains: source frames, outermost first, by line of the stage.
         all_chains: the same of all places that a line stands for, `chains` having the first.
+        op_ids: by line of the stage, the op that it shows or was made of.
         files: the files that the stage's lines come from, the kernel's own first.
         stages: what stages there are, SASS last.
         table: the kernel's line table; None when it has none.
@@ -70,6 +71,7 @@ class KernelText:
     stage_code: Code = Code()
     chains: Mapping[int, tuple[Frame, ...]] | None = None
     all_chains: Mapping[int, tuple[tuple[Frame, ...], ...]] | None = None
+    op_ids: Mapping[int, int] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     table: LineTable | None = None
@@ -120,7 +122,10 @@ class KernelText:
             chains = (self.all_chains or {}).items()
             lines = [n for n, of_line in chains if fault.frames in of_line]
             ops = _OPS_OF_KIND.get(fault.kind, ())
-            faulting = [n for n in lines if any(op in self._stage_line(n) for op in ops)] or lines
+            # Of several specialisations, only one has that op on that line.
+            of_op = [n for n in lines if self.op_ids.get(n, -1) == fault.op_id]
+            named = [n for n in of_op or lines if any(op in self._stage_line(n) for op in ops)]
+            faulting = named or of_op or lines
             mark = "fault" if fault.severity == "error" else "warning"
             for number in faulting:
                 if marks.get(number) != "fault":
@@ -177,6 +182,7 @@ def load_kernel_text(
         stage_code=Code(lines, 1, highlight_ir(lines)),
         chains=chains,
         all_chains=loaded.chains,
+        op_ids=loaded.op_ids,
         files=tuple(files),
         stages=stages,
         table=table,
