@@ -1,0 +1,147 @@
+"""The kernels of examples and of the interpreter's tests, interpreted and on the GPU, agree.
+
+What may differ, and by how much, is `agreeing_corpus.TOLERANCES` with its reasons. Kernels that
+cannot be compared are counted by reason; each of the reasons is known.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from agreeing_corpus import Agreement, Row, difference, read_rows
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.interpreter import run_module
+from tkdebug.runtime.specialize import runtime_values
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+ALIGNED = ("attention", "layer_norm", "matmul", "softmax", "vector_add")
+# As many at the least are compared, of the interpreter's tests.
+ENOUGH = 150
+
+
+def rows_of(report: Path, *command: str) -> list[Row]:
+    report.touch()
+    path = os.pathsep.join((str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    rows = read_rows(report)
+    assert rows, (done.stdout + done.stderr)[-3000:]
+    return rows
+
+
+def check(rows: list[Row]) -> None:
+    wrong = [row for row in rows if row.result == "different"]
+    counts = Counter((row.result, row.detail) for row in rows if row.result != "different")
+    shown = [f"{row.kernel} ({row.where}): {row.detail}" for row in wrong]
+    print("\n".join(f"{count:5} {result}: {why}" for (result, why), count in counts.items()))
+    assert not wrong, f"{len(wrong)} of {len(rows)} launches differ\n" + "\n".join(shown)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_agrees(name, tmp_path):
+    script = str(ROOT / "examples" / f"{name}.py")
+    command = (str(HERE / "agreeing_corpus.py"), "--agree-report", str(tmp_path / "rows"), script)
+    check(rows_of(tmp_path / "rows", *command))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ALIGNED)
+def test_aligned_example_agrees(name, tmp_path):
+    script = (str(HERE / "aligned_examples.py"), name)
+    command = (str(HERE / "agreeing_corpus.py"), "--agree-report", str(tmp_path / "rows"), *script)
+    check(rows_of(tmp_path / "rows", *command))
+
+
+@pytest.mark.gpu
+def test_kernels_of_the_interpreters_tests_agree(tmp_path):
+    report = tmp_path / "rows"
+    command = ["-m", "pytest", "tests/interpreter", "-q", "-p", "agreeing_corpus"]
+    command += ["--agree-report", str(report), "-p", "no:cacheprovider"]
+    if importlib.util.find_spec("xdist") is not None:
+        command += ["-n", "8"]
+    rows = rows_of(report, *command)
+    check(rows)
+    assert sum(row.result in ("equal", "close") for row in rows) >= ENOUGH
+
+
+# What the comparison rests on; needs no GPU.
+
+
+def interpret_again(kernel, grid, values):
+    run_module(kernel.module, runtime_values(kernel.src.specs, values), grid, None, kernel.name)
+
+
+@tkdebug.jit
+def scaled_sum(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + tl.load(y + at, at < n), at < n)
+
+
+def repeated(run, start=0, bound=None):
+    memory = torch.randn(400)
+    x, y, out = memory[start:100], memory[100:200], memory[203:303]
+    agreement = Agreement(run, "cpu")
+    with agreement.checking():
+        for _ in range(3):
+            scaled_sum[(2,)](x, y, out, bound or 100 - start, BLOCK=64)
+    return agreement.rows
+
+
+def test_a_launch_is_repeated_from_the_same_memory():
+    rows = repeated(interpret_again)
+    assert [(row.kernel, row.result) for row in rows] == [("scaled_sum", "equal")] * 2
+
+
+def test_views_keep_their_place_in_memory():
+    seen = []
+
+    def note(kernel, grid, values):
+        seen.append([value.data_ptr() for value in values if isinstance(value, torch.Tensor)])
+        interpret_again(kernel, grid, values)
+
+    assert repeated(note, start=3)[0].result == "equal"
+    assert [address - seen[0][0] for address in seen[0]] == [0, 4 * 97, 4 * 200]
+
+
+def test_a_difference_is_told():
+    def wrong(kernel, grid, values):
+        interpret_again(kernel, grid, values)
+        values[2][7] += 1e-6
+
+    assert "1 of 400 torch.float32 differ" in repeated(wrong)[0].detail
+
+
+def test_an_error_is_told():
+    def broken(kernel, grid, values):
+        raise RuntimeError("no such register")
+
+    assert repeated(broken)[0].detail == "RuntimeError: no such register"
+
+
+def test_kernels_with_faults_are_not_launched():
+    (row, _) = repeated(interpret_again, bound=300)
+    assert (row.result, row.detail) == ("not run", "it has faults")
+
+
+def test_integers_and_nan_have_no_tolerance():
+    assert difference(torch.tensor([1]), torch.tensor([2]))
+    assert difference(torch.tensor([float("nan")]), torch.tensor([1.0]))
+    assert not difference(torch.tensor([float("nan"), 1.0]), torch.tensor([float("nan"), 1 + 1e-7]))
