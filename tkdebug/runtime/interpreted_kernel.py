@@ -75,6 +75,11 @@ class InterpretedKernel(CompiledKernel):
 
     def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
         """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
+        if KNOBS.cross_compile is not None:
+            # Before the launch, whose time it is no part of.
+            from tkdebug.runtime.cross_compilation import cross_compile
+
+            cross_compile(self.src, values, self._cross_compiled)
         if not HOOKS.launch:
             self._execute(grid, values, None)
             return
@@ -93,8 +98,4 @@ class InterpretedKernel(CompiledKernel):
     def _execute(self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None) -> None:
         from tkdebug.interpreter import run_module
 
-        if KNOBS.cross_compile is not None:
-            from tkdebug.runtime.cross_compilation import cross_compile
-
-            cross_compile(self.src, values, self._cross_compiled)
         run_module(self.module, runtime_values(self.src.specs, values), grid, record, self.name)

@@ -13,7 +13,8 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tkdebug.tui import palette
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.tui import display, palette
 from tkdebug.tui.table import Cell, Column, Table
 
 QuitChoice = Literal["stop", "run-on", "cancel"]
@@ -146,6 +147,17 @@ class Choice:
 
     name: str
     detail: str
+
+
+def kernel_choices(kernels: Sequence[RecordedKernel]) -> list[Choice]:
+    """A row for each specialisation; of kernels compiled for a GPU that is not there, for which."""
+    choices = []
+    for kernel in kernels:
+        arch = kernel.options.get("arch")
+        of_arch = f"for {display.shown(str(arch), 20)}  " if arch else ""
+        signature = display.shown(kernel.signature, 200)
+        choices.append(Choice(display.shown(kernel.name, 60), of_arch + signature))
+    return choices
 
 
 class PickScreen(ModalScreen["int | None"]):

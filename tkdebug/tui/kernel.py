@@ -14,7 +14,7 @@ from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.tui import display, palette
 from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.dialogs import Choice, PickScreen
+from tkdebug.tui.dialogs import Choice, PickScreen, kernel_choices
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.kernel_text import FIRST_STAGE, Code, KernelText, load_kernel_text
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
@@ -318,9 +318,7 @@ class KernelPane(Container):
         kernels = self._kernels
         if not kernels:
             return
-        choices = [
-            Choice(display.shown(k.name, 60), f"{display.shown(k.signature, 200)}") for k in kernels
-        ]
+        choices = kernel_choices(kernels)
 
         def picked(index: int | None) -> None:
             if index is not None:

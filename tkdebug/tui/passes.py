@@ -21,7 +21,7 @@ from tkdebug.instrument.kernel_passes import (
 from tkdebug.instrument.pass_diff import PassDiff
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.tui import display, palette
-from tkdebug.tui.dialogs import Choice, PickScreen
+from tkdebug.tui.dialogs import PickScreen, kernel_choices
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
 from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
@@ -281,9 +281,7 @@ class PassesPane(Container):
     def action_pick_kernel(self) -> None:
         """Choose a specialisation from a list."""
         kernels = self._kernels
-        choices = [
-            Choice(display.shown(k.name, 60), display.shown(k.signature, 200)) for k in kernels
-        ]
+        choices = kernel_choices(kernels)
 
         def picked(index: int | None) -> None:
             if index is not None:

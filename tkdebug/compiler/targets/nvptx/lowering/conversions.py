@@ -127,7 +127,6 @@ def _through_shared(
     target: LinearLayout,
     x: Registers,
 ) -> Registers:
-    emit = ctx.emit
     element = x[0].type
     element_bytes = memory_bits(element_of(op.result.type)) // 8
     base = ctx.scratch(op)
@@ -141,7 +140,6 @@ def _through_shared(
     for group, address in zip(trip.loads, reads, strict=True):
         values = load_vector(ctx, address, element, len(group))
         found.update(zip(group, values, strict=True))
-    del emit
     return [found[register] for register in trip.copies]
 
 
