@@ -153,6 +153,8 @@ class SessionWriter:
                 event.set()
             if stop:
                 return
+            if tables is not None and self.error is None:
+                self._make_line_tables(tables)
 
     def _next_rows(self, checkpoint_due_s: float | None) -> list[Row | threading.Event | _Stop]:
         try:
@@ -200,6 +202,16 @@ class SessionWriter:
             with contextlib.suppress(sqlite3.Error):
                 tables.close()
         return checkpoint_due_s
+
+    def _make_line_tables(self, tables: SessionTables) -> None:
+        # Rows go first: while one table is made they wait, at most.
+        try:
+            while self._queue.empty() and tables.write_line_table():
+                pass
+        except Exception as error:
+            self._fail(error)
+            with contextlib.suppress(sqlite3.Error):
+                tables.close()
 
     def _fail(self, error: Exception) -> None:
         self.error = str(error) or type(error).__name__

@@ -81,14 +81,18 @@ class SessionTables:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise
-        self._write_line_tables()
 
     def checkpoint(self) -> None:
         """Move what is committed into the main file, as far as readers allow."""
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
-        """Move all into the main file, if readers allow, and close the connection."""
+        """Move all into the main file, if readers allow, and close the connection.
+
+        Line tables that are not made yet are made now.
+        """
+        while self.write_line_table():
+            pass
         # A reader may be the last to close, and a reader moves nothing: so not left to SQLite.
         self._connection.execute("PRAGMA busy_timeout = 1000")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -228,22 +232,26 @@ class SessionTables:
                 if kernel.line_table is not None:
                     self._line_tables.append((kernel.hash, kernel.line_table))
 
-    def _write_line_tables(self) -> None:
-        # After the batch and outside of its transaction: each runs nvdisasm.
-        pending, self._line_tables = self._line_tables, []
-        for kernel_hash, make in pending:
-            text = line_table_text(make)
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO line_tables VALUES (?, ?)",
-                    (kernel_hash, self._store_blob(text)),
-                )
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+    def write_line_table(self) -> bool:
+        """Make and store the line table of one kernel; False when there is none left to make.
+
+        Outside of batches and their transactions, since it runs nvdisasm.
+        """
+        if not self._line_tables:
+            return False
+        kernel_hash, make = self._line_tables.pop(0)
+        text = line_table_text(make)
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            blob = self._store_blob(text)
+            execute("INSERT OR REPLACE INTO line_tables VALUES (?, ?)", (kernel_hash, blob))
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+        return True
 
     def _write_artifacts(self, kernel: KernelCompiled) -> None:
         execute, executemany = self._connection.execute, self._connection.executemany
