@@ -283,8 +283,8 @@ class Agreement:
                 continue
             size = tensor.element_size()
             whole = got[index].numel() // size * size
-            views = (memory[index][:whole].view(tensor.dtype) for memory in (got, wanted))
-            wrong = difference(*views, bool(reason), has_sums)
+            mine, theirs = (m[index][:whole].view(tensor.dtype) for m in (got, wanted))
+            wrong = difference(mine, theirs, bool(reason), has_sums)
             if wrong:
                 return "different", f"tensor {number}: {wrong}"
         return "close", reason
@@ -357,9 +357,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if report is None:
         return
     agreement = Agreement(run_native, report=report)
-    checking = agreement.checking()
-    checking.__enter__()
-    config.add_cleanup(lambda: checking.__exit__(None, None, None))
+    checking = contextlib.ExitStack()
+    checking.enter_context(agreement.checking())
+    config.add_cleanup(checking.close)
     config.stash[_KEY] = agreement
 
 

@@ -318,3 +318,29 @@ def test_sums_of_halves_round_and_overflow_at_each_addition():
     total = torch.zeros(1, dtype=torch.float16)
     fold[(1,)](torch.tensor([60000.0, -60000.0, 60000.0, -60000.0]).half(), total, N=4)
     assert math.isnan(total.item())
+
+
+@tkdebug.jit
+def half_product(A, B, C, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    a, b = tl.load(A + m * K + k[None, :]), tl.load(B + k[:, None] * N + n)
+    c = tl.dot(a, b, tl.load(C + m * N + n), out_dtype=tl.float16)
+    tl.store(C + m * N + n, c)
+
+
+@pytest.mark.parametrize(("rows", "wanted"), [(16, 2064.0), (2, 2048.0)])
+def test_fp16_sums_round_as_the_unit_that_computes_them(rows, wanted):
+    # 16 times 1/2 is 8, then 16 times 1/2 again: 2048 + 8 + 8. One 1/2 after the other is lost.
+    a, b = torch.full((rows, 32), 0.5).half(), torch.ones(32, 16).half()
+    c = torch.full((rows, 16), 2048.0).half()
+    half_product[(1,)](a, b, c, M=rows, N=16, K=32)
+    assert c.unique().tolist() == [wanted]
+
+
+def test_fp16_sums_of_tensor_cores_round_after_16_products():
+    a, b = torch.zeros(16, 32).half(), torch.ones(32, 16).half()
+    a[:, 0], a[:, 16] = 1.0, 1.0
+    c = torch.full((16, 16), 2048.0).half()
+    half_product[(1,)](a, b, c, M=16, N=16, K=32)
+    # 2049 lies between two numbers and goes to the even one, 2048, twice.
+    assert c.unique().tolist() == [2048.0]

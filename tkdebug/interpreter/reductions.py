@@ -32,6 +32,8 @@ _SINGLE_OPS = {
     "arith.ori": "or",
     "arith.xori": "xor",
 }
+# K of the tensor cores' fp16 instruction (PTX ISA, mma.m16n8k16).
+_HALF_SUM_DEPTH = 16
 
 
 class ReductionOps(ShapeOps):
@@ -177,6 +179,8 @@ class ReductionOps(ShapeOps):
 
     def dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
         """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
+        if ir.element_of(op.operands[2].type) == ir.F16 and not self.strict_ieee:
+            return self._dot_of_halves(op, a, b, acc)
         types = [value.type for value in op.operands]
         x = self._matrix(a, types[0], op)
         y = self._matrix(b, types[1], op)
@@ -192,8 +196,22 @@ class ReductionOps(ShapeOps):
         if integers:
             return total + product.to(torch.int64).to(torch.int32)
         if total.dtype == torch.float16:
+            # IEEE's way: rounded once.
             return (total.float() + product).to(torch.float16)
         return total + product.to(total.dtype)
+
+    def _dot_of_halves(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> Tensor:
+        """Sums in fp16, which tensor cores round after each 16 products, FMA after each (H200)."""
+        x, y = (self._matrix(v, o.type, op) for v, o in zip((a, b), op.operands, strict=False))
+        total = self.full(acc, op.operands[2].type).double()
+        rows, depth, columns = x.shape[-2], x.shape[-1], y.shape[-1]
+        fits = rows >= 16 and columns >= 8 and depth >= _HALF_SUM_DEPTH
+        step = _HALF_SUM_DEPTH if fits else 1
+        for k in range(0, depth, step):
+            # Exact in fp64: two roundings would not be one.
+            part = torch.matmul(x[..., k : k + step].double(), y[..., k : k + step, :].double())
+            total = (total + part).to(torch.float16).double()
+        return total.to(torch.float16)
 
     def _matrix(self, value: TileValue, type_: ir.Type, op: Operation) -> Tensor:
         element = ir.element_of(type_)
