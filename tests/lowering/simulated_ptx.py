@@ -107,6 +107,18 @@ def _wait(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) 
             simulator.mask = before
 
 
+def _permute(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -> np.ndarray:
+    """PTX ISA, "prmt": each nibble of the selector names a byte of both words."""
+    both = values[0].astype(np.uint64) | values[1].astype(np.uint64) << np.uint64(32)
+    selector = int(match.group(1), 16)
+    made = np.zeros(simulator.threads, np.uint64)
+    for place in range(4):
+        byte = both >> np.uint64(8 * (selector >> 4 * place & 7)) & np.uint64(0xFF)
+        made |= byte << np.uint64(8 * place)
+    return made.astype(np.uint32)
+
+
+PERMUTE = re.compile(r"^prmt\.b32 \$0, \$1, \$2, (0x[0-9a-f]{4});$")
 COPY = re.compile(r"^(@\$\d )?cp\.async\.(c[ag])\.shared\.global \[\$0\], \[\$1\], (\d+)(, \$2)?;$")
 COMMIT = re.compile(r"^cp\.async\.commit_group;$")
 WAIT = re.compile(r"^cp\.async\.wait_group (\d+);$")
@@ -116,6 +128,7 @@ MMA = re.compile(
 )
 ASM_RULES: list[tuple[re.Pattern[str], Callable[..., object]]] = [
     (MMA, _mma),
+    (PERMUTE, _permute),
     (COUNT, _count),
     (COPY, _copy_async),
     (COMMIT, _commit),

@@ -18,6 +18,7 @@ from tkdebug.compiler.layouts.distributed import (
     dot_operand,
     fma_operand,
     mma_v2,
+    turning,
     wgmma,
 )
 from tkdebug.compiler.layouts.linear import (
@@ -78,5 +79,6 @@ __all__ = [
     "split",
     "split_source",
     "transpose",
+    "turning",
     "wgmma",
 ]

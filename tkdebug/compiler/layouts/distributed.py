@@ -228,6 +228,43 @@ def fma_operand(parent: LinearLayout, index: int, shape: tuple[int, ...]) -> Lin
     return _wrapped(vectors, shape)
 
 
+def turning(shape: tuple[int, int], k_dim: int, together: int, num_warps: int) -> LinearLayout:
+    """A tile on its way from a buffer where the other dimension is contiguous to one where K is.
+
+    A thread holds blocks of 4 elements of the other dimension by `together` of K. Of neighbouring
+    lanes 2 differ in the other dimension and 4 in K: their stores go to eight chunks of the
+    128-byte swizzle.
+
+    Args:
+        shape: of the tile.
+        k_dim: 0 or 1.
+        together: elements along K of one store, 16 bytes.
+        num_warps: warps of the block.
+    """
+    names = dim_names(2)
+    sizes = (shape[k_dim], shape[1 - k_dim])
+    along_k = [(1 << i, 0) for i in range(bits_of(sizes[0], "K"))]
+    along_m = [(0, 1 << i) for i in range(bits_of(sizes[1], "the other dimension"))]
+    inside = bits_of(together, "what is stored together")
+    registers = along_m[:2] + along_k[:inside]
+    left_k, left_m = along_k[inside:], along_m[2:]
+    others: list[tuple[int, int]] = []
+    wanted = ("m", "k", "k", "m", "m", *("m" * bits_of(num_warps, "the number of warps")))
+    for which in wanted:
+        first, second = (left_m, left_k) if which == "m" else (left_k, left_m)
+        others.append(first.pop(0) if first else second.pop(0) if second else (0, 0))
+    vectors = {
+        REGISTER: registers + left_m + left_k,
+        LANE: others[:5],
+        WARP: others[5:],
+        BLOCK: [],
+    }
+    placed = {
+        name: [v if k_dim == 0 else (v[1], v[0]) for v in found] for name, found in vectors.items()
+    }
+    return LinearLayout.of(placed, dict(zip(names, shape, strict=True)))
+
+
 def _accumulator_tile(rank: int, instr_n: int) -> LinearLayout:
     names = dim_names(rank)
     rows, cols = names[-2], names[-1]

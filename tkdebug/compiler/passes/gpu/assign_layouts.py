@@ -50,7 +50,7 @@ class Placement:
     def __init__(self, module: Module, rewriter: Rewriter, homes: Homes) -> None:
         self.rewriter = rewriter
         self.homes = homes
-        self.buffers: dict[tuple[Value, LinearLayout, tuple[int, ...] | None], Value] = {}
+        self.buffers: dict[tuple[Value, LinearLayout | None, tuple[int, ...] | None], Value] = {}
         self._made: dict[tuple[Value, LinearLayout], Value] = {}
         # The flexible ops that have a layout themselves, with the operands they had before.
         self._placed: dict[Operation, tuple[Value, ...]] = {}

@@ -25,6 +25,7 @@ from tkdebug.compiler.layouts import (
     nvmma_shared,
     shared,
     transpose,
+    turning,
 )
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 
@@ -124,18 +125,63 @@ def _mma_operand(placement: Placement, value: Value, wanted: LinearLayout) -> Va
 def _wgmma_buffer(placement: Placement, value: Value, index: int) -> Value:
     """The operand in shared memory as wgmma's matrix descriptors read it."""
     source, order = _peeled(value)
-    shape = shape_of(source.type)
     bits = element_of(source.type).bits
     home = placement.homes.find(source)
     inner = None if home is None else fastest_dim(home)
     k_dim = (1 if index == 0 else 0) if order is None else (0 if index == 0 else 1)
-    if bits != 16 or inner is None:
-        # Narrow and wide types are read along K only.
+    if bits != 16 and inner == 1 - k_dim:
+        return _turned_buffer(placement, source, order, k_dim)
+    if inner is None:
         inner = k_dim
+    return _matrix_buffer(placement, source, inner, order)
+
+
+def _turned_buffer(
+    placement: Placement, value: Value, order: tuple[int, ...] | None, k_dim: int
+) -> Value:
+    """Narrow and wide types are read along K only: what lies otherwise goes through registers.
+
+    Threads read words along the other dimension and store 16 bytes along K. The first buffer's
+    swizzle and the order of lanes are such that neither meets a bank twice.
+    """
+    key = (value, None, order)
+    known = placement.buffers.get(key)
+    if known is not None:
+        return known
+    shape = shape_of(value.type)
+    size_bytes = element_of(value.type).bits // 8
+    together = _CHUNK_BYTES // size_bytes
+    fastest_first = (1 - k_dim, k_dim)
+    phases = min(4, shape[k_dim] // together, max(1, shape[1 - k_dim] // (2 * together)))
+    layout = shared(shape, min(2 * together, shape[1 - k_dim]), together, phases, fastest_first)
+    first = _buffer(placement, value, layout, _CHUNK_BYTES, None)
+    wanted = turning((shape[0], shape[1]), k_dim, together, placement.homes.num_warps)
+    load = placement.rewriter.build_before(
+        placement.after(value),
+        "ttg.local_load",
+        [first],
+        [with_encoding(value.type, _canonical(wanted))],
+        location=_location(placement, value),
+    )
+    placement.rewriter.record_new(load, "turn-operand")
+    made = _matrix_buffer(placement, value, k_dim, order, load.result)
+    placement.buffers[key] = made
+    return made
+
+
+def _matrix_buffer(
+    placement: Placement,
+    source: Value,
+    inner: int,
+    order: tuple[int, ...] | None,
+    contents: Value | None = None,
+) -> Value:
+    """A buffer that matrix descriptors can name, `inner` contiguous."""
+    shape, bits = shape_of(source.type), element_of(source.type).bits
     row_bytes = shape[inner] * bits // 8
     swizzle = next(width for width in (128, 64, 32, 0) if row_bytes >= max(width, _CHUNK_BYTES))
     layout = nvmma_shared(shape, swizzle, bits, transposed=inner == 0)
-    return _buffer(placement, source, layout, WGMMA_ALIGNMENT, order)
+    return _buffer(placement, source, layout, WGMMA_ALIGNMENT, order, contents)
 
 
 def _fma_buffer(placement: Placement, value: Value, index: int, acc: LinearLayout) -> Value:
@@ -182,8 +228,12 @@ def _buffer(
     layout: LinearLayout,
     alignment: int,
     order: tuple[int, ...] | None,
+    contents: Value | None = None,
 ) -> Value:
-    """A buffer with the contents of `value`, transposed by `order`."""
+    """A buffer with the contents of `value`, transposed by `order`.
+
+    `contents` is what holds them where that is not `value` itself.
+    """
     key = (value, layout, order)
     known = placement.buffers.get(key)
     if known is not None:
@@ -191,7 +241,7 @@ def _buffer(
     home = placement.homes.find(value)
     if home is None:
         home = default_layout(shape_of(value.type), placement.homes.num_warps)
-    contents = placement.wanted(value, home)
+    contents = contents or placement.wanted(value, home)
     element = element_of(value.type)
     rewriter, anchor = placement.rewriter, placement.after(value)
     location = _location(placement, value)

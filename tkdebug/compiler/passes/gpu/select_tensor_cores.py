@@ -4,8 +4,8 @@ Sets `unit` ("wgmma", "mma" or "fma"), `layout` (of the accumulators) and, for m
 every tt.dot. Warpgroup instructions where the target has them and the tile fills them, mma.sync
 for other types and tiles that tensor cores know, FMA units for the rest.
 
-Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async" and "Warp
-Level Matrix Multiply-Accumulate Instructions: mma".
+Source: PTX ISA, "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async" and
+"Multiply-and-Accumulate Instruction: mma".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis import layout_inference as rules
-from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
@@ -100,10 +100,10 @@ class SelectTensorCores:
         if a == b and a in ("f16", "bf16"):
             return acc == "f32"
         if a in _FP8 and b in _FP8:
-            return acc == "f32" and _both_along_k(op)
+            return acc == "f32"
         if a == b == "f32" and op.attributes.get("input_precision") == "tf32":
-            return acc == "f32" and _both_along_k(op)
-        return a == b == "i8" and acc == "i32" and _both_along_k(op)
+            return acc == "f32"
+        return a == b == "i8" and acc == "i32"
 
     def _fits_mma(self, op: Operation) -> bool:
         a, b = (str(element_of(value.type)) for value in op.operands[:2])
@@ -193,31 +193,6 @@ def _fma_layout(shape: tuple[int, ...], num_warps: int, bits: int) -> LinearLayo
     order = tuple(reversed(range(rank)))
     made = blocked(tuple(box), tuple(lanes), tuple(warps), order, shape)
     return made.without_zero_bases(REGISTER)
-
-
-def _both_along_k(op: Operation) -> bool:
-    """Whether both operands come from memory with K contiguous, as narrow types need it."""
-    return all(
-        _contiguous_dim(value) in (k_dim, None)
-        for value, k_dim in zip(op.operands[:2], (1, 0), strict=True)
-    )
-
-
-def _contiguous_dim(value: Value) -> int | None:
-    """The dimension along which `value`'s elements follow each other in memory, if known."""
-    op = value.defining_op
-    if op is None:
-        return None
-    layout = op.attributes.get("layout")
-    if isinstance(layout, LinearLayout):
-        return fastest_dim(layout) if op.name == "tt.load" else None
-    if op.name == "tt.trans":
-        inner = _contiguous_dim(op.operands[0])
-        order = op.attributes["order"]
-        assert isinstance(order, tuple)
-        return None if inner is None else order.index(inner)
-    tiles = [operand for operand in op.operands if shape_of(operand.type) == shape_of(value.type)]
-    return _contiguous_dim(tiles[0]) if tiles and not op.regions else None
 
 
 def fastest_dim(layout: LinearLayout) -> int | None:

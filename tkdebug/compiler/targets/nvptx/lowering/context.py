@@ -49,6 +49,8 @@ class Lowering:
         self.emit = emit
         self.table = table
         self.values: dict[Value, Registers] = {}
+        # Bytes that were read as part of a word, and which part.
+        self.words_of_bytes: dict[str, tuple[LLVMValue, int]] = {}
         self._thread_parts: dict[LinearLayout, dict[str, LLVMValue]] = {}
         self._owners: dict[tuple[int, int], LLVMValue | None] = {}
         self.num_warps = int(module.function.attributes["num_warps"])  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from tkdebug.compiler.targets.nvptx.lowering.buffer_access import (
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.packed_bytes import WORD_BYTES, load_bytes
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
 
@@ -50,11 +51,17 @@ def lower_local_load(ctx: Lowering, op: Operation, buffer: Registers) -> Sequenc
     element = ctx.element_type(op.result)
     if matrices is not None:
         return (_load_matrices(ctx, matrices, memory, base, fixed, element),)
-    return (load_part(ctx, base, fixed, memory, layout),)
+    as_words = element == "i8" and _is_only_stored(op.result)
+    return (load_part(ctx, base, fixed, memory, layout, as_words),)
 
 
 def load_part(
-    ctx: Lowering, base: LLVMValue, fixed: int, memory: MemDescType, layout: LinearLayout
+    ctx: Lowering,
+    base: LLVMValue,
+    fixed: int,
+    memory: MemDescType,
+    layout: LinearLayout,
+    as_words: bool = False,
 ) -> Registers:
     """Read a part of a buffer by vectors.
 
@@ -64,6 +71,7 @@ def load_part(
         fixed: where the part begins, XORed to offsets, in elements.
         memory: the buffer.
         layout: of the part, in the buffer's sizes (see `widened`).
+        as_words: bytes that are only stored again.
     """
     element = llvm_type(memory.element)
     plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed)
@@ -72,9 +80,16 @@ def load_part(
     )
     found: dict[int, LLVMValue] = {}
     for group, address in zip(plan.groups, addresses, strict=True):
-        values = load_vector(ctx, address, element, len(group))
+        if as_words and len(group) % WORD_BYTES == 0:
+            values = load_bytes(ctx, address, len(group))
+        else:
+            values = load_vector(ctx, address, element, len(group))
         found.update(zip(group, values, strict=True))
     return [found[register] for register in plan.copies]
+
+
+def _is_only_stored(value: Value) -> bool:
+    return all(user.name == "ttg.local_alloc" for user in value.uses)
 
 
 def _load_matrices(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.packed_bytes import packed_words
 
 MAX_ACCESS_BYTES = 16
 
@@ -33,8 +34,10 @@ def store_vector(
     """
     emit = ctx.emit
     element = _stored_type(values[0].type)
-    stored = [_to_memory(ctx, value) for value in values]
     size_bytes = max(8, TYPE_BITS[element]) // 8 * len(values)
+    stored = packed_words(ctx, values) if element == "i8" else None
+    if stored is None:
+        stored = [_to_memory(ctx, value) for value in values]
     whole = stored[0] if len(stored) == 1 else emit.vector(stored)
     if predicate is None:
         emit.store(whole, address, size_bytes)

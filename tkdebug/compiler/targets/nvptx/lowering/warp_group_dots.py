@@ -6,7 +6,7 @@ them, and the fragments of A, pass through the fence: a register that is written
 would make ptxas wait for the running ones (its note C7517). Descriptors and fragment order are the
 hardware's.
 
-Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "wgmma.mma_async", "Matrix
+Source: PTX ISA, "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async", "Matrix
 Descriptor Format", "Register Fragments and Shared Memory Matrix Layouts".
 """
 
@@ -32,6 +32,8 @@ _PTX_TYPES = {
     "i8": "s8",
 }
 _MAX_N = 256
+# What FMA units add to the accumulators takes as many registers again, so these tiles are narrow.
+_PARTIAL_MAX_N = 64
 _K_BYTES = 32
 # "Matrix Descriptor Format": bits 62-63, by bytes of the swizzle.
 _SWIZZLE_MODES = {128: 1, 64: 2, 32: 3, 16: 0}
@@ -104,10 +106,10 @@ class _Shape:
     steps: int
 
 
-def _shape(acc: LinearLayout, k_size: int, element_bytes: int) -> _Shape:
+def _shape(acc: LinearLayout, k_size: int, element_bytes: int, max_n: int) -> _Shape:
     bases = acc.bases(REGISTER)
     n, bit = 8, 2
-    while bit < len(bases) and bases[bit] == (0, n) and n < _MAX_N:
+    while bit < len(bases) and bases[bit] == (0, n) and n < max_n:
         n, bit = 2 * n, bit + 1
     origins = tuple(
         (acc.unpack_out(v)["dim0"], acc.unpack_out(v)["dim1"])
@@ -124,7 +126,10 @@ def lower_warp_group_dot(
     a_value, b_value = op.operands[:2]
     element_bytes = element_of(b_value.type).bits // 8
     layout = ctx.layout(op.result)
-    shape = _shape(layout, shape_of(a_value.type)[1], element_bytes)
+    depth = shape_of(a_value.type)[1]
+    steps = imprecise_steps(op, _K_BYTES // element_bytes)
+    in_parts = steps is not None and steps * _K_BYTES < depth * element_bytes
+    shape = _shape(layout, depth, element_bytes, _PARTIAL_MAX_N if in_parts else _MAX_N)
     matrix_b = _matrix(op, b_value, 0)
     matrix_a = _matrix(op, a_value, 1) if isinstance(a_value.type, MemDescType) else None
     if matrix_a is not None:
@@ -132,8 +137,6 @@ def lower_warp_group_dot(
     else:
         a_inputs = [_fragments(ctx, a, shape, origin) for origin in shape.origins]
     b_inputs = [_descriptors(ctx, layout, matrix_b, b[0], shape, o, 1) for o in shape.origins]
-    steps = imprecise_steps(op, shape.k)
-    in_parts = steps is not None and steps < shape.steps
     if not in_parts:
         acc, a_inputs = _fence(ctx, acc, a_inputs, matrix_a is None)
     done: Registers = []
