@@ -87,7 +87,7 @@ def compile_tile_ir(src: Specialization) -> TileStage:
         recorder.take(module, front_end_ns)
     try:
         _run_passes(src, module, recorder)
-    except TkError as error:
+    except Exception as error:
         announce_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
         raise
     return TileStage(module, tuple(front_end.used_globals.values()), recorder)
@@ -195,11 +195,12 @@ def announce(
 
 
 def announce_failure(
-    src: Specialization, recorder: SnapshotRecorder | None, error: TkError, compile_ns: int
+    src: Specialization, recorder: SnapshotRecorder | None, error: Exception, compile_ns: int
 ) -> None:
     """Tell the hooks of a kernel that failed to compile after its front end, when one wants to."""
     if recorder is not None:
-        HOOKS.compiled(replace(_event(src, recorder, compile_ns), error=str(error)))
+        reason = str(error) if isinstance(error, TkError) else f"{type(error).__name__}: {error}"
+        HOOKS.compiled(replace(_event(src, recorder, compile_ns), error=reason))
 
 
 def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> KernelCompiled:

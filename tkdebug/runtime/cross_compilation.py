@@ -52,3 +52,7 @@ def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object])
         compile_native_kernel(replace(src, alignment=key[1], options=options), 0)
     except TkError as error:
         print(f"tkdebug: {src.fn.__name__} for {target}: {error}", file=sys.stderr)
+    except Exception as error:
+        # A mistake of the compiler's must not keep a kernel from being interpreted.
+        reason = f"mistake in tkdebug: {type(error).__name__}: {error}"
+        print(f"tkdebug: {src.fn.__name__} for {target}: {reason}", file=sys.stderr)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
+from tkdebug.errors import CompileError, Frame, UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compilation import (
     TileStage,
@@ -78,7 +78,7 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
     tile_ops = None if tile.recorder is None else op_places(tile.module)
     try:
         compiled = _compile(src, tile, target)
-    except TkError as error:
+    except Exception as error:
         if isinstance(error, CompileError):
             tell_compile_error(src.fn.__name__, error)
         announce_failure(src, tile.recorder, error, time.perf_counter_ns() - started_ns)

@@ -7,17 +7,15 @@ from tkdebug.compiler.ir import Value
 
 def feeds_dot(value: Value) -> bool:
     """Whether a dot multiplies `value`, or something computed from it in the same block."""
-    return _feeds(value, set())
-
-
-def _feeds(value: Value, seen: set[Value]) -> bool:
-    if value in seen:
-        return False
-    seen.add(value)
-    for user in value.uses:
-        if user.name == "tt.dot":
-            if value in user.operands[:2]:
-                return True
-        elif not user.regions and any(_feeds(result, seen) for result in user.results):
-            return True
+    # Not recursive: unrolled loops make chains of thousands of ops.
+    seen, pending = {value}, [value]
+    while pending:
+        current = pending.pop()
+        for user in current.uses:
+            if user.name == "tt.dot":
+                if current in user.operands[:2]:
+                    return True
+            elif not user.regions:
+                pending += (result for result in user.results if result not in seen)
+                seen.update(user.results)
     return False
