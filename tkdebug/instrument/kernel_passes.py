@@ -152,7 +152,7 @@ def line_life(passes: KernelPasses, place: Place) -> LineLife:
 
 
 def _op_lines(stage: StageOps, ops: frozenset[int]) -> tuple[OpLine, ...]:
-    texts = stage.text.split("\n")
+    texts = stage.text_lines
     lines = []
     for id_ in stage.op_ids:
         if id_ in ops:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 from tkdebug.events import CompilerPass, OpFacts, Rewrite
@@ -26,7 +27,7 @@ _LAYOUT = re.compile(r",? ?#\w+")
 _LAYOUT_NAME = re.compile(r"#[a-z]\w*")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageOps:
     """The ops of one stage.
 
@@ -43,11 +44,15 @@ class StageOps:
     facts: Mapping[int, OpFacts]
     lines: Mapping[int, int]
 
+    @cached_property
+    def text_lines(self) -> tuple[str, ...]:
+        """The lines of the text."""
+        return tuple(self.text.split("\n"))
+
     def line_text(self, op_id: int) -> str:
         """The text of the line on which an op starts, "" where that is not known."""
-        line = self.lines.get(op_id)
-        texts = self.text.split("\n") if line is not None else []
-        return texts[line - 1].strip() if line is not None and line <= len(texts) else ""
+        line = self.lines.get(op_id, 0)
+        return self.text_lines[line - 1].strip() if 1 <= line <= len(self.text_lines) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ def diff_pass(
 
 def text_diff(before: StageOps, after: StageOps, context: int = 3) -> Iterator[str]:
     """A unified diff of the two texts, line by line without line ends."""
-    old, new = before.text.split("\n"), after.text.split("\n")
+    old, new = before.text_lines, after.text_lines
     if max(len(old), len(new)) > MAX_DIFF_LINES:
         yield f"[tkdebug: texts of more than {MAX_DIFF_LINES:,} lines are not compared]"
         return
@@ -171,7 +176,7 @@ def _layouts_named(
 
 def _layout_definitions(stage: StageOps) -> list[str]:
     """The lines at the top of a stage that give layouts their names."""
-    return list(itertools.takewhile(lambda line: line.startswith("#"), stage.text.split("\n")))
+    return list(itertools.takewhile(lambda line: line.startswith("#"), stage.text_lines))
 
 
 def _gone_lines(compiler_pass: CompilerPass, after: StageOps) -> tuple[tuple[str, int], ...]:

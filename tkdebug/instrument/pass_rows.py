@@ -14,6 +14,11 @@ from tkdebug.instrument import decode
 
 MAX_CHARS = 8 << 20
 COLUMNS = "name, before, after, time_ns, error, rewrites, op_ids, ops"
+# The same, cut where what lies there is longer than what is ever written.
+BOUNDED_COLUMNS = ", ".join(
+    column if column == "time_ns" else f"substr({column}, 1, {MAX_CHARS + 1})"
+    for column in COLUMNS.split(", ")
+)
 _TOO_LARGE = "[tkdebug: too large to be recorded]"
 Row = tuple[object, ...]
 

@@ -241,7 +241,7 @@ class Session:
             lambda: tuple(
                 pass_rows.from_row(row)
                 for row in self._rows(
-                    f"SELECT {pass_rows.COLUMNS} FROM passes WHERE kernel_hash = ? "
+                    f"SELECT {pass_rows.BOUNDED_COLUMNS} FROM passes WHERE kernel_hash = ? "
                     "ORDER BY number LIMIT ?",
                     kernel_hash,
                     MAX_PASSES,
