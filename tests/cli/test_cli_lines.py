@@ -141,7 +141,7 @@ def test_ptx_line_and_sass_address_lead_back(session: Path, run_main) -> None:
     root = next(i for i in table.instructions if i.text.startswith("MUFU"))
     for option, value in (("--ptx", root.ptx_line), ("--sass", f"0x{root.address:x}")):
         _, out, _ = run_main("lines", "--kernel", "scale", option, value, session)
-        assert f"kernels.py:{ROOT_LINE} in root" in out
+        assert f"kernels.py:{ROOT_LINE}:12 in root" in out
         assert f"called from {session.parent / 'kernels.py'}:{STORE_LINE} in scale" in out
         assert "math.sqrt" in out
     _, out, _ = run_main(

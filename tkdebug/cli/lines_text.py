@@ -208,7 +208,7 @@ def _traced(kernel: KernelLines, trace: Trace, query: LinesQuery) -> Iterator[st
     if not trace.chains:
         yield f"{place_text(query)}: of no source line: compiler-generated, or without a line"
     for chain in trace.chains:
-        yield from _chain(kernel, chain)
+        yield from _chain(kernel, chain, _column(kernel, trace, chain))
     for stage in kernel.stages:
         lines = stage.lines_of(trace)
         if lines:
@@ -221,9 +221,18 @@ def _traced(kernel: KernelLines, trace: Trace, query: LinesQuery) -> Iterator[st
     yield from _sass(kernel, trace)
 
 
-def _chain(kernel: KernelLines, chain: Sequence[Frame]) -> Iterator[str]:
+def _column(kernel: KernelLines, trace: Trace, chain: Sequence[Frame]) -> int:
+    """Column of the only op, 0 where there are several."""
+    if len(trace.gpu_ops) != 1:
+        return 0
+    op = kernel.table.ops[trace.gpu_ops[0]]
+    return op.column if op.chains[0] == tuple(chain) else 0
+
+
+def _chain(kernel: KernelLines, chain: Sequence[Frame], column: int) -> Iterator[str]:
     here = chain[-1]
-    yield f"{_shown(here.file)}:{here.line} in {here.function}"
+    place = f"{_shown(here.file)}:{here.line}" + (f":{column}" if column else "")
+    yield f"{place} in {here.function}"
     text = kernel.source_line(here.file, here.line)
     if text:
         yield f"    {text.strip()}"
