@@ -102,6 +102,10 @@ _IDENTITIES = {
 }
 _COMMUTATIVE = frozenset(("add", "mul", "and", "or", "or disjoint", "xor"))
 _FLOAT_OPS = frozenset(("fadd", "fsub", "fmul", "fdiv", "frem"))
+# Numbers of the metadata that are debug locations; those below are the module's own.
+_FIRST_LOCATION = 100
+# Attributes of calls of inline assembly, as `Emitter.module` defines them.
+_CONVERGENT, _WITH_EFFECTS, _PURE = " #1", " #2", " #3"
 
 
 class Emitter:
@@ -124,7 +128,8 @@ class Emitter:
         self._next_block = 0
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
-        self._lines_used: dict[int, int] = {}
+        # Op id -> number of its debug location.
+        self._locations: dict[int, int] = {}
         self._suffix = ""
         self.block = "start"
 
@@ -132,7 +137,7 @@ class Emitter:
 
     def set_op(self, op_id: int) -> None:
         """Write under the op `op_id` from now on."""
-        number = self._lines_used.setdefault(op_id, 100 + len(self._lines_used))
+        number = self._locations.setdefault(op_id, _FIRST_LOCATION + len(self._locations))
         self._suffix = f", !dbg !{number}"
 
     @contextmanager
@@ -354,7 +359,7 @@ class Emitter:
         """
         escaped = template.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
         flag = "sideeffect " if side_effects else ""
-        attributes = " #1" if convergent else " #2" if side_effects else " #3"
+        attributes = _CONVERGENT if convergent else _WITH_EFFECTS if side_effects else _PURE
         text = f'call {result} asm {flag}"{escaped}", "{constraints}"({_typed(arguments)})'
         if result == "void":
             self.raw_void(text + attributes)
@@ -396,11 +401,11 @@ class Emitter:
             f'!4 = distinct !DISubprogram(name: "{self.name}", file: !3, line: 1, type: !5, '
             "unit: !0, spFlags: DISPFlagDefinition | DISPFlagOptimized)",
             "!5 = !DISubroutineType(types: !{null})",
-            f"!6 = !DILocation(line: {next(iter(self._lines_used), 1)}, column: 1, scope: !4)",
+            f"!6 = !DILocation(line: {next(iter(self._locations), 1)}, column: 1, scope: !4)",
         ]
         body += [
             f"!{number} = !DILocation(line: {op_id}, column: 1, scope: !4)"
-            for op_id, number in self._lines_used.items()
+            for op_id, number in self._locations.items()
         ]
         return "\n".join(body) + "\n"
 

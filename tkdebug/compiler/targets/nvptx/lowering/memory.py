@@ -16,7 +16,7 @@ from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
-from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 
 # Width of a register -> LLVM's constraint letter, and the register's own width.
@@ -26,7 +26,13 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """How elements are cut into the words of one instruction."""
+    """How elements are cut into the words of one instruction.
+
+    Attributes:
+        count: words of the instruction.
+        bits: of a word.
+        per_word: elements of a word.
+    """
 
     count: int
     bits: int
@@ -123,13 +129,14 @@ def lower_store(
     pointee = _pointee(op.operands[0])
     group = _group(ctx, op)
     words = _Words.of(memory_bits(pointee), group)
-    modifiers = _store_modifiers(op)
+    modifiers = _modifiers(op)
     is_tile = isinstance(op.operands[0].type, TensorType)
     owner = ctx.owner(ctx.layout(op.operands[0])) if is_tile else ctx.is_first_thread
     for first in range(0, len(pointers), group):
         predicate = owner
         if mask is not None:
-            predicate = mask[first] if owner is None else _both(ctx, owner, mask[first])
+            inside = mask[first]
+            predicate = inside if owner is None else ctx.emit.binary("and", owner, inside)
         packed = _pack(ctx, values[first : first + group], words)
         _store_words(ctx, pointers[first], packed, words, modifiers, predicate)
     return ()
@@ -159,16 +166,12 @@ def _store_words(
     ctx.emit.asm(access, ",".join([*constraints, "~{memory}"]), "void", arguments)
 
 
-def _both(ctx: Lowering, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-    return ctx.emit.binary("and", a, b)
-
-
 def _pack(ctx: Lowering, values: Sequence[LLVMValue], words: _Words) -> list[LLVMValue]:
     """Elements as words of `words.bits`."""
     emit = ctx.emit
     packed = []
     for first in range(0, len(values), words.per_word):
-        part = [_memory_bits_of(ctx, value) for value in values[first : first + words.per_word]]
+        part = [_to_memory(ctx, value) for value in values[first : first + words.per_word]]
         if len(part) == 1:
             packed.append(part[0])
             continue
@@ -182,15 +185,12 @@ def _pack(ctx: Lowering, values: Sequence[LLVMValue], words: _Words) -> list[LLV
     return packed
 
 
-def _memory_bits_of(ctx: Lowering, value: LLVMValue) -> LLVMValue:
+def _to_memory(ctx: Lowering, value: LLVMValue) -> LLVMValue:
     if value.type == "i1":
         return ctx.emit.cast("zext", value, "i8")
-    if value.text in ("0xH0000", "0xR0000", "0.0"):
-        return integer(f"i{_FLOAT_BITS[value.type]}", 0)
+    if value.text == ZEROS.get(value.type):
+        return integer(f"i{TYPE_BITS[value.type]}", 0)
     return ctx.to_bits(value)
-
-
-_FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 
 
 def _unpack(
@@ -242,14 +242,11 @@ _EVICTION = {"evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last"}
 
 
 def _load_modifiers(op: Operation) -> str:
-    if op.attributes.get("volatile"):
-        return ".volatile.global"
+    return ".volatile.global" if op.attributes.get("volatile") else _modifiers(op)
+
+
+def _modifiers(op: Operation) -> str:
     # An eviction priority and a cache operator exclude each other.
-    cache = str(op.attributes.get("cache") or "")
-    return ".global" + (cache or _EVICTION.get(str(op.attributes.get("eviction")), ""))
-
-
-def _store_modifiers(op: Operation) -> str:
     cache = str(op.attributes.get("cache") or "")
     return ".global" + (cache or _EVICTION.get(str(op.attributes.get("eviction")), ""))
 
