@@ -10,6 +10,7 @@ from dumps import LINES, dump_bytes
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.compat import gpu_crashes
 from tkdebug.compat.gpu_crashes import ArmedCoreDumps, CrashWatch
 from tkdebug.events import HOOKS, Hook
 from tkdebug.linemap.core_dumps import decode_core_dump
@@ -107,6 +108,7 @@ def test_without_a_dump_the_launches_in_flight_are_named():
 
 @pytest.fixture
 def arms(monkeypatch):
+    monkeypatch.setattr(gpu_crashes, "_driver_version", lambda: 13000)
     for name in list(os.environ):
         if name.startswith(("CUDA_COREDUMP", "CUDA_ENABLE_COREDUMP")):
             monkeypatch.delenv(name)
@@ -136,6 +138,13 @@ def test_variables_of_the_user_stay(arms, monkeypatch, tmp_path):
     path.write_bytes(dump_bytes("trap"))
     arms.conclude()
     assert path.exists()
+
+
+def test_driver_that_knows_no_flags_is_not_asked_for_dumps(arms, monkeypatch):
+    monkeypatch.setattr(gpu_crashes, "_driver_version", lambda: 12040)
+    arms.arm(coredump=True)
+    assert not any("COREDUMP" in name for name in os.environ)
+    assert arms.watch.dumps() == []
 
 
 @pytest.mark.parametrize("by", ["user", "option"])

@@ -42,6 +42,8 @@ _POLL_S = 0.005
 _DUMP_DELAY_S = 5.0
 _SETTLED_S = 0.2
 _SUFFIX = ".core"
+# CUDA 12.5 (driver 555) knows the flags; older ones would dump all memory and end the process.
+_OLDEST_DRIVER = 12050
 
 
 class CrashWatch:
@@ -184,6 +186,18 @@ def _written_ns(path: str) -> int:
         return 0
 
 
+def _driver_version() -> int:
+    """CUDA version of the driver as it counts, 13000 for 13.0; 0 where there is none."""
+    from tkdebug.runtime.cuda import driver_api
+
+    try:
+        # Needs no cuInit, and starts nothing.
+        return int(driver_api.call("cuDriverGetVersion"))
+    except (TkError, RuntimeError):
+        # The bindings raise RuntimeError where there is no driver library.
+        return 0
+
+
 def _driver_error() -> str | None:
     """Wait for the device; the driver's error, if a kernel failed."""
     from tkdebug.runtime.cuda import driver_api
@@ -227,7 +241,13 @@ class ArmedCoreDumps:
             name: value for name, value in wanted.items() if name not in os.environ
         }
         changes[COREDUMP_VARIABLE] = f"{'owned' if owned else 'user'}:{pattern}"
-        self._undo.callback(Environment(changes).restore)
+        environment = Environment(changes)
+        # After the variables: they may be read as soon as the library is loaded.
+        if owned and _driver_version() < _OLDEST_DRIVER:
+            environment.restore()
+            self.watch = CrashWatch("", owned=False)
+            return
+        self._undo.callback(environment.restore)
         watch = self.watch = CrashWatch(pattern, owned)
         self._undo.callback(watch.stop)
         after_torch(watch.watch_torch)
