@@ -45,6 +45,33 @@ def multiply_batch(a, b, d, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K
     tl.store(d + i * M * N + m[None, :, None] * N + n[None, None, :], tl.dot(x, y))
 
 
+@tkdebug.jit
+def multiply_blocks(
+    a,
+    b,
+    d,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
+    OUT: tl.constexpr,
+    TURNED: tl.constexpr,
+):
+    m, n = tl.arange(0, M), tl.arange(0, N)
+    z = tl.zeros((M, N), OUT)
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        if TURNED:
+            x = tl.load(a + k[None, :] * M + m[:, None])
+            y = tl.load(b + n[None, :] * K + k[:, None])
+        else:
+            x = tl.load(a + m[:, None] * K + k[None, :])
+            y = tl.load(b + k[:, None] * N + n[None, :])
+        z = tl.dot(x, y, z, input_precision=PRECISION, out_dtype=OUT)
+    tl.store(d + m[:, None] * N + n[None, :], z)
+
+
 CASES = [
     (torch.float16, torch.float32, "tf32"),
     (torch.float16, torch.float16, "tf32"),
@@ -112,10 +139,10 @@ def test_dot(dtype, out, precision, shape, num_warps, transposed):
     constants = {"M": m, "N": n, "K": k, "PRECISION": precision, "OUT": OUT_TYPES[out]}
     constants["TRANSPOSED"] = transposed
     ((native, interpreted),) = run_both(multiply, [a, b, c], [c], num_warps, **constants)
-    # `tile`'s numbers are multiples of 1/16 up to 4, and so of few bits that sums of their products
-    # are exact in fp32, in any order: all agree to the bit but where the hardware's sums are narrow.
+    # `tile`'s numbers are multiples of 1/16 up to 4, and so of few bits that sums of products
+    # are exact in fp32 in any order: all agree to the bit but where hardware sums are narrow.
     b = b.T if transposed else b
-    if dtype.itemsize == 1 and dtype.is_floating_point and m >= 64 and transposed:
+    if dtype.itemsize == 1 and dtype.is_floating_point and m >= 64:
         # By wgmma; elsewhere fp8 is multiplied as fp16.
         assert torch.equal(native, wgmma_fp8(a, b, c))
         exact = a.double() @ b.double() + c.double()
@@ -123,6 +150,38 @@ def test_dot(dtype, out, precision, shape, num_warps, transposed):
     elif out == torch.float16 and m < 16:
         excess = (native.double() - interpreted.double()).abs() - half_tolerance(a, b, c)
         assert float(excess.max()) <= 0
+    else:
+        assert torch.equal(native, interpreted)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "block", "num_warps"),
+    [
+        ((32, 32, 256), 32, 4),
+        ((64, 64, 256), 32, 4),
+        ((64, 128, 192), 64, 4),
+        ((128, 64, 192), 64, 8),
+        ((128, 128, 128), 32, 8),
+    ],
+)
+@pytest.mark.parametrize(
+    ("dtype", "out", "precision"),
+    [case for case in CASES if case[2] != "tf32x3" and case[1] != torch.float16],
+)
+def test_dot_of_copied_blocks(dtype, out, precision, shape, block, num_warps, turned):
+    """FMA operands stay in shared memory; those of wgmma that are not along K are turned."""
+    m, n, k = shape
+    wide = torch.float32 if dtype.is_floating_point and dtype.itemsize == 1 else dtype
+    a = tile((k, m) if turned else (m, k), wide).to(dtype)
+    b = tile((n, k) if turned else (k, n), wide, seed=1).to(dtype)
+    d = torch.zeros((m, n), dtype=out)
+    constants = {"M": m, "N": n, "K": k, "BLOCK": block, "PRECISION": precision}
+    constants |= {"OUT": OUT_TYPES[out], "TURNED": turned}
+    ((native, interpreted),) = run_both(multiply_blocks, [a, b], [d], num_warps, **constants)
+    if dtype.itemsize == 1 and dtype.is_floating_point and m >= 64:
+        a, b = a.T if turned else a, b.T if turned else b
+        assert torch.equal(native, wgmma_fp8(a, b, d))
     else:
         assert torch.equal(native, interpreted)
 
