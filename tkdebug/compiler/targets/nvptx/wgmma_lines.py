@@ -2,8 +2,8 @@
 
 Seen with CUDA 13.5: whatever `.loc` stands before a `wgmma.mma_async`, its SASS (HGMMA and kin) has
 no row of its own, so who reads the table finds the row of whatever was scheduled before it.
-WARPGROUP.ARRIVE, which `wgmma.fence` becomes, does have one, and no wgmma moves over it. Each of our
-blocks begins with a fence, so the fence before a wgmma tells its block.
+WARPGROUP.ARRIVE, which `wgmma.fence` becomes, does have one, and no wgmma moves over it. Each of
+our blocks begins with a fence, so the fence before a wgmma tells its block.
 """
 
 from __future__ import annotations
