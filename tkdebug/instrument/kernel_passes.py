@@ -107,7 +107,7 @@ def load_kernel_passes(source: PassSource, kernel: RecordedKernel) -> KernelPass
         if compiler_pass.after not in stages:
             stages[compiler_pass.after] = _stage(source, kernel.hash, compiler_pass, facts)
         after = stages[compiler_pass.after]
-        facts = dict(after.facts)
+        facts = dict(after.facts) if after.op_ids else facts
         diffs.append(diff_pass(number, compiler_pass, stages.get(compiler_pass.before), after))
     table, note = load_line_table(source, kernel.hash)
     later = tuple(

@@ -104,7 +104,8 @@ class PassDiff:
         changes: by kind, in program order; none for the front end.
         gone_lines: (file, line) that no op stands for any more.
         layouts: the definitions of the layouts that changes name.
-        error: why it failed, or why its changes are not known; "" otherwise.
+        known: whether its changes are known: those of very large kernels are not recorded.
+        error: why it failed, "" when it did not.
     """
 
     number: int
@@ -116,6 +117,7 @@ class PassDiff:
     changes: tuple[OpChange, ...] = ()
     gone_lines: tuple[tuple[str, int], ...] = ()
     layouts: tuple[str, ...] = ()
+    known: bool = True
     error: str = ""
 
     @property
@@ -139,7 +141,8 @@ def diff_pass(
     changes: tuple[OpChange, ...] = ()
     gone: tuple[tuple[str, int], ...] = ()
     layouts: tuple[str, ...] = ()
-    if before is not None and compiler_pass.before != compiler_pass.after:
+    known = bool(after.op_ids and (before is None or before.op_ids))
+    if known and before is not None and compiler_pass.before != compiler_pass.after:
         changes = _Comparison(compiler_pass, before, after).changes()
         gone = _gone_lines(compiler_pass, after)
         layouts = _layouts_named(changes, before, after)
@@ -153,6 +156,7 @@ def diff_pass(
         changes=changes,
         gone_lines=gone,
         layouts=layouts,
+        known=known,
         error=compiler_pass.error,
     )
 

@@ -19,7 +19,6 @@ BOUNDED_COLUMNS = ", ".join(
     column if column == "time_ns" else f"substr({column}, 1, {MAX_CHARS + 1})"
     for column in COLUMNS.split(", ")
 )
-_TOO_LARGE = "[tkdebug: too large to be recorded]"
 Row = tuple[object, ...]
 
 
@@ -32,7 +31,7 @@ def to_row(compiler_pass: CompilerPass) -> Row:
     op_ids = None if compiler_pass.op_ids is None else json.dumps(compiler_pass.op_ids)
     error = compiler_pass.error.encode("utf-8", "backslashreplace").decode("utf-8")
     if len(rewrites) + len(ops) + len(op_ids or "") > MAX_CHARS:
-        rewrites, ops, op_ids, error = "[[], []]", "{}", None, error or _TOO_LARGE
+        rewrites, ops, op_ids = "[[], []]", "{}", None
     return (
         compiler_pass.name,
         compiler_pass.before,

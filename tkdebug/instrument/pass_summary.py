@@ -41,6 +41,8 @@ class ChangeGroup:
 
 def counts_text(diff: PassDiff) -> str:
     """`3 ops added, 1 op removed`; `nothing changed`."""
+    if not diff.known:
+        return "too large a kernel for its changes to be recorded"
     counts = diff.counts
     parts = [f"{counts[k]:,} {_WORDS[k][counts[k] != 1]}" for k in CHANGE_KINDS if counts[k]]
     return ", ".join(parts) or "nothing changed"

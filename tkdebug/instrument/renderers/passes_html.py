@@ -30,7 +30,8 @@ body { font: 14px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 90
 h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } h3 { font-size: 1rem; }
 code, pre, .mono { font: 12.5px/1.4 ui-monospace, monospace; }
 pre { overflow-x: auto; background: #f6f8fa; padding: .5rem; margin: .3rem 0; }
-table { border-collapse: collapse; } td, th { padding: .1rem .7rem; text-align: right; white-space: nowrap; }
+table { border-collapse: collapse; }
+td, th { padding: .1rem .7rem; text-align: right; white-space: nowrap; }
 td:first-child, th:first-child { text-align: left; } tr:hover { background: #f0f4f8; }
 th { border-bottom: 1px solid #999; } .same { color: #8a929a; }
 details { margin: .2rem 0; } summary { cursor: pointer; } details details { margin-left: 1.2rem; }

@@ -53,6 +53,7 @@ def _pass(report: KernelReport, diff: PassDiff) -> dict[str, object]:
         "before": diff.before,
         "after": diff.after,
         "ops": diff.op_count,
+        "known": diff.known,
         "error": diff.error,
         "counts": dict(diff.counts),
         "changes": [_change(change) for change in diff.changes],

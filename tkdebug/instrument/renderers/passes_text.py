@@ -47,7 +47,8 @@ def _kernel(report: KernelReport) -> Iterator[str]:
     yield from _table(report.diffs)
     in_full = report.query.pass_name is not None
     for diff in report.diffs:
-        if not diff.changes and not diff.error and not (report.query.text_diff and diff.changed):
+        shown = diff.changes or diff.error or not diff.known
+        if not shown and not (report.query.text_diff and diff.changed):
             continue
         yield ""
         yield f"{diff.name}: {counts_text(diff)}"
