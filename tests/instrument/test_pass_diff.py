@@ -36,7 +36,9 @@ def stage(name, ops, text=""):
 
 def diff(before, after, *rewrites):
     compiler_pass = CompilerPass("p", "old", "new", 1, rewrites)
-    return diff_pass(1, compiler_pass, stage("old", before), stage("new", after))
+    function = {99: facts("tt.func")}
+    old, new = stage("old", {**function, **before}), stage("new", {**function, **after})
+    return diff_pass(1, compiler_pass, old, new)
 
 
 def shown(changes):
