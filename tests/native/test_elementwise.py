@@ -122,8 +122,8 @@ LOOSE_ULPS = {
 # sqrt of fp32 is sqrt.approx.f32, as upstream's: libdevice asks for precise roots
 # (__CUDA_PREC_SQRT) and is told 0. Within 2**-23 of the root (PTX ISA): 2 ulp below a power of 4.
 APPROXIMATE_SQRT_ULPS = 2
-# Which of 0 and -0 is smaller is not defined.
-ANY_ZERO = ("fmin", "fmax")
+# Which of 0 and -0 is smaller is not defined, nor which .sat gives for -0.
+ANY_ZERO = ("fmin", "fmax", "saturatef")
 # Bessel functions lose all relative accuracy near their zeros; fast_* everywhere but in a range.
 LOOSE_ABSOLUTE = ("j0", "j1", "jn", "y0", "y1", "yn", "fast_")
 

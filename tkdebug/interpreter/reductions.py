@@ -179,7 +179,7 @@ class ReductionOps(ShapeOps):
 
     def dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
         """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
-        if ir.element_of(op.operands[2].type) == ir.F16 and not self.strict_ieee:
+        if _sums_halves(op) and not self.strict_ieee:
             return self._dot_of_halves(op, a, b, acc)
         types = [value.type for value in op.operands]
         x = self._matrix(a, types[0], op)
@@ -196,20 +196,19 @@ class ReductionOps(ShapeOps):
         if integers:
             return total + product.to(torch.int64).to(torch.int32)
         if total.dtype == torch.float16:
-            # IEEE's way: rounded once.
             return (total.float() + product).to(torch.float16)
         return total + product.to(total.dtype)
 
     def _dot_of_halves(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> Tensor:
-        """Sums in fp16, which tensor cores round after each 16 products, FMA after each (H200)."""
+        """Sums in fp16, which tensor cores round after each 16 products (seen on an H200)."""
         x, y = (self._matrix(v, o.type, op) for v, o in zip((a, b), op.operands, strict=False))
         total = self.full(acc, op.operands[2].type).double()
-        rows, depth, columns = x.shape[-2], x.shape[-1], y.shape[-1]
-        fits = rows >= 16 and columns >= 8 and depth >= _HALF_SUM_DEPTH
-        step = _HALF_SUM_DEPTH if fits else 1
-        for k in range(0, depth, step):
+        for k in range(0, x.shape[-1], _HALF_SUM_DEPTH):
             # Exact in fp64: two roundings would not be one.
-            part = torch.matmul(x[..., k : k + step].double(), y[..., k : k + step, :].double())
+            part = torch.matmul(
+                x[..., k : k + _HALF_SUM_DEPTH].double(),
+                y[..., k : k + _HALF_SUM_DEPTH, :].double(),
+            )
             total = (total + part).to(torch.float16).double()
         return total.to(torch.float16)
 
@@ -230,6 +229,14 @@ class ReductionOps(ShapeOps):
             # The tensor core reads the upper 19 bits of an fp32 (PTX ISA 9.7.14, .tf32).
             return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
         return tensor
+
+
+def _sums_halves(op: Operation) -> bool:
+    """Whether a dot is one of the tensor cores' with sums in fp16; others sum in fp32."""
+    if any(ir.element_of(value.type) != ir.F16 for value in op.operands):
+        return False
+    rows, depth = ir.shape_of(op.operands[0].type)[-2:]
+    return rows >= 16 and ir.shape_of(op.operands[1].type)[-1] >= 8 and depth >= _HALF_SUM_DEPTH
 
 
 def _combiner(op: Operation) -> str | None:
