@@ -71,16 +71,18 @@ def _misplaced(
 def differences_from_nvdisasm(table: LineTable, cubin: bytes) -> Iterator[str]:
     """Where our line is another than `nvdisasm -g` prints.
 
-    Two kinds of instructions are left out: for wgmma, and for the memory descriptors that ptxas
-    puts in, ptxas writes no rows, and nvdisasm prints that of the instruction before.
+    Two kinds of instructions are left out, because ptxas writes no rows for them, and nvdisasm
+    prints that of the instruction before: wgmma, and what ptxas puts in itself and gives to the
+    head of the function (memory descriptors, room on the stack).
     """
     shown = {
         address: place
         for (function, address), place in places(disassemble(cubin, ("-c", "-g"))).items()
         if function == table.kernel
     }
+    first_line = min(table.ptx_ops)
     for instruction in table.instructions:
-        if opcode(instruction.text).endswith("GMMA") or "c[0x0][0x208]" in instruction.text:
+        if opcode(instruction.text).endswith("GMMA") or (instruction.ptx_line or 0) < first_line:
             continue
         ours = instruction.frames[-1] if instruction.frames else None
         theirs = shown.pop(instruction.address, None)
