@@ -214,3 +214,30 @@ def test_output_into_a_file(session: Path, run_main, tmp_path: Path) -> None:
     out = tmp_path / "lines.txt"
     assert run_main("lines", "-o", out, session) == (0, "", "")
     assert "scale for sm_90a" in out.read_text()
+
+
+def test_cubin_that_is_huge_or_empty_is_one_line(tmp_path: Path, run_main) -> None:
+    huge = tmp_path / "huge.cubin"
+    with huge.open("wb") as file:
+        file.truncate(2 << 30)
+    empty = tmp_path / "empty.cubin"
+    empty.touch()
+    status, out, err = run_main("lines", huge)
+    assert (status, out) == (2, "")
+    assert "2048 MiB, more than the 1024 MiB" in err
+    assert run_main("lines", empty) == (2, "", f"tkdebug: {empty}: not a cubin: empty\n")
+
+
+def test_script_without_kernels_says_so(tmp_path: Path, run_main) -> None:
+    script = tmp_path / "nothing.py"
+    script.write_text("print(1)")
+    status, out, err = run_main("lines", script)
+    assert (status, out) == (2, "")
+    assert "launched no kernel, or none that compiles natively" in err
+
+
+def test_faults_of_the_run_are_not_passed_over(run_main) -> None:
+    example = Path(__file__).parents[2] / "examples" / "missing_mask.py"
+    done = tkdebug("lines", "--line", "20", example)
+    assert done.returncode == 0
+    assert f"tkdebug: 1 fault in this run; `tkdebug run {example}` tells where" in done.stderr

@@ -18,6 +18,8 @@ from tkdebug.cli.script import Program, find_program, run_program
 from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
+from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.instrument.report import session_faults
 
 USUAL_TARGET = "sm_90a"
 _SQLITE_MAGIC = b"SQLite format 3\0"
@@ -41,7 +43,15 @@ def compiled_run(arguments: Arguments) -> Iterator[Session]:
         path = Path(folder) / "run.tkd"
         _record(program, path, target)
         with Session.open(path) as session:
+            _tell_of_faults(session, program.name)
             yield session
+
+
+def _tell_of_faults(session: Session, script: str) -> None:
+    faults = [f for f in session_faults(session) if f.fault.kind != "compile-error"]
+    if faults:
+        number = counted(len(faults), "fault")
+        print(f"tkdebug: {number} in this run; `tkdebug run {script}` tells where", file=sys.stderr)
 
 
 def is_session(path: Path) -> bool:
