@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tkdebug.cli.kernel_lines import KernelLines
 from tkdebug.errors import UsageError
 from tkdebug.linemap.line_table import Trace
+
+if TYPE_CHECKING:
+    # Reads sessions, which the command line's parser has no use for.
+    from tkdebug.cli.kernel_lines import KernelLines
 
 _ADDRESS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
 
