@@ -33,6 +33,7 @@ def product(
       %a = tt.load %ps : {pointers} -> {type_}
       %b = tt.load %ps : {pointers} -> {type_}
       %loaded = tt.load %ps : {pointers} -> {type_}
+      {f"%sum = arith.addf %loaded, %loaded : {type_}" if acc == "%sum" else ""}
       %zero = arith.constant dense<0.0> : {type_}
       %d = tt.dot %a, %b, {acc} {{input_precision = "ieee"}}
           : ({type_}, {type_}, {type_}) -> {type_}
@@ -81,7 +82,14 @@ def test_operands_that_do_not_fit_shared_memory_stay_in_registers():
     assert dot_of(product(128, "f64")).name == "tt.dot"
     # Accumulators may need room, too, on their way to the dot.
     assert dot_of(product(128, target="sm_80")).name == "ttg.local_dot"
-    assert dot_of(product(128, target="sm_80", acc="%loaded")).name == "tt.dot"
+    assert dot_of(product(128, target="sm_80", acc="%sum")).name == "tt.dot"
+
+
+def test_sums_are_loaded_and_stored_where_they_are():
+    module = product(64, acc="%loaded")
+    dot = dot_of(module)
+    assert dot.operands[2].defining_op.name == "tt.load"
+    assert not [op for op in module.walk() if op.name == "ttg.convert_layout"]
 
 
 def test_threads_of_f64_dots_read_16_bytes_of_a_row():

@@ -10,6 +10,7 @@ Source: PTX ISA, "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_as
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,6 +51,10 @@ class SelectTensorCores:
         for op in module.walk():
             if op.name == "tt.dot":
                 self._annotate(op, num_warps)
+                if op.attributes["unit"] == "fma":
+                    for access in _accesses_of_sums(op):
+                        access.attributes["layout"] = op.attributes["layout"]
+                        rewriter.record_change(access, "lie-as-sums")
                 rewriter.record_change(op, "select-unit")
         rewriter.commit()
 
@@ -76,12 +81,12 @@ class SelectTensorCores:
             shape, bits = shape_of(value.type), element_of(value.type).bits
             operand = fma_operand(acc, index, shape).without_zero_bases(REGISTER)
             registers += operand.in_size(REGISTER)
-            size_bytes += _product(list(shape)) * bits // 8
+            size_bytes += math.prod(shape) * bits // 8
         # Accumulators that come from elsewhere may go through shared memory while operands wait.
         maker = op.operands[2].defining_op
-        if maker is not None and maker.name not in rules.SOURCES:
+        if maker is not None and maker.name not in rules.SOURCES and not _is_loaded(op):
             shape, bits = shape_of(op.result.type), element_of(op.result.type).bits
-            size_bytes += _product(list(shape)) * bits // 8
+            size_bytes += math.prod(shape) * bits // 8
         words = registers * max(1, element_of(op.result.type).bits // 32)
         room = self.target.shared_bytes_per_block - _OTHER_SHARED_BYTES
         return words > _FMA_WORDS and size_bytes <= room
@@ -148,20 +153,13 @@ def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> Linear
     elif feeds_dot(op.result):
         # The next dot's rows stay in the warps that computed them.
         warps[0] = min(num_warps, max(1, shape[0] // 16))
-    while _product(warps) < num_warps:
+    while math.prod(warps) < num_warps:
         rows, cols = shape[-2] // 16 // warps[-2], shape[-1] // 8 // warps[-1]
         if rows >= cols // 2 and rows > 1:
             warps[-2] *= 2
         else:
             warps[-1] *= 2
     return mma_v2(shape, tuple(warps)).without_zero_bases(REGISTER)
-
-
-def _product(sizes: list[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
 
 
 def _fma_layout(shape: tuple[int, ...], num_warps: int, bits: int) -> LinearLayout:
@@ -171,12 +169,12 @@ def _fma_layout(shape: tuple[int, ...], num_warps: int, bits: int) -> LinearLayo
     """
     rank = len(shape)
     threads = _WARP_LANES * num_warps
-    elements = _product(list(shape))
+    elements = math.prod(shape)
     box = [1] * rank
     widest = min(4, _ACCESS_BYTES * 8 // bits)
     for d, most in ((rank - 1, widest), (rank - 2, 4)):
         while box[d] < most:
-            if box[d] * 2 > shape[d] or elements // _product(box) <= threads:
+            if box[d] * 2 > shape[d] or elements // math.prod(box) <= threads:
                 break
             box[d] *= 2
     lanes, left = [1] * rank, _WARP_LANES
@@ -193,6 +191,42 @@ def _fma_layout(shape: tuple[int, ...], num_warps: int, bits: int) -> LinearLayo
     order = tuple(reversed(range(rank)))
     made = blocked(tuple(box), tuple(lanes), tuple(warps), order, shape)
     return made.without_zero_bases(REGISTER)
+
+
+def _is_loaded(dot: Operation) -> bool:
+    """Whether the accumulators are loaded for the dot alone, by rows."""
+    load = dot.operands[2].defining_op
+    return (
+        load is not None
+        and load.name == "tt.load"
+        and list(load.result.uses) == [dot]
+        and load.result not in dot.operands[:2]
+        and _runs_by_rows(load)
+    )
+
+
+def _accesses_of_sums(dot: Operation) -> list[Operation]:
+    """Loads and stores of what an FMA dot sums, which may lie as the sums do.
+
+    The boxes of neighbouring threads are next to each other: 128 bytes of a row, by 16 a thread.
+    """
+    load = dot.operands[2].defining_op
+    found = [load] if load is not None and _is_loaded(dot) else []
+    total = dot.result
+    for user in total.uses:
+        loop = None if user.block is None else user.block.parent_op
+        if user.name == "scf.yield" and loop is not None and loop.name == "scf.for":
+            total = loop.results[user.operands.index(total)]
+            break
+    for value in dict.fromkeys((dot.result, total)):
+        stores = [user for user in value.uses if user.name == "tt.store"]
+        found += [s for s in stores if s.operands[1] is value and _runs_by_rows(s)]
+    return found
+
+
+def _runs_by_rows(access: Operation) -> bool:
+    layout = access.attributes.get("layout")
+    return isinstance(layout, LinearLayout) and fastest_dim(layout) == len(layout.out_dims) - 1
 
 
 def fastest_dim(layout: LinearLayout) -> int | None:
