@@ -96,8 +96,8 @@ def wgmma_fp8(a, b, c):
     """A @ b + c as Hopper's wgmma sums products of fp8.
 
     Each 32 products and the sum so far are aligned to the largest of them and cut 13 bits below its
-    leading one: so come out the differences that an H200 had (`test_recorded_sums`). The DeepSeek-V3
-    report (3.3.2) says "14 bits" of the same.
+    leading one: so come out the differences that an H200 had (`test_recorded_sums`). The report on
+    DeepSeek-V3 (3.3.2) says "14 bits" of the same.
     """
     total = c.double()
     for k in range(0, a.shape[1], 32):

@@ -50,7 +50,7 @@ by name when an interpreted kernel reaches it.
 - A masked load without `other` gives 0 where the mask is false; the language leaves it undefined.
 - `dot` of fp32 uses tf32 unless `input_precision="ieee"`; sums are fp32 (int32 for int8). With
   `out_dtype=tl.float16` they are rounded to it after each 16 products, as tensor cores do.
-- Reductions of fp16 and bf16 round, and overflow, at each step; the order of steps is the GPU's own.
+- Reductions of fp16 and bf16 round, and overflow, at each step; a GPU's order of steps is its own.
 - Interpreted, `exp`, `/`, `sqrt` and their kin are computed to full precision; a GPU approximates
   them.
 """
