@@ -151,8 +151,11 @@ def test_bad_option_values(launches, x, options):
 
 
 def test_unsupported_argument_is_told_once_clear(launches):
-    with pytest.raises(TypeError, match=r"cannot pass a builtins\.str"):
+    words = r"kernel scale: argument `x_ptr`: cannot pass a builtins\.str"
+    with pytest.raises(TypeError, match=words):
         scale[(1,)]("x", 128, 2.0)
+    with pytest.raises(OverflowError, match=r"argument `n`: .* more than 64 bits"):
+        scale[(1,)](torch.zeros(2), 1 << 64, 2.0)
 
 
 def test_options_reach_metadata(launches, x):

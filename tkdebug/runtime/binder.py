@@ -15,13 +15,15 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from tkdebug.runtime.errors import ArgumentTypeError
+from tkdebug.compiler.frontend.arguments import ArgSpec
+from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 from tkdebug.runtime.parameters import KernelParam, refuse_variadic
 from tkdebug.runtime.specialize import (
     INT32_MAX,
     INT32_MIN,
     accepts_declared,
     aligned,
+    argument_spec,
     constant_key,
     launch_key,
 )
@@ -132,13 +134,16 @@ def _declared_key(declared: Any, value: Any, specialize: bool) -> Hashable:
 def explain_binding(
     kernel: str,
     signature: inspect.Signature,
+    parameters: Sequence[KernelParam],
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
 ) -> None:
-    """Say why a launch's arguments do not fit the kernel's signature.
+    """Say why a launch's arguments do not fit the kernel.
 
     Raises:
-        ArgumentTypeError: naming the missing, doubled or surplus arguments.
+        ArgumentTypeError: naming the missing, doubled or surplus arguments, or one that no kernel
+            can take.
+        ArgumentOverflowError: an int has more than 64 bits.
     """
     names = list(signature.parameters)
     shown = f"kernel {kernel}({', '.join(names)})"
@@ -161,7 +166,23 @@ def explain_binding(
     if missing:
         plural = "s" if len(missing) > 1 else ""
         raise ArgumentTypeError(f"{shown} is missing argument{plural} {_quoted(missing)}")
-    return None
+    values = {**dict(zip(names, arguments, strict=False)), **keywords}
+    for parameter in parameters:
+        if parameter.name in values:
+            spec_of(kernel, parameter, values[parameter.name])
+
+
+def spec_of(kernel: str, parameter: KernelParam, value: Any) -> ArgSpec:
+    """What `parameter` of `kernel` is compiled for when it gets `value`.
+
+    Raises:
+        ArgumentTypeError: no kernel can take it.
+        ArgumentOverflowError: an int has more than 64 bits.
+    """
+    try:
+        return argument_spec(parameter, value)
+    except (ArgumentTypeError, ArgumentOverflowError) as error:
+        raise type(error)(f"kernel {kernel}: argument `{parameter.name}`: {error}") from None
 
 
 def _quoted(names: Sequence[str]) -> str:

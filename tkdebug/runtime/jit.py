@@ -16,31 +16,26 @@ from functools import lru_cache, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from tkdebug.compiler.frontend.arguments import ArgSpec, is_jit_function
+from tkdebug.compiler.frontend.arguments import is_jit_function
 from tkdebug.compiler.frontend.scope import UsedGlobal
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.tensor import unwrap
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.binder import Bound, explain_binding, make_binder
+from tkdebug.runtime.binder import Bound, explain_binding, make_binder, spec_of
 from tkdebug.runtime.compilation import compile_kernel
 from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.dependencies import content_key
-from tkdebug.runtime.errors import (
-    ArgumentOverflowError,
-    ArgumentTypeError,
-    GlobalChangedError,
-    OutsideKernelError,
-)
+from tkdebug.runtime.errors import ArgumentOverflowError, GlobalChangedError, OutsideKernelError
 from tkdebug.runtime.grid import grid_dimensions
 from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.modes import current_mode
 from tkdebug.runtime.native_prestart import prestart
 from tkdebug.runtime.options import OPTION_NAMES, parse_options
-from tkdebug.runtime.parameters import KernelParam, kernel_parameters
+from tkdebug.runtime.parameters import kernel_parameters
 from tkdebug.runtime.specialization import Specialization
-from tkdebug.runtime.specialize import alignment_key, argument_spec, constant_key
+from tkdebug.runtime.specialize import alignment_key, constant_key
 
 if TYPE_CHECKING:
     from tkdebug.runtime.native_launch import NativePath
@@ -276,7 +271,7 @@ class JITFunction(KernelInterface):
         debug = bool(self.debug or KNOBS.debug)
         parsed = parse_options(self.__name__, options, self.arg_names, debug)
         specs = tuple(
-            self.spec_of(parameter, value)
+            spec_of(self.__name__, parameter, value)
             for parameter, value in zip(self.params, values, strict=True)
         )
         return Specialization(self, specs, parsed, alignment)
@@ -306,24 +301,7 @@ class JITFunction(KernelInterface):
             ArgumentTypeError: they do not.
             ArgumentOverflowError: an int has more than 64 bits.
         """
-        explain_binding(self.__name__, self.signature, args, kwargs)
-        given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
-        for parameter in self.params:
-            if parameter.name in given:
-                self.spec_of(parameter, given[parameter.name])
-
-    def spec_of(self, parameter: KernelParam, value: Any) -> ArgSpec:
-        """What `parameter` is compiled for when it gets `value`.
-
-        Raises:
-            ArgumentTypeError: no kernel can take it.
-            ArgumentOverflowError: an int has more than 64 bits.
-        """
-        try:
-            return argument_spec(parameter, value)
-        except (ArgumentTypeError, ArgumentOverflowError) as error:
-            where = f"kernel {self.__name__}: argument `{parameter.name}`"
-            raise type(error)(f"{where}: {error}") from None
+        explain_binding(self.__name__, self.signature, self.params, args, kwargs)
 
     def forget_if_stale(self, kernel: CompiledKernel, key: Key) -> bool:
         """Whether a global's change calls for another compile; `kernel` is forgotten then.

@@ -20,6 +20,7 @@ from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import LaunchError
 from tkdebug.events import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.binder import spec_of
 from tkdebug.runtime.cuda.device import obstacle
 from tkdebug.runtime.driver import has_real_gpu
 from tkdebug.runtime.grid import GRID_LIMITS, grid_dimensions
@@ -94,7 +95,7 @@ class NativePath:
                 kind = launch_key(value, not parameter.do_not_specialize)
             except LaunchError:
                 # Raises too, and names the argument.
-                self._fn.spec_of(parameter, value)
+                spec_of(self._fn.__name__, parameter, value)
                 raise
         alignment = parameter.notes_alignment and aligned(value)
         if is_tensor_like(value) and not isinstance(value, TensorDescriptor):
