@@ -208,7 +208,7 @@ def test_native_binding_errors_name_the_argument(native, x):
         with pytest.raises(TypeError, match=r"multiple values for argument 'x'|got `x` twice"):
             kernel[(1,)](x, x, 1, x=x)
         kernel[(1,)](x, x, 16)
-    with pytest.raises(ArgumentTypeError, match="kernel .*: argument `y`: cannot pass a"):
+    with pytest.raises(ArgumentTypeError, match=r"kernel .*: argument `y`: cannot pass a"):
         kernel[(1,)](x, "y", 16)
     with pytest.raises(KeyError, match="wide was specified"):
         kernel[(1,)](x, x, 16, wide=3)
