@@ -11,10 +11,12 @@ from test_app import loaded, screen_text, until
 from textual.widgets import Static
 
 from tkdebug.cli import main
+from tkdebug.instrument.kernel_passes import load_kernel_passes
 from tkdebug.instrument.reader import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.pass_rows import text_diff_rows
 from tkdebug.tui.table import Table
 from tkdebug.tui.text_list import TextList
 
@@ -100,6 +102,19 @@ async def test_d_turns_between_ops_and_text(native):
         )
         await pilot.press("d")
         await until(pilot, lambda: "(assign-layout)" in screen_text(app), "the changes")
+
+
+def test_rows_of_the_text_diff_lead_to_the_source_lines_of_their_ops(native):
+    kernel = native.kernels()[-1]
+    passes = load_kernel_passes(native, kernel)
+    diff = next(d for d in passes.diffs if d.name == "coalesce-accesses")
+    rows = text_diff_rows(passes, diff)
+    loads = [row for row in rows if "tt.load" in row.text]
+    assert [row.text[0] for row in loads] == ["-", "+"]
+    assert [row.place[1] for row in loads] == [LOAD_LINE, LOAD_LINE]
+    stores = [row for row in rows if "tt.store" in row.text]
+    assert {row.place[1] for row in stores} == {LOAD_LINE + 1}
+    assert all(row.place is None for row in rows[:3])
 
 
 async def test_o_leaves_out_passes_that_did_nothing(native):

@@ -5,14 +5,17 @@ Headless. Texts come from a session and are made harmless where they are drawn.
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import dataclass
 
 from tkdebug.instrument.kernel_passes import KernelPasses, LifeStep, Place
-from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
+from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, text_diff
 from tkdebug.instrument.pass_summary import counts_text
 from tkdebug.tui import palette
 
 MAX_ROWS = 50_000
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +95,28 @@ def text_diff_rows(passes: KernelPasses, diff: PassDiff) -> list[TextRow]:
     before, after = passes.stages.get(diff.before), passes.stages.get(diff.after)
     if before is None or after is None or before is after:
         return [TextRow("the text is the same", palette.MUTED)]
-    rows = []
-    for line in text_diff(before, after):
+    old_places, new_places = _places_by_line(before), _places_by_line(after)
+    rows: list[TextRow] = []
+    old = new = 0
+    for line in itertools.islice(text_diff(before, after), MAX_ROWS):
         head = line[:1]
         style = {"-": palette.REMOVED, "+": palette.ADDED, "@": palette.LABEL}.get(head, "")
-        rows.append(TextRow(line, style))
-        if len(rows) >= MAX_ROWS:
-            break
+        hunk = _HUNK.match(line)
+        if hunk is not None:
+            old, new = int(hunk[1]) - 1, int(hunk[2]) - 1
+        elif len(rows) > 2:
+            old, new = old + (head != "+"), new + (head != "-")
+        place = old_places.get(old) if head == "-" else new_places.get(new)
+        rows.append(TextRow(line, style, None if head == "@" else place))
     return rows or [TextRow("the text is the same", palette.MUTED)]
+
+
+def _places_by_line(stage: StageOps) -> dict[int, Place]:
+    return {
+        line: stage.facts[id_].places[0]
+        for id_, line in stage.lines.items()
+        if id_ in stage.facts and stage.facts[id_].places
+    }
 
 
 def life_rows(step: LifeStep) -> list[TextRow]:
