@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 
 from tkdebug.cli.kernel_lines import KernelLines
-from tkdebug.cli.lines_query import LinesQuery, answer
+from tkdebug.cli.lines_answer import answer
+from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError
 from tkdebug.linemap.line_counts import count_lines, counts_data, totals
 from tkdebug.linemap.line_table import Trace

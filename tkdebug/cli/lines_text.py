@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tkdebug.cli.kernel_lines import KernelLines
+from tkdebug.cli.lines_answer import answer, place_text
 from tkdebug.cli.lines_json import not_found
-from tkdebug.cli.lines_query import LinesQuery, answer, place_text
+from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import Trace

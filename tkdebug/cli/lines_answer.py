@@ -1,0 +1,53 @@
+"""The places of a kernel that answer a question of `tkdebug lines`."""
+
+from __future__ import annotations
+
+import re
+
+from tkdebug.cli.kernel_lines import KernelLines
+from tkdebug.cli.lines_query import LinesQuery
+from tkdebug.errors import UsageError
+from tkdebug.linemap.line_table import Trace
+
+_ADDRESS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
+
+
+def answer(kernel: KernelLines, query: LinesQuery) -> Trace:
+    """What belongs to the place that is asked for; an empty trace where there is nothing.
+
+    Raises:
+        UsageError: the place is no line or address.
+    """
+    if query.line is not None:
+        return _of_line(kernel, query.line)
+    if query.ptx is not None:
+        return kernel.table.of_ptx_line(query.ptx)
+    found = _ADDRESS.fullmatch(query.sass or "")
+    if not found:
+        raise UsageError(f"--sass {query.sass}: expected a hexadecimal address such as 0x1f0")
+    return kernel.table.of_address(int(found[1], 16))
+
+
+def place_text(query: LinesQuery) -> str:
+    """The place, as it was asked for."""
+    if query.line is not None:
+        return f"line {query.line}"
+    return f"PTX line {query.ptx}" if query.ptx is not None else f"SASS address {query.sass}"
+
+
+def _of_line(kernel: KernelLines, place: str) -> Trace:
+    name, _, number = place.rpartition(":")
+    if not number.isdecimal():
+        raise UsageError(f"--line {place}: expected N or FILE:N")
+    line = int(number)
+    files = _files(kernel, name)
+    traces = [kernel.table.of_line(file, line) for file in files]
+    return next((trace for trace in traces if trace.found), Trace())
+
+
+def _files(kernel: KernelLines, name: str) -> list[str]:
+    files = list(dict.fromkeys(file for file, _ in kernel.table.lines()))
+    if name:
+        return [file for file in files if file == name or file.endswith(f"/{name}")]
+    # The kernel's own file; a cubin does not say which of several it is.
+    return [kernel.file] if kernel.file else files
