@@ -231,9 +231,10 @@ def test_cubin_that_is_huge_or_empty_is_one_line(tmp_path: Path, run_main) -> No
 def test_script_without_kernels_says_so(tmp_path: Path, run_main) -> None:
     script = tmp_path / "nothing.py"
     script.write_text("print(1)")
-    status, out, err = run_main("lines", script)
-    assert (status, out) == (2, "")
-    assert "launched no kernel, or none that compiles natively" in err
+    for command in ("lines", "passes"):
+        status, out, err = run_main(command, script)
+        assert (status, out) == (2, "")
+        assert f"{script}: it launched no kernel" in err
 
 
 def test_faults_of_the_run_are_not_passed_over(run_main) -> None:

@@ -31,7 +31,8 @@ def compiled_run(arguments: Arguments) -> Iterator[Session]:
 
     Raises:
         SessionError: the session cannot be read.
-        UsageError: there is nothing to run, or the target architecture is not known.
+        UsageError: there is nothing to run, it launched nothing, or the target architecture is
+            not known.
     """
     if not arguments.is_module and is_session(Path(arguments.target)):
         with Session.open(arguments.target) as session:
@@ -44,6 +45,8 @@ def compiled_run(arguments: Arguments) -> Iterator[Session]:
         _record(program, path, target)
         with Session.open(path) as session:
             _tell_of_faults(session, program.name)
+            if not session.kernels():
+                raise UsageError(f"{program.name}: it launched no kernel")
             yield session
 
 

@@ -78,6 +78,6 @@ def _chosen(kernels: list[KernelLines], pattern: str | None, target: str) -> lis
                 f"{target}: no kernel was compiled natively there; a run that was recorded under "
                 "interpret has no native code, `tkdebug lines script.py` makes it"
             )
-        raise UsageError(f"{target}: it launched no kernel, or none that compiles natively")
+        raise UsageError(f"{target}: no kernel of it compiles natively")
     names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
     raise UsageError(f"--kernel {pattern}: no kernel of that name; there are {names}")

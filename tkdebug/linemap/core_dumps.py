@@ -193,7 +193,7 @@ def read_core_dump(path: Path) -> CoreDump:
     try:
         with path.open("rb") as file:
             if not file.seek(0, 2):
-                raise CoreDumpError(f"{path}: is empty, expected a GPU core dump")
+                raise CoreDumpError("is empty, expected a GPU core dump")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return decode_core_dump(data)
     except OSError as error:

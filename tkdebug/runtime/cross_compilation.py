@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from tkdebug.errors import TkError
+from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.specialization import Specialization
 from tkdebug.runtime.specialize import alignment_key
@@ -39,14 +39,24 @@ def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object])
         src: its specialisation.
         values: what it is launched with, of which native code knows the alignment.
         seen: what this kernel was compiled for already; added to.
+
+    Raises:
+        UsageError: tkdebug compiles for no such architecture.
     """
     target = KNOBS.cross_compile
     key = (target, alignment_key(src.fn.params, values))
     if target is None or key in seen:
         return
     seen.add(key)
+    from tkdebug.compiler.targets import TARGETS, target_of
     from tkdebug.runtime.native_compilation import compile_native_kernel
 
+    try:
+        target_of(target)
+    except UnsupportedError:
+        raise UsageError(
+            f"TKDEBUG_CROSS_COMPILE: got {target!r}, expected one of {', '.join(TARGETS)}"
+        ) from None
     options = src.options if src.options.arch else replace(src.options, arch=target)
     try:
         compile_native_kernel(replace(src, alignment=key[1], options=options), 0)
