@@ -19,6 +19,7 @@ k:                                       // |       |        |        |
         /*0010*/   @!P0 LDG.E.128 R12, desc[UR4][R20.64] ;   // |  155  |   1    |    2   |
 .L_x_1:                                  // |  3  |   1    |    2   |
         /*0020*/   BRA `(.L_x_1) ;                           // |       |        |        |
+        /*0028*/   STL [R1+0x1a0], R8           (*"Spill"*) ; // |   3   |        |        |
         /*0030*/   EXIT ;                                    // |       |        |        |
 .L_x_2:
         /*0040*/   BRA `(.L_x_2);                            // |       |        |        |
@@ -32,9 +33,10 @@ k:                                       // |       |        |        |
 
 def test_instructions_are_read_by_function_without_padding() -> None:
     functions = parse_sass(TEXT)
-    assert [i.address for i in functions["k"]] == [0, 0x10, 0x20, 0x30]
+    assert [i.address for i in functions["k"]] == [0, 0x10, 0x20, 0x28, 0x30]
     assert functions["k"][1].text == "@!P0 LDG.E.128 R12, desc[UR4][R20.64]"
-    assert [i.live_registers for i in functions["k"]] == [1, 155, 0, 0]
+    assert [i.live_registers for i in functions["k"]] == [1, 155, 0, 3, 0]
+    assert functions["k"][3].text == "STL [R1+0x1a0], R8"
     assert [(i.text[:3], i.live_registers) for i in functions["g"]] == [
         ("NOP", None),
         ("RET", None),

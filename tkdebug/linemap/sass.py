@@ -28,6 +28,8 @@ Kind = Literal[
 ]
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*(?://\s*\|\s*(\d*)\s*\|)?")
+# `(*"SpillRefill"*)` and the like, behind the operands.
+_REMARK = re.compile(r"\s*\(\*.*?\*\)")
 _PREDICATE = re.compile(r"^@!?U?P\w+\s+")
 _GENERAL = re.compile(r"\s*R(\d+)(?:\.\w+)*\s*")
 _PREDICATE_OPERAND = re.compile(r"\s*U?P(?:T|\d)\s*")
@@ -114,7 +116,8 @@ def parse_sass(text: str) -> dict[str, tuple[SassInstruction, ...]]:
             current = functions.setdefault(section[1], [])
         elif found := _INSTRUCTION.match(line):
             live = int(found[3]) if found[3] else (0 if found[3] is not None else None)
-            current.append(SassInstruction(int(found[1], 16), found[2], live))
+            shown = _REMARK.sub("", found[2])
+            current.append(SassInstruction(int(found[1], 16), shown, live))
     return {name: _without_padding(code) for name, code in functions.items()}
 
 
