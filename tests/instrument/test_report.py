@@ -102,6 +102,18 @@ def test_json_report_keeps_the_order_of_launches_and_shows_running_ones(tmp_path
     assert launches[0]["duration_ns"] is None
 
 
+def test_two_faults_of_a_line_in_one_launch_are_of_one_launch(tmp_path, script):
+    path = tmp_path / "run.tkd"
+    recorder = Recorder(path, script="k.py", argv=(), output=False).start()
+    record = launch()
+    for op_id in (3, 4):
+        HOOKS.fault(fault(script, launch_id=record.id, op_id=op_id))
+    recorder.stop(0)
+    with Session.open(path) as session:
+        (merged,) = session_faults(session)
+    assert merged.launches == 1
+
+
 def test_merged_faults_keep_the_first_offender_and_add_up(recorded):
     with Session.open(recorded) as session:
         (merged,) = session_faults(session)

@@ -329,3 +329,10 @@ def test_empty_tensor(budget):
     ).faults
     store = compare(kernels.unmasked_store, (1,), empty, torch.zeros(0), 0, BLOCK=32, budget=budget)
     assert only(store.faults).kind == "oob-store"
+
+
+def test_access_between_elements_names_the_strides():
+    x, out = torch.arange(64.0)[::2], zeros(32)
+    fault = only(compare(kernels.missing_mask, (1,), x, out, 32, BLOCK=32).faults)
+    assert fault.kind == "between-elements"
+    assert "`x_ptr` has strides (2)" in fault.hint

@@ -5,7 +5,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.errors import CompileError, UnsupportedError, UsageError
+from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.errors import GlobalChangedError
@@ -230,3 +230,8 @@ def test_descriptor_argument():
     make = tkdebug.TensorDescriptor.from_tensor
     copy[(2,)](make(x, [4, 16]), make(out, [4, 16]), BLOCK=4)
     assert torch.equal(out, x)
+
+
+def test_meta_tensor_is_refused_by_name():
+    with pytest.raises(LaunchError, match="argument `out_ptr` is a meta tensor"):
+        scale[(1,)](torch.zeros(8), torch.zeros(8, device="meta"), 8, BLOCK=32)

@@ -42,12 +42,16 @@ RENDERERS: Mapping[str, Renderer] = {
 def merge_faults(faults: Iterable[RecordedFault]) -> tuple[MergedFault, ...]:
     """One fault per kind, kernel, place with its call chain, and tensor; in order of coming up."""
     merged: dict[tuple[str, str, tuple[Frame, ...], str | None, str], MergedFault] = {}
+    # Several ops of a line may fault in one launch, whose faults follow each other in a process.
+    last_launches: dict[tuple[object, int], int] = {}
     for recorded in faults:
         fault = recorded.fault
         # Two compile errors of one line differ by what they say, all else by where it happened.
         said = fault.message if fault.kind == "compile-error" else ""
         key = (fault.kind, fault.kernel, fault.frames, fault.tensor, said)
-        launches = 1 if fault.launch_id else 0
+        last = last_launches.get((key, recorded.process), 0)
+        launches = int(fault.launch_id != last)
+        last_launches[key, recorded.process] = fault.launch_id
         known = merged.get(key)
         if known is None:
             merged[key] = MergedFault(fault, launches, recorded.process, recorded.rank)

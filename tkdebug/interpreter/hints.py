@@ -25,6 +25,12 @@ def access_hint(op: Operation, buffer: Buffer, mask: Value | None, index: int) -
             f"{elements} in memory for a shape of {list(buffer.shape)}: it was expanded (strides "
             "of 0), as gradients often are; pass it as .contiguous(), or use its strides"
         )
+    if 0 <= index < buffer.hull_elems:
+        strides = ", ".join(map(str, buffer.tensor.stride()))
+        return (
+            f"`{name}` has strides ({strides}): multiply its indices by them, "
+            "or pass it as .contiguous()"
+        )
     if op.name.startswith("tt.descriptor"):
         return f"the shape or the strides given to the tensor descriptor do not fit: {elements}"
     checked = op.attributes.get("boundary_check")
