@@ -242,7 +242,7 @@ def prints(p, n):
 
 def test_print_and_assert(capfd):
     text = text_of(prints, p=INT32_PTR, n=int32)
-    assert 'prefix = "n"' in text
+    assert 'prefix = " n: "' in text
     assert 'message = "n is small"' in text
     assert text.count("tt.assert") == 2
     assert "constant 3" in capfd.readouterr().out
