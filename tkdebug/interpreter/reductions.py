@@ -233,7 +233,9 @@ class ReductionOps(ShapeOps):
 
 def _sums_halves(op: Operation) -> bool:
     """Whether a dot is one of the tensor cores' with sums in fp16; others sum in fp32."""
-    if any(ir.element_of(value.type) != ir.F16 for value in op.operands):
+    a, b, acc = (ir.element_of(value.type) for value in op.operands)
+    # Operands of fp8 are multiplied as fp16, which holds them exactly.
+    if acc != ir.F16 or any(element != ir.F16 and element.bits != 8 for element in (a, b)):
         return False
     rows, depth = ir.shape_of(op.operands[0].type)[-2:]
     return rows >= 16 and ir.shape_of(op.operands[1].type)[-1] >= 8 and depth >= _HALF_SUM_DEPTH
