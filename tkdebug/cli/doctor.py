@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,10 +163,12 @@ def _nvjitlink() -> Check:
 
 
 def _nvdisasm() -> Check:
+    from tkdebug.compiler.targets.nvptx.disassembly import find_nvdisasm
+
     name = "nvdisasm"
-    found = shutil.which("nvdisasm") or _packaged_nvdisasm()
-    if found:
-        return Check(name, True, found)
+    found = find_nvdisasm()
+    if found is not None:
+        return Check(name, True, str(found))
     return Check(
         name,
         False,
@@ -175,14 +176,6 @@ def _nvdisasm() -> Check:
         "for SASS text: pip install nvidia-cuda-nvdisasm",
         needed=False,
     )
-
-
-def _packaged_nvdisasm() -> str | None:
-    spec = find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for file in sorted(Path(folder).glob("*/bin/nvdisasm*")):
-            return str(file)
-    return None
 
 
 def _upstream() -> Check:

@@ -102,7 +102,7 @@ class NativeKernel(CompiledKernel):
         Raises:
             TkError: nvdisasm is not installed.
         """
-        from tkdebug.runtime.cuda.disassembly import disassemble
+        from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 
         return disassemble(self.binary.cubin)
 
