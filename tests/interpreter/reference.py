@@ -410,6 +410,12 @@ class Reference:
         self.report(op, kind, owner, lane, address)
         return False
 
+    def note_read(self, lane, address, extents):
+        """What a subclass wants to know of a load."""
+
+    def note_write(self, lane, address, extents, value):
+        """What a subclass wants to know of a store."""
+
     def op_tt_load(self, op, pointer, mask=None, other=None):
         return [self.load(op, op.result, pointer, mask, other)]
 
@@ -427,6 +433,7 @@ class Reference:
         for lane in np.ndindex(*extents):
             on = mask is None or mask[lane]
             if on and self.allowed(op, "oob-load", pointer, lane, size):
+                self.note_read(lane, pointer.address[lane], extents)
                 block, at = self.memory.find(pointer.address[lane])
                 out[lane] = int.from_bytes(block[at : at + size], "little", signed=True)
             else:
@@ -446,6 +453,7 @@ class Reference:
         for lane in np.ndindex(*bits.shape):
             if mask is None or mask[lane]:
                 if self.allowed(op, "oob-store", pointer, lane, size):
+                    self.note_write(lane, pointer.address[lane], bits.shape, bits[lane])
                     self.put(pointer.address[lane], bits[lane], size)
 
     def put(self, address, value, size):

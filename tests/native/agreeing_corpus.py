@@ -31,8 +31,11 @@ from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.runtime.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.perf_report import Mark
-from tkdebug.runtime.specialize import alignment_key
+from tkdebug.runtime.specialize import alignment_key, runtime_values
 from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "interpreter"))
+from reference import Reference
 
 Run = Callable[[InterpretedKernel, Any, tuple[Any, ...]], None]
 
@@ -58,6 +61,7 @@ UNDEFINED = {
     "stored_at_one_place": "lanes store different values at one place; which stays is undefined",
     "stored_repeated": "lanes store different values at one place; which stays is undefined",
 }
+ORDER = "lanes or programs access the same places; their order is undefined"
 _ADDRESSES = frozenset(("tt.int_to_ptr", "tt.ptr_to_int"))
 _ATOMICS = frozenset(("tt.atomic_rmw", "tt.atomic_cas"))
 _MACHINE = ("nvvm.read", "tt.clock", "tt.globaltimer")
@@ -275,6 +279,8 @@ class Agreement:
         wanted = buffers.contents()
         if all(map(torch.equal, got, wanted)):
             return "equal", ""
+        if depends_on_order(kernel, grid, values, buffers.copied(before, "cpu")):
+            return "not run", ORDER
         reason, has_sums = reason_to_differ(kernel.module)
         place = {first: index for index, (first, _) in enumerate(buffers.storages)}
         for number, tensor in enumerate(_tensors(values)):
@@ -341,6 +347,49 @@ def run_native(kernel: InterpretedKernel, grid: Any, values: tuple[Any, ...]) ->
 def read_rows(report: Path) -> list[Row]:
     """The rows of a report."""
     return [Row(**json.loads(line)) for line in report.read_text(encoding="utf-8").splitlines()]
+
+
+class Ordered(Reference):
+    """Finds accesses of one place by several lanes or programs, one of them a store.
+
+    On a GPU nothing orders them, so such a launch has any of several results. A place may be
+    stored to again if the value is the same.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.stored: dict[int, tuple[object, int]] = {}
+        self.readers: dict[int, set[object]] = {}
+        self.conflicts = 0
+
+    def note_read(self, lane: Any, address: int, extents: Any) -> None:
+        who = (self.pid, extents, lane)
+        self.readers.setdefault(address, set()).add(who)
+        self.conflicts += self.stored.get(address, (who, 0))[0] != who
+
+    def note_write(self, lane: Any, address: int, extents: Any, value: int) -> None:
+        who = (self.pid, extents, lane)
+        writer, held = self.stored.get(address, (who, value))
+        self.conflicts += writer != who and held != value
+        self.conflicts += bool(self.readers.get(address, set()) - {who})
+        self.stored[address] = (who, value)
+
+
+def depends_on_order(
+    kernel: InterpretedKernel, grid: Any, values: tuple[Any, ...], memory: Copy
+) -> bool:
+    """Whether lanes or programs of a launch disturb each other, as far as the reference knows.
+
+    The reference runs small kernels of the ops that it has; of others it cannot say so.
+    """
+    moved = runtime_values(kernel.src.specs, tuple(memory.value(value) for value in values))
+    names = kernel.module.function.attributes["arg_names"]
+    reference = Ordered(kernel.module, moved, grid, names)
+    try:
+        reference.run()
+    except NotImplementedError:
+        return False
+    return reference.conflicts > 0
 
 
 # As a pytest plugin.

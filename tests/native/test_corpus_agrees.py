@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from agreeing_corpus import Agreement, Row, difference, read_rows
+from agreeing_corpus import ORDER, Agreement, Row, difference, read_rows
 
 import tkdebug
 import tkdebug.language as tl
@@ -108,6 +108,28 @@ def repeated(run, start=0, bound=None):
 def test_a_launch_is_repeated_from_the_same_memory():
     rows = repeated(interpret_again)
     assert [(row.kernel, row.result) for row in rows] == [("scaled_sum", "equal")] * 2
+
+
+@tkdebug.jit
+def shifted_in_place(x, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at + STEP) + 1.0)
+
+
+@pytest.mark.parametrize(("step", "ordered"), [(0, True), (1, False), (20, False)])
+def test_launches_that_depend_on_order_are_told(step, ordered):
+    memory = torch.arange(64.0)
+
+    def run_elsewhere(kernel, grid, values):
+        values[0].fill_(-1)
+
+    agreement = Agreement(run_elsewhere, "cpu")
+    with agreement.checking():
+        shifted_in_place[(2,)](memory[8:], STEP=step, BLOCK=16)
+    (row,) = agreement.rows
+    assert (row.result, row.detail == ORDER) == (
+        ("different", False) if ordered else ("not run", True)
+    )
 
 
 def test_views_keep_their_place_in_memory():
