@@ -337,3 +337,12 @@ def test_fp16_sums_round_as_the_unit_that_computes_them(rows, wanted):
     c = torch.full((rows, 16), 2048.0).half()
     half_product[(1,)](a, b, c, M=rows, N=16, K=32)
     assert c.unique().tolist() == [wanted]
+
+
+def test_roots_next_to_half_way_are_rounded_to_nearest():
+    # Their linear estimates are half way; IEEE 754 has the largest double's root just below.
+    few = torch.arange(0, 3000, dtype=torch.float64) * 2.0**-52
+    largest = torch.tensor([torch.finfo(torch.float64).max], dtype=torch.float64)
+    values = torch.cat([1 - few / 2, 1 + few, 4 - 2 * few, largest])
+    got = rounding.sqrt(torch, "rn", values)
+    assert got.tolist() == [math.sqrt(value) for value in values.tolist()]

@@ -10,6 +10,7 @@ torch module first, since the op table does not import it. Invariant: one roundi
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 Pair = tuple[Any, Any]
@@ -223,7 +224,14 @@ def sqrt(t: Any, mode: str, a: Any) -> Any:
 def _root(t: Any, x: Any) -> Pair:
     root = t.sqrt(x)
     high, low = two_product(t, root, root)
-    return root, _finite(t, ((x - high) - low) / (2.0 * root))
+    lacking = (x - high) - low
+    rest = lacking / (2.0 * root)
+    # A root is never half way between two numbers. Where the linear step says so, which is a power
+    # of two, the difference of the squares, exact then, tells the side.
+    beyond = (lacking - 2.0 * root * rest) - rest * rest
+    beside = t.nextafter(rest, t.copysign(t.full_like(rest, math.inf), beyond))
+    at_half = (t.frexp(rest).mantissa.abs() == 0.5) & (beyond != 0)
+    return root, _finite(t, t.where(at_half, beside, rest))
 
 
 def fma(t: Any, mode: str, a: Any, b: Any, c: Any) -> Any:
