@@ -214,6 +214,22 @@ def _fold_exact_float_cast(op: Operation, rewriter: Rewriter) -> bool:
     return True
 
 
+def _fold_exact_integer_cast(op: Operation, rewriter: Rewriter) -> bool:
+    """A float constant that is an integer of the result's range, as that integer."""
+    number = constant_value(op.operands[0])
+    target = element_of(op.results[0].type)
+    if not isinstance(number, float) or not number.is_integer():
+        return False
+    assert isinstance(target, ScalarType)
+    signed = op.name == "arith.fptosi"
+    # Of the values that both readings of the bits have; the constant's sign is then no question.
+    top = 2.0 ** (target.bits - 1)
+    if not (-top if signed else 0.0) <= number < top:
+        return False
+    rewriter.replace_with_op(op, "fold-constants", "arith.constant", (), {"value": int(number)})
+    return True
+
+
 _FLOAT_CASTS = ("arith.truncf", "arith.extf", "tt.fp_to_fp", "arith.sitofp", "arith.uitofp")
 _ORDER_KEEPING = (
     "tt.broadcast",
@@ -343,6 +359,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], _Rule], ...] = (
     ("fold-select", ("arith.select",), _fold_select),
     ("drop-redundant-cast", _CASTS, _drop_redundant_cast),
     ("fold-exact-float-cast", _FLOAT_CASTS, _fold_exact_float_cast),
+    ("fold-exact-integer-cast", ("arith.fptosi", "arith.fptoui"), _fold_exact_integer_cast),
     ("drop-same-shape", _MERGEABLE, _drop_same_shape),
     ("merge-reshapes", _MERGEABLE, _merge_shape_ops),
     ("merge-trans", ("tt.trans",), _merge_trans),
