@@ -261,6 +261,23 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "architecture that interpreted kernels are compiled for besides, such as sm_90a",
     ),
     Knob(
+        "override_arch",
+        {"TKDEBUG_OVERRIDE_ARCH": _parse_target, "TRITON_OVERRIDE_ARCH": _parse_target},
+        None,
+        (str, type(None)),
+        "architecture that kernels are compiled for where a launch does not name one",
+    ),
+    Knob(
+        "default_fp_fusion",
+        {
+            "TKDEBUG_DEFAULT_FP_FUSION": _parse_bool,
+            "TRITON_DEFAULT_FP_FUSION": _parse_bool,
+        },
+        True,
+        bool,
+        "native products and sums become FMA where a launch does not say enable_fp_fusion",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
         False,
@@ -289,6 +306,8 @@ class Knobs:
     cache_size_bytes: int
     codegen_timeout_s: float
     cross_compile: str | None
+    override_arch: str | None
+    default_fp_fusion: bool
     print_autotuning: bool
 
     def __getattr__(self, name: str) -> object:

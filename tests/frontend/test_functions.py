@@ -279,3 +279,37 @@ def ignores(p, n):
 def test_result_that_must_be_used():
     message = message_of(ignores, p=INT32_PTR, n=int32)
     assert message == "The result of demanded is not being used. Store it."
+
+
+@jit
+def types_of_constants(n, N: tl.constexpr, PAIR: tl.constexpr):
+    tl.static_assert(N.type == tl.constexpr_type(7))
+    tl.static_assert(isinstance(PAIR.type, tl.constexpr_type))
+    tl.static_assert(PAIR.type == tl.constexpr_type((1, 2)))
+    literal: tl.constexpr = 1.5
+    tl.static_assert(literal.type == tl.constexpr_type(1.5))
+    tl.static_assert(literal.type != tl.constexpr_type(2.5))
+    variable = literal
+    tl.static_assert(variable.type == tl.float32)
+
+
+def test_type_of_a_constant():
+    compile_kernel(types_of_constants, n=int32, N=7, PAIR=Constant((1, 2)))
+
+
+@jit
+def store_into_const(p, q, n):
+    if n > 0:
+        r = p
+    else:
+        r = q
+    tl.store(r, 1.0)
+
+
+def test_const_pointers_are_told_apart():
+    const = pointer_type(float32, const=True)
+    message = message_of(store_into_const, p=const, q=const, n=int32)
+    assert "Cannot store to a constant pointer" in message
+    message = message_of(store_into_const, p=const, q=FP32_PTR, n=int32)
+    assert "const_pointer<fp32> when" in message
+    assert "but pointer<fp32> otherwise" in message

@@ -372,3 +372,59 @@ def test_mask_of_all_true_is_dropped_and_keeps_the_line() -> None:
 def test_every_rule_names_ops_of_the_table() -> None:
     unknown = {root for pattern in peephole.PATTERNS for root in pattern.roots if root not in OPS}
     assert unknown == set()
+
+
+def test_what_comes_after_a_hint_uses_it() -> None:
+    expect(
+        """
+        tt.print %n {prefix = ""} : i32
+        %h = tt.hint %n {kind = "divisibility", values = [16]} : i32
+        scf.if %c {
+          tt.print %n {prefix = ""} : i32
+          scf.yield
+        } else {
+          scf.yield
+        }
+        """,
+        """
+        tt.print %n {prefix = ""} : i32
+        %h = tt.hint %n {kind = "divisibility", values = [16]} : i32
+        scf.if %c {
+          tt.print %h {prefix = ""} : i32
+          scf.yield
+        } else {
+          scf.yield
+        }
+        """,
+        Canonicalize(),
+    )
+
+
+def test_a_hint_in_a_branch_is_about_the_branch() -> None:
+    body = """
+        scf.if %c {
+          %h = tt.hint %n {kind = "divisibility", values = [16]} : i32
+          tt.print %h {prefix = ""} : i32
+          scf.yield
+        } else {
+          scf.yield
+        }
+        tt.print %n {prefix = ""} : i32
+        """
+    expect(body, body, Canonicalize())
+
+
+def test_hints_of_one_value_add_up() -> None:
+    expect(
+        """
+        %h = tt.hint %n {kind = "divisibility", values = [16]} : i32
+        %g = tt.hint %n {kind = "constancy", values = [4]} : i32
+        tt.print %n {prefix = ""} : i32
+        """,
+        """
+        %h = tt.hint %n {kind = "divisibility", values = [16]} : i32
+        %g = tt.hint %h {kind = "constancy", values = [4]} : i32
+        tt.print %g {prefix = ""} : i32
+        """,
+        Canonicalize(),
+    )

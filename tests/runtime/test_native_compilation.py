@@ -224,3 +224,82 @@ def test_malformed_assembly_is_a_compile_error_and_a_fault():
         HOOKS.remove(hook)
     assert caught.value.frames[-1].line == malformed.starting_line_number + 3
     assert faults[0].kind == "compile-error"
+
+
+@tkdebug.jit
+def scale_and_shift(x, n):
+    i = tl.arange(0, 128)
+    tl.store(x + i, tl.load(x + i) * 1.5 + 1.0)
+
+
+@tkdebug.jit
+def powers(x, n):
+    i = tl.arange(0, 128)
+    tl.store(x + i, tl.rsqrt(tl.sqrt(tl.exp2(tl.load(x + i)))))
+
+
+@tkdebug.jit
+def count_to(x, n):
+    for i in tl.range(0, n, disable_licm=True):
+        tl.atomic_add(x, i * (n * 3))
+
+
+@tkdebug.jit
+def count_while(x, n):
+    i = 0
+    while tl.condition(i < n, disable_licm=True):
+        i += 1
+        tl.atomic_add(x, i * (n * 3))
+
+
+@tkdebug.jit
+def count_plainly(x, n):
+    i = 0
+    while tl.condition(i < n):
+        i += 1
+        tl.atomic_add(x, i * (n * 3))
+
+
+def compiled(kernel, **options):
+    kernel.kernels.clear()
+    return kernel.warmup(torch.float32, 4096, grid=(1,), **options)
+
+
+@pytest.mark.parametrize("by_knob", [False, True])
+@pytest.mark.parametrize("fuses", [False, True])
+def test_fp_fusion(fuses, by_knob):
+    with scope(default_fp_fusion=fuses if by_knob else not fuses):
+        options = {} if by_knob else {"enable_fp_fusion": fuses}
+        ptx = compiled(scale_and_shift, **options).asm["ptx"]
+    assert ("fma.rn.f32" in ptx) is fuses
+    assert ("mul" in ptx and "add" in ptx) or fuses
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_subnormal_numbers_are_flushed_unless_it_is_asked(flushes):
+    ptx = compiled(powers, enable_reflect_ftz=flushes).asm["ptx"]
+    for name in ("ex2", "sqrt", "rsqrt"):
+        assert (f"\t{name}.approx.ftz.f32" in ptx) is flushes
+        assert (f"\t{name}.approx.f32" in ptx) is not flushes
+
+
+@pytest.mark.parametrize("by_knob", [False, True])
+def test_architecture_of_a_launch(by_knob):
+    with scope(override_arch="sm80" if by_knob else None):
+        kernel = compiled(scale_and_shift, **({} if by_knob else {"arch": "sm80"}))
+    assert ".target sm_80" in kernel.asm["ptx"]
+    assert kernel.metadata.target.arch == 80
+
+
+def test_clusters_are_refused_where_there_are_none():
+    with pytest.raises(ValueError, match=r"num_ctas > 1 requires NVIDIA SM90\+ \(Hopper\)"):
+        compiled(scale_and_shift, arch="sm80", num_ctas=2)
+
+
+@pytest.mark.parametrize("kernel", [count_to, count_while, count_plainly])
+def test_loop_that_keeps_its_invariants(kernel):
+    stages = compiled(kernel).asm
+    keeps = kernel is not count_plainly
+    assert ("llvm.licm.disable" in stages["llvm-ir"]) is keeps
+    before_loop = stages["ttir"].partition("scf.")[0]
+    assert ("arith.muli %n" in before_loop) is not keeps

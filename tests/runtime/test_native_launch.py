@@ -347,7 +347,7 @@ def test_native_without_a_gpu_says_so(native, monkeypatch, x):
     [
         ({"extern_libs": (("a", "b"),)}, "option extern_libs"),
         ({"ir_override": "k.ttir"}, "option ir_override"),
-        ({"enable_fp_fusion": False}, "option enable_fp_fusion"),
+        ({"ptx_options": "-v"}, "option ptx_options"),
     ],
 )
 def test_options_that_native_code_cannot_honour(options, words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tkdebug.compiler.dtypes import LanguageType
-from tkdebug.language.markers import constexpr_type
+from tkdebug.compiler.tensor import constexpr_type
 from tkdebug.runtime.errors import ArgumentTypeError
 from tkdebug.runtime.parameters import type_named
 

@@ -120,7 +120,6 @@ class RuntimeKnobs(KnobGroup):
     """`triton.knobs.runtime`."""
 
     _group = "runtime"
-    _inert: ClassVar[dict[str, Any]] = {"override_arch": None}
     _hooks = frozenset({"add_stages_inspection_hook"})
     kernel_load_start_hook = property(lambda self: _LOAD_START)
     kernel_load_end_hook = property(lambda self: _LOAD_END)
@@ -161,6 +160,15 @@ class RuntimeKnobs(KnobGroup):
     @debug.setter
     def debug(self, value: bool) -> None:
         KNOBS.debug = bool(value)
+
+    @property
+    def override_arch(self) -> str | None:
+        """The architecture of launches that name none, as `sm90`."""
+        return KNOBS.override_arch
+
+    @override_arch.setter
+    def override_arch(self, value: str | None) -> None:
+        KNOBS.override_arch = value
 
     @property
     def launch_enter_hook(self) -> LaunchHookChain:
@@ -223,6 +231,22 @@ class CompilationKnobs(KnobGroup):
     @override.setter
     def override(self, value: bool) -> None:
         KNOBS.override_dir = _triton_folder("TRITON_OVERRIDE_DIR", "override") if value else None
+
+
+class LanguageKnobs(KnobGroup):
+    """`triton.knobs.language`."""
+
+    _group = "language"
+    _inert: ClassVar[dict[str, Any]] = {"fp32_default": None}
+
+    @property
+    def default_fp_fusion(self) -> bool:
+        """Whether products and sums become FMA where a launch does not say."""
+        return KNOBS.default_fp_fusion
+
+    @default_fp_fusion.setter
+    def default_fp_fusion(self, value: bool) -> None:
+        KNOBS.default_fp_fusion = bool(value)
 
 
 class AutotuningKnobs(KnobGroup):

@@ -222,7 +222,7 @@ class pointer_type(LanguageType):
     const: bool = False
 
     def __str__(self) -> str:
-        return f"pointer<{self.element_ty}>"
+        return f"{'const_' if self.const else ''}pointer<{self.element_ty}>"
 
     def is_ptr(self) -> bool:
         """Whether this is a pointer type."""

@@ -60,6 +60,22 @@ def unwrap(value: object) -> Any:
     return value.value if isinstance(value, constexpr) else value
 
 
+class constexpr_type:
+    """The type of a compile-time constant."""
+
+    def __init__(self, value: object) -> None:
+        self.value = unwrap(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, constexpr_type) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(("constexpr_type", self.value))
+
+    def __repr__(self) -> str:
+        return f"constexpr_type[{self.value}]"
+
+
 @dataclass(frozen=True, eq=False)
 class tensor:
     """A run-time value: an IR value and its language type (a scalar, pointer or block type)."""

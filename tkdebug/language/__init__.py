@@ -16,9 +16,9 @@ from tkdebug.compiler.dtypes import (
     tensor_descriptor_type,
 )
 from tkdebug.compiler.ops.table import LANGUAGE
-from tkdebug.compiler.tensor import constexpr, tensor, tensor_descriptor
+from tkdebug.compiler.tensor import constexpr, constexpr_type, tensor, tensor_descriptor
 from tkdebug.language import core, extra, math, random, standard, target_info
-from tkdebug.language.markers import PropagateNan, const, constexpr_type, must_use_result
+from tkdebug.language.markers import PropagateNan, const, must_use_result
 
 tensor_descriptor_base = tensor_descriptor
 # Tuples and slices of kernels are Python's own.

@@ -1,11 +1,9 @@
-"""Names of the language that only mark: NaN propagation, const pointers, constants' types."""
+"""Names of the language that only mark: NaN propagation, const pointers, results that are used."""
 
 from __future__ import annotations
 
 import enum
 from typing import Any
-
-from tkdebug.compiler.tensor import unwrap
 
 
 class PropagateNan(enum.IntEnum):
@@ -30,19 +28,3 @@ def must_use_result(x: Any, s: bool | str = True) -> Any:
         return lambda function: must_use_result(function, x)
     x._must_use_result = s  # noqa: SLF001
     return x
-
-
-class constexpr_type:
-    """The type of a compile-time constant."""
-
-    def __init__(self, value: object) -> None:
-        self.value = unwrap(value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, constexpr_type) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash(("constexpr_type", self.value))
-
-    def __repr__(self) -> str:
-        return f"constexpr_type[{self.value}]"

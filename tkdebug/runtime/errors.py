@@ -24,8 +24,8 @@ class UnknownOptionError(LaunchError, KeyError):
         return str(self.args[0])
 
 
-class OptionValueError(LaunchError, ValueError):
-    """A launch option has a value that it cannot have."""
+class OptionValueError(LaunchError, ValueError, AssertionError):
+    """A launch option has a value that it cannot have; upstream asserts some, raises for others."""
 
 
 class OutsideKernelError(TkError, RuntimeError):

@@ -25,7 +25,7 @@ from tkdebug.runtime.compilation import (
 )
 from tkdebug.runtime.cuda.binary import Binary
 from tkdebug.runtime.driver import compute_capability, driver
-from tkdebug.runtime.errors import OutOfResources
+from tkdebug.runtime.errors import OptionValueError, OutOfResources
 from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.options import LaunchOptions
 from tkdebug.runtime.specialization import Specialization
@@ -45,8 +45,6 @@ _FIXED_OPTIONS = {
     "ptx_version": None,
     "ptx_options": None,
     "instrumentation_mode": "",
-    "enable_fp_fusion": True,
-    "enable_reflect_ftz": True,
 }
 # Linked without being asked for, from where they are installed.
 _LINKED_LIBRARIES = frozenset(("libdevice",))
@@ -68,9 +66,14 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
     from tkdebug.compiler.targets.nvptx.line_tables import line_table_data, op_places
 
     refuse_options(src.fn.__name__, src.options)
-    if src.options.num_ctas > 1:
-        note_cluster(src.options.num_ctas)
     target = target_for(src.options)
+    if src.options.num_ctas > 1:
+        if not target.cluster:
+            raise OptionValueError(
+                f"kernel {src.fn.__name__}: num_ctas > 1 requires NVIDIA SM90+ (Hopper), "
+                f"got num_ctas={src.options.num_ctas} for {target}; leave it out"
+            )
+        note_cluster(src.options.num_ctas)
     started_ns = time.perf_counter_ns()
     tile = compile_tile_ir(src)
     # Before code generation turns the module into GPU IR.
@@ -143,7 +146,12 @@ def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledMo
     compiled = compile_module(
         tile.module,
         NativeOptions(
-            options.num_warps, options.num_stages, options.maxnreg, options.debug or KNOBS.debug
+            options.num_warps,
+            options.num_stages,
+            options.maxnreg,
+            options.debug or KNOBS.debug,
+            options.enable_fp_fusion,
+            options.enable_reflect_ftz,
         ),
         target,
         snapshot=None if dump is None else partial(dump.write_snapshot, "gpu-ir"),

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.errors import OptionValueError, UnknownOptionError
 
 # Keywords that upstream once took; it refuses them by name.
@@ -27,7 +28,10 @@ class LaunchOptions:
         maxnreg: registers per thread at most.
         launch_pdl: programmatic dependent launch.
         debug: device_assert and overflow checks are compiled in.
+        enable_fp_fusion: products and sums become FMA.
+        enable_reflect_ftz: fp32 exp2, sqrt and rsqrt flush subnormal numbers to zero.
         extern_libs: bitcode libraries as (name, path) pairs.
+        arch: what is compiled for, as `sm90`; None for the current device.
     """
 
     num_warps: int = 4
@@ -69,7 +73,7 @@ OPTION_NAMES = frozenset(field.name for field in fields(LaunchOptions))
 
 def _check_power_of_2(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0 or value & (value - 1):
-        raise OptionValueError(f"{name}: got {value!r}, expected a power of 2")
+        raise OptionValueError(f"{name} must be a power of 2, got {value!r}")
 
 
 def parse_options(
@@ -87,7 +91,12 @@ def parse_options(
         UnknownOptionError: a keyword that is no option.
         OptionValueError: a value an option cannot have.
     """
-    values = {"debug": debug, **{name: v for name, v in keywords.items() if v is not None}}
+    values = {
+        "debug": debug,
+        "arch": KNOBS.override_arch,
+        "enable_fp_fusion": KNOBS.default_fp_fusion,
+        **{name: v for name, v in keywords.items() if v is not None},
+    }
     for name in keywords:
         if name in OPTION_NAMES:
             continue

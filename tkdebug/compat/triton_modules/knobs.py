@@ -8,6 +8,7 @@ from tkdebug.compat.upstream_knobs import (
     CacheKnobs,
     CompilationKnobs,
     InertKnobs,
+    LanguageKnobs,
     RuntimeKnobs,
 )
 
@@ -16,7 +17,7 @@ compilation = CompilationKnobs()
 autotuning = AutotuningKnobs()
 cache = CacheKnobs()
 build = InertKnobs("build", cc=None, cudacrt_path=None, cudart_path=None, impl=None)
-language = InertKnobs("language", fp32_default=None, default_fp_fusion=True)
+language = LanguageKnobs()
 nvidia = InertKnobs("nvidia", dump_nvptx=False, disable_ptxas_opt=False, libdevice_path=None)
 amd = InertKnobs("amd", use_buffer_ops=True, libhip_path=None)
 proton = InertKnobs("proton", disable=False, enable_nvtx=True)

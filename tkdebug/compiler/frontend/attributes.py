@@ -8,11 +8,17 @@ from types import ModuleType
 from typing import Any
 
 from tkdebug.compiler.frontend.arguments import is_jit_function, unwrap_deep
-from tkdebug.compiler.frontend.values import closest, describe
+from tkdebug.compiler.frontend.values import closest, describe, has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
-from tkdebug.compiler.tensor import block_pointer, is_runtime, tensor, tensor_descriptor
+from tkdebug.compiler.tensor import (
+    block_pointer,
+    constexpr_type,
+    is_runtime,
+    tensor,
+    tensor_descriptor,
+)
 
 _TENSOR_FIELDS = ("dtype", "shape", "type", "numel")
 _DESCRIPTOR_FIELDS = ("dtype", "shape", "strides", "block_shape", "block_type", "type")
@@ -59,6 +65,8 @@ def attribute(v: Visitor, owner: Any, name: str) -> Any:
         return _runtime_attribute(v, owner, name)
     if name == "value" and not hasattr(owner, "value"):
         return owner
+    if name == "type" and not hasattr(owner, "type") and not has_runtime(owner):
+        return constexpr_type(owner)
     try:
         value = getattr(owner, name)
     except AttributeError:

@@ -166,7 +166,7 @@ def _return_mismatch(v: Visitor, node: ast.If, left: Outcome, right: Outcome) ->
 
     return v.error(
         right.node or left.node or node,
-        f"`{v.source.name}` returns {shown(left)} but {shown(right)}; "
+        f"Inconsistent return types: `{v.source.name}` returns {shown(left)} but {shown(right)}; "
         "every path must return values of the same type",
     )
 
@@ -257,8 +257,8 @@ def _merge_name(
             for branch, binding in ((then, left), (other, right))
         ]
         raise SemanticError(
-            f"`{name}` is {shown[0]} when the condition holds (line {left.line}) but "
-            f"{shown[1]} otherwise (line {right.line}); "
+            f"Mismatched type for {name}: {shown[0]} when the condition holds "
+            f"(line {left.line}) but {shown[1]} otherwise (line {right.line}); "
             f"a variable must have one type after an `if`{_conversion_hint(left, right)}"
         ) from None
 
@@ -291,8 +291,8 @@ def visit_conditional(v: Visitor, node: ast.IfExp) -> Any:
         )
     except MismatchError:
         raise SemanticError(
-            f"the conditional expression is {describe(left)} or {describe(right)} by a run-time "
-            "condition; both sides must have one type"
+            f"Ternary expression with dynamic condition has inconsistent types: {describe(left)} "
+            f"where it holds, {describe(right)} where not; both sides must have one type"
         ) from None
     op = _emit_if(v, test, blocks[0], blocks[1], flatten(left), flatten(right))
     return rebuild(left, iter(op.results))

@@ -95,17 +95,19 @@ def _iteration(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
     first, second = named.pop("arg1"), named.pop("arg2", None)
     step = named.pop("step", None)
     start, stop = (0, first) if second is None else (first, second)
-    return Iteration(start, stop, 1 if step is None else step, _hints(named))
+    return Iteration(start, stop, 1 if step is None else step, _hints("range", named))
 
 
-def _hints(named: dict[str, Any]) -> dict[str, bool | int]:
+def _hints(function: str, named: dict[str, Any]) -> dict[str, bool | int]:
     attributes: dict[str, bool | int] = {}
     for name, given in named.items():
         value = known_constant(given)
         if value is None or value is False:
             continue
         if not isinstance(value, int):
-            raise SemanticError(f"tl.range: `{name}` must be a constant, got {describe(value)}")
+            raise SemanticError(
+                f"tl.{function}: `{name}` must be a constant, got {describe(value)}"
+            )
         attributes[name] = value
     return attributes
 
@@ -236,7 +238,7 @@ def visit_while(v: Visitor, node: ast.While, rest: Rest) -> Outcome | None:
         test_block, block = Block(), Block()
         carried = enter(v, before, candidates, test_block)
         with v.builder.inside(test_block):
-            test = _test(v, node)
+            test, hints = _test(v, node)
         if test is None:
             discard(test_block)
             v.scope = before
@@ -256,22 +258,38 @@ def visit_while(v: Visitor, node: ast.While, rest: Rest) -> Outcome | None:
     seal(v, [test_block, block], kept, dropped)
     initials = leaves(c.initial for c in kept)
     types = [leaf.type for leaf in initials]
-    op = v.emit.op("scf.while", initials, types, [Region([test_block]), Region([block])])
+    regions = [Region([test_block]), Region([block])]
+    op = v.emit.op("scf.while", initials, types, regions, **hints)
     leave(v, node, before, carried, kept, op.results)
     return None
 
 
-def _test(v: Visitor, node: ast.While) -> Value | None:
-    value = v.expression(node.test)
+def _test(v: Visitor, node: ast.While) -> tuple[Value | None, dict[str, bool | int]]:
+    """The condition of a loop (None: it is never entered), and what `tl.condition` asks for."""
+    value, hints = _condition(v, node.test)
     with v.visiting(node.test):
         known = decide(value)
     if known is None:
-        return condition(v, node.test, value)
+        return condition(v, node.test, value), hints
     if known:
         raise v.error(
             node.test, f"the loop never ends: its condition is {describe(value)} at compile time"
         )
-    return None
+    return None, hints
+
+
+def _condition(v: Visitor, node: ast.expr) -> tuple[Any, dict[str, bool | int]]:
+    if isinstance(node, ast.Call):
+        function = v.expression(node.func)
+        if isinstance(function, Builtin) and function.name == "condition":
+            arguments, keywords = call_arguments(v, node)
+            with v.visiting(node):
+                try:
+                    bound = function.__signature__.bind(*arguments, **keywords).arguments
+                except TypeError as error:
+                    raise SemanticError(f"condition: {error}") from None
+                return bound.pop("arg1"), _hints("condition", bound)
+    return v.expression(node), {}
 
 
 def _constants_tested(node: ast.While, before: Scope, candidates: list[str]) -> set[str]:

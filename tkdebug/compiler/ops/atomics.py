@@ -104,7 +104,10 @@ def _rmw(name: str, doc: str) -> Builtin:
 
 def _check_element(name: str, pointers: tensor, element: dt.LanguageType) -> None:
     if pointers.type.scalar.is_const():
-        raise SemanticError(f"atomic_{name}: cannot write through a pointer to const memory")
+        raise SemanticError(
+            f"atomic_{name}: Cannot store to a constant pointer; "
+            "drop tl.const from the parameter that it comes from"
+        )
     if not isinstance(element, dt.dtype) or element.is_bool() or element.is_fp8():
         raise SemanticError(f"atomic_{name} does not support {element}")
     if element.is_int() and element.primitive_bitwidth < 32:

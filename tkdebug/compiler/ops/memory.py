@@ -238,7 +238,10 @@ def _emit_store(
     attributes: Mapping[str, Attribute],
 ) -> None:
     if pointers.type.scalar.is_const():
-        raise SemanticError("store: cannot store through a pointer to const memory")
+        raise SemanticError(
+            "store: Cannot store to a constant pointer; "
+            "drop tl.const from the parameter that it comes from"
+        )
     source = unwrap(value)
     if isinstance(source, tensor) and source.type.is_block() and not pointers.type.is_block():
         raise SemanticError(

@@ -1,11 +1,12 @@
-"""`Canonicalize`: constant folding and peephole rules to a fixed point."""
+"""`Canonicalize`: hints reach later uses; constant folding and peephole rules to a fixed point."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.ir.core import Module
+from tkdebug.compiler.ir.core import Block, Module, Operation
 from tkdebug.compiler.ir.rewriter import Rewriter, apply_patterns
 from tkdebug.compiler.passes.peephole import PATTERNS
 
@@ -18,4 +19,31 @@ class Canonicalize:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Apply every rule until none matches."""
+        for op in list(module.walk()):
+            if op.name == "tt.hint":
+                _use_from_here(op, rewriter)
         apply_patterns(module, rewriter, PATTERNS)
+
+
+def _use_from_here(hint: Operation, rewriter: Rewriter) -> None:
+    """What a hint promises is about its operand: whoever uses that after it uses the hint.
+
+    So `tl.multiple_of(x, 16)` holds without an assignment, as upstream has it.
+    """
+    (value,) = hint.operands
+    block = hint.block
+    assert block is not None
+    if len(value.uses) == 1:
+        return
+    later = set(block.operations[block.operations.index(hint) + 1 :])
+    for user in list(value.uses):
+        if _is_within(user, block, later):
+            user.replace_operand(value, hint.result)
+            rewriter.record_change(user, "use-hint")
+
+
+def _is_within(op: Operation | None, block: Block, ops: Collection[Operation]) -> bool:
+    """Whether `op` is one of `ops` of `block`, or in one of their regions."""
+    while op is not None and op.block is not block:
+        op = None if op.block is None else op.block.parent_op
+    return op in ops

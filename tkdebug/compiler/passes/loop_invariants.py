@@ -23,7 +23,10 @@ from tkdebug.compiler.passes.peephole import DIVISIONS
 
 @dataclass(frozen=True, slots=True)
 class HoistLoopInvariants:
-    """Moves invariant ops out of scf.for and scf.while, innermost loops first."""
+    """Moves invariant ops out of scf.for and scf.while, innermost loops first.
+
+    A loop with the attribute `disable_licm` keeps its own, to need fewer registers.
+    """
 
     name: ClassVar[str] = "hoist-loop-invariants"
 
@@ -31,8 +34,9 @@ class HoistLoopInvariants:
         """Hoist from every loop."""
         # A walk meets a loop before the loops inside it.
         for loop in reversed([op for op in module.walk() if op.name in LOOPS]):
-            self._hoist(loop, rewriter)
-            rewriter.commit()
+            if not loop.attributes.get("disable_licm"):
+                self._hoist(loop, rewriter)
+                rewriter.commit()
 
     def _hoist(self, loop: Operation, rewriter: Rewriter) -> None:
         inside = _blocks(loop)

@@ -34,12 +34,16 @@ class NativeOptions:
         num_stages: depth of software pipelines.
         max_registers: most registers of a thread; None leaves it to ptxas.
         debug: whether device asserts are checked.
+        fp_fusion: whether products and sums become FMA.
+        flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
     """
 
     num_warps: int = 4
     num_stages: int = 3
     max_registers: int | None = None
     debug: bool = True
+    fp_fusion: bool = True
+    flush_subnormals: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,10 @@ def compile_module(
     function = module.function
     function.attributes["num_warps"] = options.num_warps
     function.attributes["target"] = target.name
+    if not options.fp_fusion:
+        function.attributes["fp_fusion"] = False
+    if not options.flush_subnormals:
+        function.attributes["flush_subnormals"] = False
     pipeline = gpu_pipeline(target, options.num_stages, debug=options.debug)
     passes = run_pipeline(module, pipeline, snapshot=snapshot, on_run=on_run)
     shared = function.attributes.get("shared_bytes", 0)

@@ -104,6 +104,8 @@ _COMMUTATIVE = frozenset(("add", "mul", "and", "or", "or disjoint", "xor"))
 _FLOAT_OPS = frozenset(("fadd", "fsub", "fmul", "fdiv", "frem"))
 # Numbers of the metadata that are debug locations; those below are the module's own.
 _FIRST_LOCATION = 100
+# Those that are loops; a kernel has fewer ops.
+_FIRST_LOOP = 1 << 30
 # Attributes of calls of inline assembly, as `Emitter.module` defines them.
 _CONVERGENT, _WITH_EFFECTS, _PURE = " #1", " #2", " #3"
 
@@ -115,10 +117,14 @@ class Emitter:
         name: the kernel's symbol.
         parameters: LLVM types of its parameters, attributes included (`ptr addrspace(1) align 16`).
         threads: threads of a block.
+        contracts: whether float products and sums may become FMA.
     """
 
-    def __init__(self, name: str, parameters: Sequence[str], threads: int) -> None:
+    def __init__(
+        self, name: str, parameters: Sequence[str], threads: int, contracts: bool = True
+    ) -> None:
         self.name = name
+        self._contract = " contract" if contracts else ""
         self._parameters = tuple(parameters)
         self._threads = threads
         self._entry: list[str] = []
@@ -130,6 +136,8 @@ class Emitter:
         self._globals: dict[str, str] = {}
         # Op id -> number of its debug location.
         self._locations: dict[int, int] = {}
+        # Loops with properties, numbered from _FIRST_LOOP.
+        self._loops = 0
         self._suffix = ""
         self.block = "start"
 
@@ -159,9 +167,13 @@ class Emitter:
         self._lines.append(f"{block}:")
         self.block = block
 
-    def branch(self, block: str) -> None:
-        """Jump to `block`."""
-        self._lines.append(f"  br label %{block}{self._suffix}")
+    def branch(self, block: str, *, keeps_invariants: bool = False) -> None:
+        """Jump to `block`, from the end of a loop that may have to keep what is invariant in it."""
+        loop = ""
+        if keeps_invariants:
+            loop = f", !llvm.loop !{_FIRST_LOOP + self._loops}"
+            self._loops += 1
+        self._lines.append(f"  br label %{block}{self._suffix}{loop}")
 
     def branch_if(self, condition: LLVMValue, then: str, otherwise: str) -> None:
         """Jump to one of two blocks."""
@@ -195,7 +207,7 @@ class Emitter:
         """A two-operand instruction by LLVM's name; float ones may be contracted to FMA."""
         assert a.type == b.type, f"{op} of {a.type} and {b.type}"
         if op in _FLOAT_OPS:
-            return self.raw(a.type, f"{op} contract {a.type} {a.text}, {b.text}")
+            return self.raw(a.type, f"{op}{self._contract} {a.type} {a.text}, {b.text}")
         if a.type[0] == "i":
             folded = self._fold(op, a, b)
             if folded is not None:
@@ -407,6 +419,10 @@ class Emitter:
             f"!{number} = !DILocation(line: {op_id}, column: 1, scope: !4)"
             for op_id, number in self._locations.items()
         ]
+        if self._loops:
+            body.append('!7 = !{!"llvm.licm.disable"}')
+            numbers = range(_FIRST_LOOP, _FIRST_LOOP + self._loops)
+            body += [f"!{number} = distinct !{{!{number}, !7}}" for number in numbers]
         return "\n".join(body) + "\n"
 
     def parameter(self, index: int) -> LLVMValue:

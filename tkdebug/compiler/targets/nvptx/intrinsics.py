@@ -93,7 +93,9 @@ INTRINSICS: dict[str, Intrinsic] = _table(
         for name in (
             "ex2.approx.f",
             "ex2.approx.ftz.f",
+            "sqrt.approx.f",
             "sqrt.approx.ftz.f",
+            "rsqrt.approx.f",
             "rsqrt.approx.ftz.f",
             "sqrt.rn.f",
         )

@@ -53,7 +53,9 @@ class Lowering:
         self.words_of_bytes: dict[str, tuple[LLVMValue, int]] = {}
         self._thread_parts: dict[LinearLayout, dict[str, LLVMValue]] = {}
         self._owners: dict[tuple[int, int], LLVMValue | None] = {}
-        self.num_warps = int(module.function.attributes["num_warps"])  # type: ignore[arg-type]
+        attributes = module.function.attributes
+        self.num_warps = int(attributes["num_warps"])  # type: ignore[arg-type]
+        self.flushes_subnormals = attributes.get("flush_subnormals") is not False
 
     # Ops and values
 

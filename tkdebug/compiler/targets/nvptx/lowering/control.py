@@ -62,7 +62,7 @@ def lower_for(
     following = emit.add(counter.value, step[0])
     counter.add_incoming(following, emit.block)
     _feed(carried, _operands(ctx, terminator), emit.block)
-    emit.branch(head)
+    emit.branch(head, keeps_invariants=bool(op.attributes.get("disable_licm")))
     emit.start(after)
     return _values(carried)
 
@@ -89,7 +89,7 @@ def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Reg
     terminator = ctx.lower_block(body)
     emit.set_op(op.id)
     _feed(carried, _operands(ctx, terminator), emit.block)
-    emit.branch(head)
+    emit.branch(head, keeps_invariants=bool(op.attributes.get("disable_licm")))
     emit.start(after)
     return handed
 

@@ -31,7 +31,8 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     assert isinstance(num_warps, int)
     divisibility = function.attributes.get("arg_divisibility") or ()
     parameters = list(_parameters(block.arguments, divisibility))
-    emit = Emitter(symbol, parameters, num_warps * WARP_SIZE)
+    fuses = function.attributes.get("fp_fusion") is not False
+    emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
     ctx = Lowering(module, target, emit, LOWERINGS)
     emit.set_op(function.id)
     for index, argument in enumerate(block.arguments):

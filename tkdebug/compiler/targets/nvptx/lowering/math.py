@@ -1,7 +1,8 @@
 """Lowering of the math dialect and of libdevice's functions.
 
 fp32 approximations are those that upstream uses: exp is a product with log2(e) and ex2.approx,
-exp2, sqrt and rsqrt are the .approx.ftz instructions; log, sin, cos and erf are libdevice's.
+exp2, sqrt and rsqrt are the .approx.ftz instructions (without .ftz where the function's attribute
+`flush_subnormals` is false); log, sin, cos and erf are libdevice's.
 fp64 is libdevice's or rounded to nearest. Half precision goes by way of fp32.
 
 Source: PTX ISA, "Floating Point Instructions"; libdevice User's Guide, NVIDIA.
@@ -36,6 +37,8 @@ def _instruction(single: str, double: str) -> ElementRule:
 
     def rule(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
         name = single if x.type == "float" else double
+        if not ctx.flushes_subnormals:
+            name = name.replace(".ftz", "")
         if name.startswith("__nv_"):
             return ctx.emit.function(x.type, name, (x,))
         return ctx.emit.intrinsic(name, x)
