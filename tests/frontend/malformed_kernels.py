@@ -209,3 +209,74 @@ def wrong_tile(p):
 @jit
 def constant_for_a_tensor(p):
     tl.store(p, tl.trans(3))
+
+
+@jit
+def axis_of_a_type(p):
+    tl.store(p, tl.squeeze(tl.zeros([1, 16], tl.float32), tl.float32))
+
+
+@jit
+def axis_of_a_scalar(p, n):
+    tl.store(p, tl.squeeze(n.to(tl.float32), 0))
+
+
+@jit
+def new_axis_of_a_string(p):
+    tl.store(p, tl.expand_dims(tl.zeros([16], tl.float32), "last"))
+
+
+@jit
+def run_time_order(p, n):
+    tl.store(p, tl.permute(tl.zeros([16, 16], tl.float32), 1, n))
+
+
+@jit
+def run_time_flag(p, n):
+    tl.store(p, tl.sum(tl.zeros([16], tl.float32), 0, keep_dims=n > 3))
+
+
+@jit
+def dtype_by_name(p):
+    tl.store(p, tl.sum(tl.zeros([16], tl.float32), 0, dtype="float32"))
+
+
+@jit
+def rounds_by_name(p):
+    tl.store(p, tl.rand(1, 2, n_rounds="ten"))
+
+
+@jit
+def division_of_tuples(p):
+    tl.store(p, tl.cdiv((1, 2), 3))
+
+
+@jit
+def no_combine_function(p):
+    tl.store(p, tl.reduce(tl.zeros([16], tl.float32), 0, "add"))
+
+
+@jit
+def no_tiles(p):
+    tl.store(p, tl.associative_scan((), 0, tl.maximum))
+
+
+@jit
+def offsets_of_a_type(p):
+    block = tl.make_block_ptr(p, [16], [1], [0], [16], [0])
+    tl.store(tl.advance(block, tl.int32), 0.0)
+
+
+@jit
+def python_builtin_without_arguments(p):
+    tl.static_print(isinstance())
+
+
+@jit
+def member_of_a_number(p, n):
+    tl.store(p, 1.0, mask=n in 3)
+
+
+@jit
+def called_type(p):
+    tl.static_print(slice(0, 1).type())

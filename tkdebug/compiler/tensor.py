@@ -99,7 +99,10 @@ class tensor:
         return self.type.numel if isinstance(self.type, block_type) else 1
 
     def __bool__(self) -> bool:
-        raise TypeError("a run-time value has no truth value at compile time")
+        raise SemanticError(
+            f"a run-time value of type {self.type} has no truth value at compile time; "
+            "expected a constant here"
+        )
 
 
 @dataclass(frozen=True, eq=False)

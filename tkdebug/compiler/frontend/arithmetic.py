@@ -185,8 +185,8 @@ def _compare_tuples(v: Visitor, name: str, left: tuple[Any, ...], right: tuple[A
 
 
 def _contains(v: Visitor, container: Any, item: Any) -> Any:
-    if is_runtime(container):
-        raise SemanticError(f"`in` needs a tuple or a string, got {describe(container)}")
+    if is_runtime(container) or (has_runtime(item) and not isinstance(container, tuple | range)):
+        raise SemanticError(f"`in` needs a tuple, or two constants, got {describe(container)}")
     if not has_runtime(container) and not has_runtime(item):
         return folding.fold(lambda a, b: b in a, "`in`", container, item)
     found: Any = False

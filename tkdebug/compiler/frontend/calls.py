@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType
 from typing import Any
 
 from tkdebug.compiler.dtypes import LanguageType
@@ -16,7 +17,7 @@ from tkdebug.compiler.frontend.values import describe, has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
-from tkdebug.compiler.tensor import constexpr, tensor
+from tkdebug.compiler.tensor import tensor
 
 
 def call_arguments(v: Visitor, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -45,11 +46,8 @@ def call(v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[s
         return _call_builtin(v, function, arguments, keywords)
     if is_jit_function(function):
         return inline(v.program, v.builder.location, function, arguments, keywords)
-    handler = CALLS.get(function) if _is_hashable(function) else None
-    if handler is not None:
-        return handler(v, *arguments, **keywords)
-    if function is constexpr:
-        return unwrap_deep(arguments[0])
+    if isinstance(function, type | BuiltinFunctionType) and function in CALLS:
+        return _call_python_builtin(v, function, arguments, keywords)
     if getattr(function, "is_constexpr_function", False):
         return _call_constexpr_function(v, function, arguments, keywords)
     if isinstance(function, type) and issubclass(function, tuple):
@@ -57,8 +55,19 @@ def call(v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[s
     return _call_python(function, arguments, keywords)
 
 
-def _is_hashable(value: Any) -> bool:
-    return type(value).__hash__ is not None and not isinstance(value, tuple)
+def _call_python_builtin(
+    v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    try:
+        return CALLS[function](v, *arguments, **keywords)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            # Raised by the call itself: the arguments do not fit the handler.
+            count = len(arguments) + len(keywords)
+            raise SemanticError(
+                f"`{function.__name__}` cannot be called with {count} such arguments in a kernel"
+            ) from None
+        raise
 
 
 def _call_builtin(

@@ -12,6 +12,7 @@ from tkdebug.compiler.frontend.arguments import (
     JitCallable,
     bind_argument,
     flatten_names,
+    is_jit_function,
     nan_padded_names,
 )
 from tkdebug.compiler.frontend.arithmetic import OPERATORS
@@ -25,11 +26,13 @@ from tkdebug.compiler.frontend.inline import inline
 from tkdebug.compiler.frontend.loops import visit_for, visit_while
 from tkdebug.compiler.frontend.scope import UsedGlobals
 from tkdebug.compiler.frontend.statements import STATEMENTS
+from tkdebug.compiler.frontend.values import describe
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
 from tkdebug.compiler.ir import Block, Module, Region
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
+from tkdebug.compiler.ops.spec import SemanticError
 
 _EXPRESSIONS: dict[type[ast.expr], ExpressionHandler] = {
     **EXPRESSIONS,
@@ -82,6 +85,8 @@ def compile_to_tile_ir(
     program.chain.append((kernel, None))
 
     def call_function(function: Any, values: Sequence[Any]) -> Any:
+        if not is_jit_function(function):
+            raise SemanticError(f"expected a @triton.jit function, got {describe(function)}")
         return inline(program, emit.builder.location, function, values, {})
 
     emit.call_function = call_function

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tkdebug.compiler.frontend import folding
+from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.arithmetic import apply_binary
 from tkdebug.compiler.frontend.attributes import attribute, has_attribute
 from tkdebug.compiler.frontend.values import describe, has_runtime, known_constant
@@ -126,4 +127,5 @@ CALLS: dict[Any, Callable[..., Any]] = {
     hasattr: _hasattr,
     tuple: _tuple,
     list: _tuple,
+    constexpr: lambda v, value: unwrap_deep(value),
 }

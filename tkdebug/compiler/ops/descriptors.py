@@ -14,9 +14,9 @@ from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.memory import descriptor_argument, descriptor_offsets
-from tkdebug.compiler.ops.shape import describe
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import scalar_dtype, tensor, tensor_descriptor, unwrap
 from tkdebug.errors import IRError

@@ -12,8 +12,8 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ir import Block, Operation, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.shape import describe
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
 from tkdebug.compiler.tensor import tensor, unwrap
 from tkdebug.errors import IRError
@@ -107,11 +107,7 @@ def _map_region(
     arguments = [tensor(v, t) for v, t in zip(block.arguments, elements, strict=True)]
     function = unwrap(scalar_fn)
     with emit.builder.inside(block):
-        if isinstance(function, Builtin):
-            returned = function.emit(emit, *arguments)
-        else:
-            assert emit.call_function is not None
-            returned = emit.call_function(function, arguments)
+        returned = emit.call(function, arguments)
         if returned is None:
             raise SemanticError("map_elementwise: the function must return a value, got None")
         is_single = not isinstance(returned, tuple | list)

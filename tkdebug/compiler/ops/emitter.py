@@ -9,7 +9,7 @@ from typing import Any
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.ir import Builder, Module, Operation, Region, Type, Value
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops.spec import OpSpec
+from tkdebug.compiler.ops.spec import Builtin, OpSpec
 from tkdebug.compiler.tensor import tensor
 
 
@@ -37,7 +37,7 @@ class Emitter:
     """Emits checked ops at the current insertion point and location.
 
     `call_function` inlines a jit function on given arguments at the current point; the front
-    end sets it, and reductions and scans use it for their combine functions.
+    end sets it.
     """
 
     def __init__(self, module: Module, options: CompileOptions, ops: Mapping[str, OpSpec]) -> None:
@@ -64,6 +64,13 @@ class Emitter:
         if spec.verify is not None:
             spec.verify(op)
         return op
+
+    def call(self, function: object, arguments: Sequence[Any]) -> Any:
+        """What a function of the language, or a jit function, gives for `arguments`."""
+        if isinstance(function, Builtin):
+            return function.emit(self, *arguments)
+        assert self.call_function is not None
+        return self.call_function(function, arguments)
 
     def value(
         self,

@@ -11,8 +11,8 @@ from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import math, operators
+from tkdebug.compiler.ops.arguments import axis_argument, shape_argument, tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.shape import describe, shape_argument
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 from tkdebug.errors import IRError
@@ -70,24 +70,6 @@ OPS: tuple[OpSpec, ...] = (
         operands=1,
     ),
 )
-
-
-def axis_argument(axis: object, rank: int, what: str) -> int:
-    """An axis given by the user, from 0 to `rank` - 1; negative ones count from the end."""
-    axis = unwrap(axis)
-    if not isinstance(axis, int) or isinstance(axis, bool):
-        raise SemanticError(f"{what}: the axis must be a constant int, got {describe(axis)}")
-    if not -rank <= axis < rank:
-        raise SemanticError(f"{what}: axis {axis} is outside a tile of {rank} axes")
-    return axis % rank
-
-
-def tile_argument(value: object, what: str) -> tensor:
-    """`value` checked to be a tile, not a scalar or a constant."""
-    value = unwrap(value)
-    if not isinstance(value, tensor) or not value.type.is_block():
-        raise SemanticError(f"{what} needs a tile, got {describe(value)}")
-    return value
 
 
 def _emit_gather(emit: Emitter, src: object, index: object, axis: object) -> tensor:

@@ -9,6 +9,7 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators, rounding
+from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
@@ -162,7 +163,8 @@ def _comparable(emit: Emitter, *values: object) -> tuple[tensor, ...]:
     )
 
 
-def _propagate_nan(value: object) -> bool:
+def propagates_nan(value: object) -> bool:
+    """Whether an argument `propagate_nan` asks for NaN where an operand is NaN."""
     text = str(getattr(unwrap(value), "name", unwrap(value))).upper()
     return text == "ALL"
 
@@ -172,7 +174,7 @@ def extremum(emit: Emitter, which: str, x: object, y: object, propagate_nan: obj
     a, b = operators.binary_operands(emit, x, y)
     element = scalar_dtype(a)
     if element.is_floating():
-        name = f"arith.{which}imumf" if _propagate_nan(propagate_nan) else f"arith.{which}numf"
+        name = f"arith.{which}imumf" if propagates_nan(propagate_nan) else f"arith.{which}numf"
     elif element.is_int_signed() and not element.is_bool():
         name = f"arith.{which}si"
     else:
@@ -227,7 +229,12 @@ def _emit_sigmoid(emit: Emitter, x: object) -> tensor:
 def _emit_cdiv(emit: Emitter, x: Any, div: Any) -> object:
     """`(x + div - 1) // div`, at compile time when both are constants."""
     x, div = unwrap(x), unwrap(div)
+    for value in (x, div):
+        if not isinstance(value, tensor | int | float):
+            raise SemanticError(f"cdiv: expected numbers, got {describe(value)}")
     if not isinstance(x, tensor) and not isinstance(div, tensor):
+        if div == 0:
+            raise SemanticError(f"cdiv: {x} divided by 0")
         return (x + div - 1) // div
     less_one = operators.binary(emit, "sub", div, 1) if isinstance(div, tensor) else div - 1
     total = operators.binary(emit, "add", x, less_one)

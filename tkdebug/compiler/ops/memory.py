@@ -15,8 +15,14 @@ from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.arguments import (
+    axis_argument,
+    describe,
+    list_argument,
+    permutation_argument,
+    shape_argument,
+)
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.shape import describe, shape_argument
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import (
     block_pointer,
@@ -262,11 +268,8 @@ def _emit_store(
 
 
 def _integers(emit: Emitter, values: Any, element: dtype, what: str) -> tuple[tensor, ...]:
-    values = unwrap(values)
-    if isinstance(values, tensor | int):
-        values = (values,)
     out = []
-    for value in values:
+    for value in list_argument(values, what):
         item = operators.to_tensor(emit, value)
         if item.type.is_block() or not scalar_dtype(item).is_int():
             raise SemanticError(f"{what} must be integer scalars, got {item.type}")
@@ -304,9 +307,8 @@ def _emit_make_block_ptr(
             "make_block_ptr: shape, strides, offsets and block_shape must have one entry an axis; "
             f"got {len(extents)}, {len(steps)}, {len(starts)} and {len(block)}"
         )
-    axes = tuple(unwrap(axis) for axis in unwrap(order))
-    if sorted(axes) != list(range(len(block))):
-        raise SemanticError(f"make_block_ptr: order {list(axes)} is no permutation of the axes")
+    fastest_first = list_argument(order, "make_block_ptr: order")
+    axes = permutation_argument(fastest_first, len(block), "make_block_ptr: order")
     return block_pointer(pointer, extents, steps, starts, block, axes)
 
 
@@ -355,13 +357,12 @@ def _block_pointers(
 
 
 def _checked_axes(block: block_pointer, boundary_check: object) -> list[int]:
-    axes = unwrap(boundary_check)
-    axes = [axes] if isinstance(axes, int) else [unwrap(axis) for axis in axes or ()]
+    axes = () if unwrap(boundary_check) is None else boundary_check
     rank = len(block.block_shape)
-    for axis in axes:
-        if not -rank <= axis < rank:
-            raise SemanticError(f"boundary_check: axis {axis} is outside a block of {rank} axes")
-    return [axis % rank for axis in axes]
+    return [
+        axis_argument(axis, rank, "boundary_check")
+        for axis in list_argument(axes, "boundary_check")
+    ]
 
 
 def _load_block(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
-from tkdebug.compiler.ops import operators, shape
+from tkdebug.compiler.ops import math, operators, shape
+from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
@@ -60,7 +61,7 @@ def _emit_philox_impl(
         operators.broadcast_all(emit, *(operators.to_tensor(emit, c) for c in (c0, c1, c2, c3)))
     )
     keys = [operators.to_tensor(emit, k) for k in (k0, k1)]
-    return _rounds(emit, counters, keys, int(unwrap(n_rounds)))
+    return _rounds(emit, counters, keys, int_argument(n_rounds, "n_rounds"))
 
 
 def _emit_philox(
@@ -87,7 +88,7 @@ def _emit_philox(
         low = operators.cast(emit, seed64, dt.uint32)
         high = operators.cast(emit, operators.binary(emit, "rshift", seed64, 32), dt.uint32)
     counters = list(operators.broadcast_all(emit, *counters))
-    return _rounds(emit, counters, [low, high], int(unwrap(n_rounds)))
+    return _rounds(emit, counters, [low, high], int_argument(n_rounds, "n_rounds"))
 
 
 def _seed(emit: Emitter, seed: Any) -> tensor:
@@ -152,8 +153,7 @@ def _emit_rand4x(
 
 def _emit_pair_uniform_to_normal(emit: Emitter, u1: tensor, u2: tensor) -> tuple[tensor, tensor]:
     """Box-Muller: two uniform tiles to two standard normal ones, fp32."""
-    maximum = shape.full(emit, (), 1.0e-7, dt.float32)
-    u1 = emit.value("arith.maxnumf", list(operators.broadcast_pair(emit, maximum, u1)), u1.type)
+    u1 = math.extremum(emit, "max", shape.full(emit, (), 1.0e-7, dt.float32), u1, None)
     angle = operators.binary(emit, "mul", u2, 6.283185307179586)
     log = emit.value("math.log", [u1], u1.type)
     scaled = operators.binary(emit, "mul", log, -2.0)

@@ -14,8 +14,9 @@ from tkdebug.compiler.ir import Block, Operation, Region, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import math, operators
+from tkdebug.compiler.ops.arguments import axis_argument, type_argument
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.shape import describe, reshape
+from tkdebug.compiler.ops.shape import reshape
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 from tkdebug.errors import IRError
@@ -113,15 +114,6 @@ def _emit_combined(
     return out
 
 
-def _normal_axis(axis: object, rank: int, what: str) -> int:
-    axis = unwrap(axis)
-    if not isinstance(axis, int):
-        raise SemanticError(f"{what}: axis must be a constant int, got {describe(axis)}")
-    if not -rank <= axis < rank:
-        raise SemanticError(f"{what}: axis {axis} is outside a tile of {rank} axes")
-    return axis % rank
-
-
 def reduce_with(
     emit: Emitter,
     inputs: Sequence[tensor],
@@ -145,7 +137,7 @@ def reduce_with(
         inputs = [reshape(emit, value, (value.numel,)) for value in inputs]
         place = 0
     else:
-        place = _normal_axis(axis, original_rank, what)
+        place = axis_argument(axis, original_rank, what)
     results = _emit_combined(emit, "tt.reduce", inputs, place, combine, combiner)
     if not keep_dims:
         return results
@@ -156,11 +148,7 @@ def reduce_with(
 
 def _user_combine(emit: Emitter, function: object) -> Combine:
     def combine(arguments: Sequence[tensor]) -> Sequence[tensor]:
-        if isinstance(function, Builtin):
-            result = function.emit(emit, *arguments)
-        else:
-            assert emit.call_function is not None
-            result = emit.call_function(function, list(arguments))
+        result = emit.call(function, arguments)
         values = result if isinstance(result, tuple | list) else (result,)
         return [operators.to_tensor(emit, value) for value in values]
 
@@ -195,6 +183,8 @@ def _emit_reduce(
 def _input_tiles(emit: Emitter, input: object) -> tuple[list[tensor], bool]:
     value = unwrap(input)
     if isinstance(value, tuple | list):
+        if not value:
+            raise SemanticError("expected at least one tile, got an empty tuple")
         tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, v) for v in value))
         return list(tiles), True
     return [operators.to_tensor(emit, value)], False
@@ -205,7 +195,7 @@ def _emit_associative_scan(
 ) -> object:
     """Inclusive prefix combination along `axis` with an associative jit function."""
     inputs, is_tuple = _input_tiles(emit, input)
-    place = _normal_axis(axis, len(inputs[0].shape), "associative_scan")
+    place = axis_argument(axis, len(inputs[0].shape), "associative_scan")
     results = _emit_combined(
         emit,
         "tt.scan",
@@ -255,9 +245,8 @@ def _reduction(
         if integers_only and not element.is_int():
             raise SemanticError(f"{name} only supports integers, got {element}")
         wanted = unwrap(dtype)
-        target = (
-            wanted if wanted is not None else (element if integers_only else widen_for_sum(element))
-        )
+        natural = element if integers_only else widen_for_sum(element)
+        target = natural if wanted is None else type_argument(wanted, name)
         value = operators.cast(emit, value, target)
         return reduce_with(
             emit,
@@ -304,7 +293,7 @@ def _extremum_values(
 
     element = scalar_dtype(value)
     if element.is_floating():
-        suffix = "imum" if str(unwrap(propagate_nan)).upper().endswith("ALL") else "num"
+        suffix = "imum" if math.propagates_nan(propagate_nan) else "num"
         combiner: str = which + suffix
     else:
         combiner = which + ("si" if element.is_int_signed() else "ui")
@@ -317,7 +306,7 @@ def _with_index(
     if unwrap(axis) is None:
         raise SemanticError(f"{what}: an index needs an axis; pass axis=0, or tl.ravel(x) first")
     value = _widen_bfloat16(emit, value)
-    place = _normal_axis(axis, len(value.shape), what)
+    place = axis_argument(axis, len(value.shape), what)
     extent = value.shape[place]
     lanes = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
     index = tensor(lanes.result, block_type(dt.int32, (extent,)))
@@ -376,9 +365,11 @@ def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
     ) -> tensor:
         value = _widen_bfloat16(emit, operators.to_tensor(emit, input))
         element = scalar_dtype(value)
-        target = unwrap(dtype) or (element if operator == "mul" else widen_for_sum(element))
+        wanted = unwrap(dtype)
+        natural = element if operator == "mul" else widen_for_sum(element)
+        target = natural if wanted is None else type_argument(wanted, name)
         value = operators.cast(emit, value, target)
-        place = _normal_axis(axis, len(value.shape), name)
+        place = axis_argument(axis, len(value.shape), name)
         return _emit_combined(
             emit,
             "tt.scan",
@@ -403,7 +394,7 @@ def _emit_softmax(
     """Softmax along `dim`, the first axis by default; pass keep_dims=True for any other."""
     keep = bool(unwrap(keep_dims))
     value = operators.to_tensor(emit, x)
-    axis = 0 if unwrap(dim) is None else _normal_axis(dim, len(value.shape), "softmax")
+    axis = 0 if unwrap(dim) is None else axis_argument(dim, len(value.shape), "softmax")
     top = _extremum_values(emit, "max", value, axis, keep, None)
     shifted = operators.binary(emit, "sub", value, top)
     numerator = emit.value("math.exp", [shifted], shifted.type)

@@ -10,9 +10,8 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.arguments import describe, tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.indexing import tile_argument
-from tkdebug.compiler.ops.shape import describe
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 from tkdebug.errors import IRError

@@ -13,13 +13,19 @@ from tkdebug.compiler.ir import Operation, TensorType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.arguments import (
+    axis_argument,
+    describe,
+    dtype_argument,
+    list_argument,
+    permutation_argument,
+    shape_argument,
+    type_argument,
+)
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 from tkdebug.errors import IRError
-
-# Upstream's limit on the elements of one tile.
-MAX_TILE_ELEMS = 1 << 20
 
 
 def _infer_expand_dims(
@@ -148,42 +154,6 @@ OPS: tuple[OpSpec, ...] = (
 )
 
 
-def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
-    """A shape as given by the user: one int, several, or a sequence; checked."""
-    shape = unwrap(shape)
-    if isinstance(shape, int):
-        shape = (shape,)
-    if not isinstance(shape, tuple | list):
-        raise SemanticError(f"{what}: shape must be constants, got {describe(shape)}")
-    if len(shape) == 1 and isinstance(unwrap(shape[0]), tuple | list):
-        shape = unwrap(shape[0])
-    dims: list[int] = []
-    for dim in shape:
-        dim = unwrap(dim)
-        if not isinstance(dim, int) or isinstance(dim, bool):
-            raise SemanticError(
-                f"{what}: shape element {len(dims)} must be a constexpr int, got {describe(dim)}"
-            )
-        if dim <= 0 or dim & (dim - 1):
-            raise SemanticError(
-                f"{what}: shape element {len(dims)} must be a power of 2, got {dim}; "
-                f"round up with triton.next_power_of_2 and mask the rest"
-            )
-        dims.append(dim)
-    if math.prod(dims) > MAX_TILE_ELEMS:
-        raise SemanticError(
-            f"{what}: {math.prod(dims)} elements exceed the limit of {MAX_TILE_ELEMS} a tile"
-        )
-    return tuple(dims)
-
-
-def describe(value: object) -> str:
-    """How an unsuitable value is named in an error."""
-    if isinstance(value, tensor):
-        return f"a run-time value of type {value.type}"
-    return repr(value)
-
-
 def _emit_arange(emit: Emitter, start: object, end: object) -> tensor:
     """The int32 tile [start, start + 1, …, end - 1]; the length must be a power of 2."""
     start, end = unwrap(start), unwrap(end)
@@ -226,23 +196,16 @@ def _to_python(value: object) -> bool | int | float:
     return value
 
 
-def _dtype_argument(dtype: object, what: str) -> dt.dtype:
-    dtype = unwrap(dtype)
-    if not isinstance(dtype, dt.dtype):
-        raise SemanticError(f"{what}: dtype must be a tl dtype such as tl.float32, got {dtype!r}")
-    return dtype
-
-
 def _emit_full(emit: Emitter, shape: object, value: object, dtype: object) -> tensor:
     """A tile of `shape` filled with the scalar `value` as `dtype`."""
     if unwrap(dtype) is None:
         raise SemanticError("full: dtype must be given")
-    return full(emit, shape, value, _dtype_argument(dtype, "full"))
+    return full(emit, shape, value, dtype_argument(dtype, "full"))
 
 
 def _emit_zeros(emit: Emitter, shape: object, dtype: object) -> tensor:
     """A tile of `shape` filled with 0 of `dtype`."""
-    return full(emit, shape, 0, _dtype_argument(dtype, "zeros"))
+    return full(emit, shape, 0, dtype_argument(dtype, "zeros"))
 
 
 def _emit_zeros_like(emit: Emitter, input: tensor) -> tensor:
@@ -263,9 +226,7 @@ def _emit_to(
     are kept.
     """
     value = operators.to_tensor(emit, input)
-    target = unwrap(dtype)
-    if not isinstance(target, dt.LanguageType):
-        raise SemanticError(f"to: expected a dtype such as tl.float32, got {target!r}")
+    target = type_argument(dtype, "to")
     rounding = unwrap(fp_downcast_rounding)
     if rounding not in (None, "rtne", "rtz"):
         raise SemanticError(f'fp_downcast_rounding must be "rtne" or "rtz", got {rounding!r}')
@@ -307,15 +268,15 @@ def _emit_broadcast(emit: Emitter, input: object, other: object) -> tuple[tensor
 def _emit_expand_dims(emit: Emitter, input: object, axis: object) -> tensor:
     """New axes of extent 1 at the given place or places of the result."""
     value = operators.to_tensor(emit, input)
-    axis = unwrap(axis)
-    axes = [axis] if isinstance(axis, int) else [unwrap(a) for a in axis]  # type: ignore[attr-defined]
+    axes = list_argument(axis, "expand_dims: axis")
     rank = len(value.shape) + len(axes)
-    normal = sorted(a + rank if a < 0 else a for a in axes)
     for a in axes:
-        if not -rank <= a < rank:
+        if not isinstance(a, int) or not -rank <= a < rank:
             raise SemanticError(
-                f"expand_dims: invalid axis {a}; the result has {rank} axes, {-rank} to {rank - 1}"
+                f"expand_dims: invalid axis {describe(a)}; the result has {rank} axes, "
+                f"{-rank} to {rank - 1}"
             )
+    normal = sorted(a % rank for a in axes)
     if len(set(normal)) != len(normal):
         raise SemanticError(f"expand_dims: duplicate axes, normalized axes = {normal}")
     for a in normal:
@@ -352,11 +313,9 @@ def _emit_ravel(emit: Emitter, x: object, can_reorder: object = False) -> tensor
 
 def _emit_squeeze(emit: Emitter, x: tensor, dim: object) -> tensor:
     """Without axis `dim`, which must have extent 1."""
-    axis = unwrap(dim)
-    assert isinstance(axis, int)
+    axis = axis_argument(dim, len(x.shape), "squeeze")
     if x.shape[axis] != 1:
         raise SemanticError(f"squeeze: axis {axis} of {list(x.shape)} is not 1")
-    axis %= len(x.shape)
     return reshape(emit, x, x.shape[:axis] + x.shape[axis + 1 :])
 
 
@@ -365,22 +324,19 @@ def _emit_unsqueeze(emit: Emitter, x: object, dim: object) -> tensor:
     return _emit_expand_dims(emit, x, dim)
 
 
-def permute(emit: Emitter, value: tensor, order: Sequence[int]) -> tensor:
+def permute(emit: Emitter, value: tensor, order: Sequence[object]) -> tensor:
     """Axes in the given order."""
     rank = len(value.shape)
-    normal = tuple(axis % rank if -rank <= axis < rank else axis for axis in order)
-    if sorted(normal) != list(range(rank)):
-        raise SemanticError(f"permute: {list(order)} is no permutation of {rank} axes")
-    if normal == tuple(range(rank)):
+    axes = permutation_argument(order, rank, "permute")
+    if axes == tuple(range(rank)):
         return value
-    op = emit.op("tt.trans", [value], order=normal)
+    op = emit.op("tt.trans", [value], order=axes)
     return tensor(op.result, block_type(value.type.scalar, ir.shape_of(op.result.type)))
 
 
-def _axes_argument(dims: tuple[object, ...]) -> list[int]:
-    if len(dims) == 1 and isinstance(unwrap(dims[0]), tuple | list):
-        dims = tuple(unwrap(dims[0]))
-    return [unwrap(dim) for dim in dims]
+def _unpacked(dims: tuple[object, ...]) -> Sequence[object]:
+    """Axes given one by one or as one sequence."""
+    return list_argument(dims[0] if len(dims) == 1 else dims, "permute: axes")
 
 
 def _emit_trans(emit: Emitter, input: tensor, *dims: object) -> tensor:
@@ -390,12 +346,12 @@ def _emit_trans(emit: Emitter, input: tensor, *dims: object) -> tensor:
         if rank < 2:
             raise SemanticError(f"trans needs a tile of at least 2 axes, got {list(input.shape)}")
         return permute(emit, input, [*range(rank - 2), rank - 1, rank - 2])
-    return permute(emit, input, _axes_argument(dims))
+    return permute(emit, input, _unpacked(dims))
 
 
 def _emit_permute(emit: Emitter, input: tensor, *dims: object) -> tensor:
     """The axes in the order `dims`."""
-    return permute(emit, input, _axes_argument(dims))
+    return permute(emit, input, _unpacked(dims))
 
 
 def join(emit: Emitter, a: object, b: object) -> tensor:
@@ -429,15 +385,12 @@ def _emit_cat(
     emit: Emitter, input: tensor, other: tensor, can_reorder: object = False, dim: object = 0
 ) -> tensor:
     """`input` followed by `other` along axis `dim`; both must have one type."""
-    axis = unwrap(dim)
     rank = len(input.shape)
     if not rank or input.shape != other.shape or input.dtype != other.dtype:
         raise SemanticError(
             f"cat: needs two tiles of one shape and dtype, got {input.type} and {other.type}"
         )
-    if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise SemanticError(f"cat: dim must be an axis of {list(input.shape)}, got {axis!r}")
-    axis %= rank
+    axis = axis_argument(dim, rank, "cat")
     if axis == 0:
         op = emit.op("tt.cat", [input, other])
         return tensor(op.result, block_type(input.type.scalar, ir.shape_of(op.result.type)))

@@ -13,10 +13,9 @@ from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.arguments import axis_argument, describe, tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.indexing import axis_argument, tile_argument
 from tkdebug.compiler.ops.reduce import widen_for_extremum
-from tkdebug.compiler.ops.shape import describe
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 from tkdebug.errors import IRError

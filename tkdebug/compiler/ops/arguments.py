@@ -1,0 +1,122 @@
+"""What functions of the language ask of their arguments: constants, axes, shapes, dtypes, tiles.
+
+Each check takes what a kernel's author wrote and gives what an `emit` function computes with, or
+names what does not fit; `what` is how the message calls the argument. What run-time values become
+when they meet is `operators`'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tkdebug.compiler.dtypes import LanguageType, dtype
+from tkdebug.compiler.ops.spec import SemanticError
+from tkdebug.compiler.tensor import tensor, unwrap
+
+# Upstream's limit on the elements of one tile.
+MAX_TILE_ELEMS = 1 << 20
+
+
+def describe(value: object) -> str:
+    """How an unsuitable value is named in an error."""
+    if isinstance(value, tensor):
+        return f"a run-time value of type {value.type}"
+    return repr(value)
+
+
+def int_argument(value: object, what: str, least: int = 0) -> int:
+    """A constant int of at least `least`."""
+    number = unwrap(value)
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise SemanticError(
+            f"{what} must be a constant int of at least {least}, got {describe(number)}"
+        )
+    return number
+
+
+def list_argument(value: object, what: str) -> list[Any]:
+    """One value or a sequence of such, as a list."""
+    items = unwrap(value)
+    if isinstance(items, tuple | list):
+        return [unwrap(item) for item in items]
+    if isinstance(items, tensor | int):
+        return [items]
+    raise SemanticError(f"{what} must be one value or a tuple of values, got {describe(items)}")
+
+
+def axis_argument(axis: object, rank: int, what: str) -> int:
+    """A constant axis as a number from 0 to `rank` - 1; negative ones count from the end."""
+    axis = unwrap(axis)
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise SemanticError(f"{what}: axis must be a constant int, got {describe(axis)}")
+    if not -rank <= axis < rank:
+        raise SemanticError(f"{what}: axis {axis} is outside a tile of {rank} axes")
+    return axis % rank
+
+
+def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
+    """A tile's shape: one constant int, several, or a sequence of them."""
+    shape = unwrap(shape)
+    if isinstance(shape, int):
+        shape = (shape,)
+    if not isinstance(shape, tuple | list):
+        raise SemanticError(f"{what}: shape must be constants, got {describe(shape)}")
+    if len(shape) == 1 and isinstance(unwrap(shape[0]), tuple | list):
+        shape = unwrap(shape[0])
+    dims: list[int] = []
+    for dim in shape:
+        dim = unwrap(dim)
+        if not isinstance(dim, int) or isinstance(dim, bool):
+            raise SemanticError(
+                f"{what}: shape element {len(dims)} must be a constexpr int, got {describe(dim)}"
+            )
+        if dim <= 0 or dim & (dim - 1):
+            raise SemanticError(
+                f"{what}: shape element {len(dims)} must be a power of 2, got {dim}; "
+                f"round up with triton.next_power_of_2 and mask the rest"
+            )
+        dims.append(dim)
+    if math.prod(dims) > MAX_TILE_ELEMS:
+        raise SemanticError(
+            f"{what}: {math.prod(dims)} elements exceed the limit of {MAX_TILE_ELEMS} a tile"
+        )
+    return tuple(dims)
+
+
+def dtype_argument(value: object, what: str) -> dtype:
+    """A type of numbers."""
+    type_ = unwrap(value)
+    if not isinstance(type_, dtype):
+        raise SemanticError(
+            f"{what}: dtype must be a tl dtype such as tl.float32, got {describe(type_)}"
+        )
+    return type_
+
+
+def type_argument(value: object, what: str) -> LanguageType:
+    """A type of numbers, of pointers, or of tiles of either."""
+    type_ = unwrap(value)
+    if not isinstance(type_, LanguageType):
+        raise SemanticError(f"{what}: expected a dtype such as tl.float32, got {describe(type_)}")
+    return type_
+
+
+def tile_argument(value: object, what: str) -> tensor:
+    """A tile: neither a scalar nor a constant."""
+    value = unwrap(value)
+    if not isinstance(value, tensor) or not value.type.is_block():
+        raise SemanticError(f"{what} needs a tile, got {describe(value)}")
+    return value
+
+
+def permutation_argument(order: Sequence[object], rank: int, what: str) -> tuple[int, ...]:
+    """Each of `rank` axes once, as numbers from 0 on; negative ones count from the end."""
+    axes = [unwrap(axis) for axis in order]
+    valid = [axis for axis in axes if isinstance(axis, int) and -rank <= axis < rank]
+    normal = tuple(axis % rank for axis in valid)
+    if len(axes) != rank or sorted(normal) != list(range(rank)):
+        shown = ", ".join(map(describe, axes))
+        raise SemanticError(f"{what}: [{shown}] is no permutation of {rank} axes")
+    return normal
