@@ -40,6 +40,7 @@ def multiply(
         (torch.float8_e4m3fn, 128, 128, False, None),
         (torch.float8_e5m2, 64, 64, True, None),
         (torch.float8_e4m3fn, 64, 64, False, 32),
+        (torch.float8_e5m2, 64, 64, False, 64),
         (torch.int8, 128, 64, True, None),
         (torch.int8, 64, 32, False, None),
         (torch.float32, 128, 32, False, None),
@@ -72,3 +73,6 @@ def test_operands_are_turned_for_wgmma(dtype, size, block, a_turned, limit):
     ptx = corpus.ptx[row.hash, row.target]
     assert "cp.async.cg" in ptx
     assert ("prmt" in ptx) is (dtype.itemsize == 1)
+    # What leaves the tensor core in parts is added by each thread.
+    parts = 0 if limit is None else block // limit
+    assert ptx.count("add.f32") == size * size // (4 * 32) * parts

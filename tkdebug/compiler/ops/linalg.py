@@ -85,7 +85,9 @@ def dot(
     if len(batch) > 1:
         total = reshape(emit, total, (math.prod(batch), *shape[-2:]))
     result = block_type(result_dtype, total.shape)
-    attributes = {} if imprecise is None else {"max_num_imprecise_acc": imprecise}
+    attributes = {}
+    if imprecise is not None and scalar_dtype(a).is_fp8():
+        attributes["max_num_imprecise_acc"] = imprecise
     product = emit.value("tt.dot", [a, b, total], result, input_precision=precision, **attributes)
     return reshape(emit, product, shape)
 

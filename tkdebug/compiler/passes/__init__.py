@@ -15,6 +15,7 @@ from tkdebug.compiler.passes.pipeline import (
     PassRun,
     run_pipeline,
 )
+from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 
 __all__ = [
     "TILE_PIPELINE",
@@ -25,5 +26,6 @@ __all__ = [
     "Pass",
     "PassManager",
     "PassRun",
+    "UnrollLoops",
     "run_pipeline",
 ]

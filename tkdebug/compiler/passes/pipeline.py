@@ -22,6 +22,7 @@ from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpr
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.invariants import Inventory, check_provenance
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
+from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 from tkdebug.errors import IRError
 from tkdebug.knobs import KNOBS
 
@@ -66,6 +67,7 @@ RunCallback = Callable[[PassRun, Module], None]
 
 TILE_PIPELINE: tuple[Pass, ...] = (
     Canonicalize(),
+    UnrollLoops(),
     EliminateCommonSubexpressions(),
     HoistLoopInvariants(),
     EliminateDeadCode(),

@@ -128,7 +128,8 @@ def lower_warp_group_dot(
     layout = ctx.layout(op.result)
     depth = shape_of(a_value.type)[1]
     steps = imprecise_steps(op, _K_BYTES // element_bytes)
-    in_parts = steps is not None and steps * _K_BYTES < depth * element_bytes
+    # Also where a part is the whole of K: what is carried from dot to dot is summed in fp32.
+    in_parts = steps is not None and steps * _K_BYTES <= depth * element_bytes
     shape = _shape(layout, depth, element_bytes, _PARTIAL_MAX_N if in_parts else _MAX_N)
     matrix_b = _matrix(op, b_value, 0)
     matrix_a = _matrix(op, a_value, 1) if isinstance(a_value.type, MemDescType) else None

@@ -1,0 +1,117 @@
+"""`UnrollLoops`: several iterations of a loop in one, where `loop_unroll_factor` asks for it.
+
+    for i = lower to upper by step                  for i = lower to middle by step * factor
+        body(i)                            =>           body(i), body(i + step), …
+                                                    for i = middle to upper by step
+                                                        body(i)
+
+The second loop runs the iterations that are left over; it is not there where none are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.structure import constant_value, constant_values
+from tkdebug.compiler.ir.types import I64
+from tkdebug.compiler.passes.cloning import clone_before
+from tkdebug.compiler.passes.op_builder import OpBuilder
+
+_FACTOR = "loop_unroll_factor"
+_RULE = "unroll"
+
+
+@dataclass(frozen=True, slots=True)
+class UnrollLoops:
+    """Unrolls every scf.for with the attribute, innermost first."""
+
+    name: ClassVar[str] = "unroll-loops"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Look at every loop."""
+        for op in reversed(list(module.walk())):
+            if op.name != "scf.for" or _FACTOR not in op.attributes:
+                continue
+            factor = op.attributes.pop(_FACTOR)
+            rewriter.record_change(op, _RULE)
+            if isinstance(factor, int) and factor > 1:
+                _unroll(op, factor, rewriter)
+                rewriter.commit()
+
+
+def _unroll(loop: Operation, factor: int, rewriter: Rewriter) -> None:
+    build = OpBuilder(rewriter, loop, _RULE)
+    lower, upper, step = loop.operands[:3]
+    bounds = constant_values((lower, upper, step))
+    middle, stride = upper, constant_value(step)
+    if bounds is None:
+        middle = _middle(build, lower, upper, step, factor)
+    else:
+        first, last, stride = map(int, bounds)
+        trips = len(range(first, last, stride)) if stride > 0 else 0
+        if trips < factor:
+            return
+        if trips % factor:
+            middle = build.constant(lower.type, first + trips // factor * factor * stride)
+    if middle is not upper:
+        _add_rest(loop, middle, rewriter)
+    if stride is None:
+        long_step = build.binary("muli", step, factor)
+    else:
+        long_step = build.constant(step.type, int(stride) * factor)
+    _repeat_body(loop, factor, rewriter)
+    loop.operands = (lower, middle, long_step, *loop.operands[3:])
+
+
+def _middle(build: OpBuilder, lower: Value, upper: Value, step: Value, factor: int) -> Value:
+    """Where the whole groups of `factor` iterations end, at most `upper`.
+
+    Computed in 64 bits: the number of iterations of an int32 loop need not fit into an int32.
+    """
+    low, high, by = (
+        value if value.type == I64 else build.op("arith.extsi", (value,), I64)
+        for value in (lower, upper, step)
+    )
+    distance = build.binary("maxsi", build.binary("subi", high, low), 0)
+    rounded = build.binary("addi", distance, build.binary("subi", by, 1))
+    trips = build.binary("divsi", rounded, by)
+    whole = build.binary("subi", trips, build.binary("remsi", trips, factor))
+    end = build.binary("addi", low, build.binary("muli", whole, by))
+    end = build.binary("minsi", end, build.binary("maxsi", high, low))
+    return end if lower.type == I64 else build.op("arith.trunci", (end,), lower.type)
+
+
+def _add_rest(loop: Operation, middle: Value, rewriter: Rewriter) -> None:
+    """A copy of the loop behind it, from `middle` on."""
+    block = loop.block
+    assert block is not None
+    following = block.operations[block.operations.index(loop) + 1]
+    users = [list(result.uses) for result in loop.results]
+    (rest,) = clone_before(following, [loop], {}, rewriter, _RULE)
+    rest.operands = (middle, *rest.operands[1:3], *loop.results)
+    # A few iterations are not worth buffers of their own.
+    rest.attributes["num_stages"] = 1
+    for result, after, using in zip(loop.results, rest.results, users, strict=True):
+        for user in using:
+            user.replace_operand(result, after)
+            rewriter.record_change(user, _RULE)
+
+
+def _repeat_body(loop: Operation, factor: int, rewriter: Rewriter) -> None:
+    body = loop.regions[0].block
+    terminator = body.terminator
+    counter = body.arguments[0]
+    step = loop.operands[2]
+    ops = body.operations[:-1]
+    handed_on = terminator.operands
+    for _ in range(factor - 1):
+        build = OpBuilder(rewriter, terminator, _RULE, loop.location)
+        counter = build.op("arith.addi", (counter, step))
+        known = dict(zip(body.arguments, (counter, *handed_on), strict=True))
+        clone_before(terminator, ops, known, rewriter, _RULE)
+        handed_on = tuple(known.get(value, value) for value in terminator.operands)
+    terminator.operands = handed_on
+    rewriter.record_change(terminator, _RULE)
