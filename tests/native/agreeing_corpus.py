@@ -29,6 +29,7 @@ import tkdebug
 import tkdebug.interpreter
 from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
+from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.runtime.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.perf_report import Mark
 from tkdebug.runtime.specialize import alignment_key, runtime_values
@@ -62,6 +63,7 @@ UNDEFINED = {
     "stored_repeated": "lanes store different values at one place; which stays is undefined",
 }
 ORDER = "lanes or programs access the same places; their order is undefined"
+DIVISION = "it divides integers by zero"
 _ADDRESSES = frozenset(("tt.int_to_ptr", "tt.ptr_to_int"))
 _ATOMICS = frozenset(("tt.atomic_rmw", "tt.atomic_cas"))
 _MACHINE = ("nvvm.read", "tt.clock", "tt.globaltimer")
@@ -279,8 +281,9 @@ class Agreement:
         wanted = buffers.contents()
         if all(map(torch.equal, got, wanted)):
             return "equal", ""
-        if depends_on_order(kernel, grid, values, buffers.copied(before, "cpu")):
-            return "not run", ORDER
+        undefined = why_undefined(kernel, grid, values, buffers.copied(before, "cpu"))
+        if undefined:
+            return "not run", undefined
         reason, has_sums = reason_to_differ(kernel.module)
         place = {first: index for index, (first, _) in enumerate(buffers.storages)}
         for number, tensor in enumerate(_tensors(values)):
@@ -349,47 +352,54 @@ def read_rows(report: Path) -> list[Row]:
     return [Row(**json.loads(line)) for line in report.read_text(encoding="utf-8").splitlines()]
 
 
-class Ordered(Reference):
-    """Finds accesses of one place by several lanes or programs, one of them a store.
+class Judge(Reference):
+    """Finds what makes the result of a launch one of several.
 
-    On a GPU nothing orders them, so such a launch has any of several results. A place may be
-    stored to again if the value is the same.
+    That is: accesses of one place by several lanes or programs, one of them a store, which nothing
+    orders on a GPU (a place may be stored to again if the value is the same); and integer division
+    by zero (PTX ISA, `div`: "yields an unspecified, machine-specific value").
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.stored: dict[int, tuple[object, int]] = {}
         self.readers: dict[int, set[object]] = {}
-        self.conflicts = 0
+        self.why = ""
 
     def note_read(self, lane: Any, address: int, extents: Any) -> None:
         who = (self.pid, extents, lane)
         self.readers.setdefault(address, set()).add(who)
-        self.conflicts += self.stored.get(address, (who, 0))[0] != who
+        if self.stored.get(address, (who, 0))[0] != who:
+            self.why = ORDER
 
     def note_write(self, lane: Any, address: int, extents: Any, value: int) -> None:
         who = (self.pid, extents, lane)
         writer, held = self.stored.get(address, (who, value))
-        self.conflicts += writer != who and held != value
-        self.conflicts += bool(self.readers.get(address, set()) - {who})
+        if (writer != who and held != value) or self.readers.get(address, set()) - {who}:
+            self.why = ORDER
         self.stored[address] = (who, value)
 
+    def execute(self, op: Any, operands: Any, environment: Any) -> Any:
+        if op.name in DIVISIONS and bool((operands[1] == 0).any()):
+            self.why = DIVISION
+        return super().execute(op, operands, environment)
 
-def depends_on_order(
+
+def why_undefined(
     kernel: InterpretedKernel, grid: Any, values: tuple[Any, ...], memory: Copy
-) -> bool:
-    """Whether lanes or programs of a launch disturb each other, as far as the reference knows.
+) -> str:
+    """Why a launch has no one result, as far as the reference knows; "" for nothing found.
 
-    The reference runs small kernels of the ops that it has; of others it cannot say so.
+    The reference runs small kernels of the ops that it has; of others it cannot say.
     """
     moved = runtime_values(kernel.src.specs, tuple(memory.value(value) for value in values))
     names = kernel.module.function.attributes["arg_names"]
-    reference = Ordered(kernel.module, moved, grid, names)
+    judge = Judge(kernel.module, moved, grid, names)
     try:
-        reference.run()
+        judge.run()
     except NotImplementedError:
-        return False
-    return reference.conflicts > 0
+        return ""
+    return judge.why
 
 
 # As a pytest plugin.

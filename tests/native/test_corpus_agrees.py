@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from agreeing_corpus import ORDER, Agreement, Row, difference, read_rows
+from agreeing_corpus import DIVISION, ORDER, Agreement, Row, difference, read_rows
 
 import tkdebug
 import tkdebug.language as tl
@@ -111,25 +111,32 @@ def test_a_launch_is_repeated_from_the_same_memory():
 
 
 @tkdebug.jit
-def shifted_in_place(x, STEP: tl.constexpr, BLOCK: tl.constexpr):
+def shifted_in_place(x, divisor, STEP: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + at, tl.load(x + at + STEP) + 1.0)
+    tl.store(x + at, tl.load(x + at + STEP) // divisor)
 
 
-@pytest.mark.parametrize(("step", "ordered"), [(0, True), (1, False), (20, False)])
-def test_launches_that_depend_on_order_are_told(step, ordered):
-    memory = torch.arange(64.0)
+@pytest.mark.parametrize(
+    ("step", "divisor", "wanted"),
+    [
+        (0, 1, "different"),
+        (1, 1, ORDER),
+        (20, 1, ORDER),
+        (0, 0, DIVISION),
+    ],
+)
+def test_launches_of_several_results_are_told(step, divisor, wanted):
+    memory = torch.arange(64)
 
     def run_elsewhere(kernel, grid, values):
         values[0].fill_(-1)
 
     agreement = Agreement(run_elsewhere, "cpu")
     with agreement.checking():
-        shifted_in_place[(2,)](memory[8:], STEP=step, BLOCK=16)
+        shifted_in_place[(2,)](memory[8:], divisor, STEP=step, BLOCK=16)
     (row,) = agreement.rows
-    assert (row.result, row.detail == ORDER) == (
-        ("different", False) if ordered else ("not run", True)
-    )
+    assert wanted in (row.result, row.detail)
+    assert (row.result == "different") == (wanted == "different")
 
 
 def test_views_keep_their_place_in_memory():

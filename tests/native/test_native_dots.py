@@ -95,18 +95,23 @@ OUT_TYPES = {
 def wgmma_fp8(a, b, c):
     """A @ b + c as Hopper's wgmma sums products of fp8.
 
-    Each 32 products and the sum so far are aligned to the largest of them and cut 13 bits below its
-    leading one: so come out the differences that an H200 had (`test_recorded_sums`). The report on
-    DeepSeek-V3 (3.3.2) says "14 bits" of the same.
+    Each 32 products and the sum so far are cut 13 bits below the leading bit of the largest of
+    them, and their sum 13 bits below its own: so come out, to the bit, all sums that an H200 gave
+    (`test_recorded_sums`). The report on DeepSeek-V3 (3.3.2) says "14 bits" of the same.
     """
     total = c.double()
     for k in range(0, a.shape[1], 32):
         terms = [a[:, i : i + 1].double() * b[i : i + 1].double() for i in range(k, k + 32)]
         terms = torch.stack([total, *terms])
-        exponent = torch.frexp(terms.abs().amax(0)).exponent - 1
-        unit = torch.ldexp(torch.ones_like(total), exponent - 13)
-        total = (torch.trunc(terms / unit) * unit).sum(0)
+        total = cut(cut(terms, terms.abs().amax(0)).sum(0))
     return total.to(c.dtype)
+
+
+def cut(number, largest=None):
+    """Toward zero to 13 bits below the leading bit of `largest`, the number itself if None."""
+    exponent = torch.frexp((number if largest is None else largest).abs()).exponent - 1
+    unit = torch.ldexp(torch.ones_like(number), exponent - 13)
+    return torch.trunc(number / unit) * unit
 
 
 @pytest.mark.parametrize("transposed", [False, True])
