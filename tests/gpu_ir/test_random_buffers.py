@@ -36,7 +36,7 @@ class Recorder(Evaluator):
 
 def loads(module: Module) -> list[torch.Tensor]:
     recorder = Recorder(
-        Plan(), Fusion(), (2, 1, 1), 0, 2, torch.device("cpu"), FaultLog("k", 0), None
+        Plan(), Fusion(), (2, 1, 1), 0, 2, torch.device("cpu"), FaultLog("k", 0, (2, 1, 1)), None
     )
     recorder.loaded = []
     x = PointerTile(Buffer(torch.full((1,), 7.0), "x"), 0)

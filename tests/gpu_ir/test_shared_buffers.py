@@ -178,7 +178,7 @@ def test_views_of_a_buffer_share_its_memory() -> None:
 
     module = kernel("%x: !tt.ptr<f32>", body)
     evaluator = Evaluator(
-        Plan(), Fusion(), (1, 1, 1), 0, 2, torch.device("cpu"), FaultLog("k", 0), None
+        Plan(), Fusion(), (1, 1, 1), 0, 2, torch.device("cpu"), FaultLog("k", 0, (1, 1, 1)), None
     )
     ops = {op.name: op for op in module.walk()}
     zero = torch.zeros(1, 16, 16)

@@ -159,3 +159,37 @@ def three_axes(x_ptr, out_ptr, nx, ny, nz, BLOCK: tl.constexpr):
     at = (z * ny + y) * nx + offs
     v = tl.load(x_ptr + at, mask=offs < nx)  # FAULT three_axes
     tl.store(out_ptr + at, v, mask=offs < nx)
+
+
+@tkdebug.jit
+def positional_masks(x_ptr, out_ptr, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = None if EVEN else offs < n
+    x = tl.load(x_ptr + offs, mask)  # FAULT positional load
+    tl.store(out_ptr + offs, x, offs < n + 1)  # FAULT positional store
+
+
+@tkdebug.jit
+def masks_of_one_line(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    z = tl.load(x_ptr + offs, mask=offs < n) + tl.load(y_ptr + offs, mask=offs <= n)  # FAULT two
+    tl.store(out_ptr + offs, z, mask=offs < n)
+
+
+@tkdebug.jit
+def one_element(index_ptr, out_ptr):
+    pid = tl.program_id(0)
+    at = tl.load(index_ptr + pid + 1)  # FAULT one_element
+    tl.atomic_add(out_ptr + at + pid, 1)  # FAULT one_atomic
+
+
+@tkdebug.jit
+def wrong_row(x_ptr, out_ptr, stride, CHECK: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) + 1
+    if CHECK:
+        block = tl.make_block_ptr(x_ptr + row * stride, (stride,), (1,), (0,), (BLOCK,), (0,))
+        x = tl.load(block, boundary_check=(0,))  # FAULT wrong_row block
+    else:
+        offs = tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + offs)  # FAULT wrong_row
+    tl.store(out_ptr + (row - 1) * BLOCK + tl.arange(0, BLOCK), x)

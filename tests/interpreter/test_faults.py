@@ -336,3 +336,62 @@ def test_access_between_elements_names_the_strides():
     fault = only(compare(kernels.missing_mask, (1,), x, out, 32, BLOCK=32).faults)
     assert fault.kind == "between-elements"
     assert "`x_ptr` has strides (2)" in fault.hint
+
+
+@BUDGETS
+def test_hint_of_a_mask_that_leaves_an_axis_free(budget):
+    x, out = torch.arange(30.0 * 20).reshape(30, 20), zeros(30, 20)
+    fault = only(
+        compare(kernels.wrong_rows, (2, 2), x, out, 30, 20, 20, R=16, C=16, budget=budget).faults
+    )
+    assert fault.hint == (
+        "mask is `c[None, :] < cols`, which says nothing of axis 0 of the tile: "
+        "is a bound missing there?"
+    )
+
+
+def test_hint_of_a_mask_given_by_position():
+    x, out = torch.arange(100.0), zeros(100)
+    fault = only(compare(kernels.positional_masks, (4,), x, out, 100, EVEN=False, BLOCK=32).faults)
+    assert fault.line == line("FAULT positional store")
+    assert fault.hint == "mask is `offs < n + 1` but `out_ptr` has 100 elements"
+
+
+def test_hint_of_a_mask_that_is_none():
+    x, out = torch.arange(100.0), zeros(101)
+    fault = only(compare(kernels.positional_masks, (4,), x, out, 100, EVEN=True, BLOCK=32).faults)
+    assert fault.line == line("FAULT positional load")
+    assert fault.hint == (
+        "mask is `mask`, which is None or true everywhere here, but `x_ptr` has 100 elements"
+    )
+
+
+def test_hint_quotes_the_mask_of_the_call_that_went_astray():
+    x, y, out = torch.arange(100.0), torch.arange(100.0), zeros(100)
+    fault = only(compare(kernels.masks_of_one_line, (4,), x, y, out, 100, BLOCK=32).faults)
+    assert (fault.tensor, fault.line) == ("y_ptr", line("FAULT two"))
+    assert fault.hint == "mask is `offs <= n` but `y_ptr` has 100 elements"
+
+
+def test_hint_of_one_element_a_program():
+    index, out = torch.zeros(3, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    load, atomic = compare(kernels.one_element, (3,), index, out).faults
+    assert (load.line, load.program_id, load.index) == (line("FAULT one_element"), (2, 0, 0), 3)
+    assert load.hint == (
+        "this tl.load touches one element a program: check the index arithmetic and the grid, "
+        "(3, 1, 1), or guard it with an `if`"
+    )
+    assert atomic.hint.startswith("this tl.atomic_add touches one element a program")
+
+
+@pytest.mark.parametrize("in_block", [False, True])
+def test_hint_of_a_tile_that_lies_outside_as_a_whole(in_block):
+    x, out = torch.arange(3.0 * 16), zeros(3 * 16)
+    fault = only(compare(kernels.wrong_row, (3,), x, out, 16, CHECK=in_block, BLOCK=16).faults)
+    where = "the index arithmetic and the grid, (3, 1, 1)"
+    assert (fault.program_id, fault.lane, fault.index) == ((2, 0, 0), (0,), 48)
+    assert fault.hint == (
+        f"the whole block lies outside: check the pointer given to make_block_ptr, {where}"
+        if in_block
+        else f"this program's tile has no element of `x_ptr`: check {where}"
+    )

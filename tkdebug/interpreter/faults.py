@@ -18,19 +18,26 @@ _VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class Offender:
-    """The first bad element: its program, lane, and element offset."""
+    """The first bad element: its program, lane, and element offset.
+
+    Attributes:
+        is_whole_tile: whether every element of this program's tile is bad; of a block, every one
+            inside the shape that it is checked against.
+    """
 
     program_id: tuple[int, int, int]
     lane: tuple[int, ...]
     index: int | None
+    is_whole_tile: bool = False
 
 
 class FaultLog:
     """Faults of one launch, in the order in which they were first seen."""
 
-    def __init__(self, kernel: str, launch_id: int) -> None:
+    def __init__(self, kernel: str, launch_id: int, grid: tuple[int, int, int]) -> None:
         self.kernel = kernel
         self.launch_id = launch_id
+        self.grid = grid
         self._faults: dict[tuple[FaultKind, int, str | None], Fault] = {}
 
     def add(self, fault: Fault) -> None:
@@ -74,7 +81,7 @@ class FaultLog:
             )
         hint = None
         if buffer is not None and offender.index is not None:
-            hint = access_hint(op, buffer, mask, offender.index)
+            hint = access_hint(op, buffer, mask, offender, self.grid)
         self.add(
             Fault(
                 kind=kind,

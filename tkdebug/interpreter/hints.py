@@ -1,25 +1,33 @@
-"""What to change in the source for an access that left its tensor.
-
-Reads the kernel's source lines; never fails when they cannot be had.
-"""
+"""What to change in the source for an access that left its tensor; never fails."""
 
 from __future__ import annotations
 
-import ast
-import linecache
-import textwrap
+from typing import TYPE_CHECKING
 
 from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.call_source import call_name, mask_argument, mask_text
 
-# How far around an op's line its statement is looked for.
-_STATEMENT_LINES = 12
+if TYPE_CHECKING:
+    from tkdebug.interpreter.faults import Offender
+
+_LOOPS = ("scf.for", "scf.while")
+# How many ops back a mask or a pointer is followed.
+_SEARCH_DEPTH = 100
 
 
-def access_hint(op: Operation, buffer: Buffer, mask: Value | None, index: int) -> str:
-    """The fix for access `op`, whose offset `index` is no element of `buffer`."""
-    name = buffer.name or "the tensor"
-    elements = f"`{name}` has {counted(buffer.hull_elems)}"
+def access_hint(
+    op: Operation,
+    buffer: Buffer,
+    mask: Value | None,
+    offender: Offender,
+    grid: tuple[int, int, int],
+) -> str:
+    """The fix for access `op`, whose first `offender` is no element of `buffer`."""
+    index = offender.index
+    assert index is not None
+    elements = f"`{buffer.name or 'the tensor'}` has {counted(buffer.hull_elems)}"
     if buffer.is_expanded:
         return (
             f"{elements} in memory for a shape of {list(buffer.shape)}: it was expanded (strides "
@@ -28,26 +36,35 @@ def access_hint(op: Operation, buffer: Buffer, mask: Value | None, index: int) -
     if 0 <= index < buffer.hull_elems:
         strides = ", ".join(map(str, buffer.tensor.stride()))
         return (
-            f"`{name}` has strides ({strides}): multiply its indices by them, "
-            "or pass it as .contiguous()"
+            f"`{buffer.name or 'the tensor'}` has strides ({strides}): multiply its indices by "
+            "them, or pass it as .contiguous()"
         )
-    if op.name.startswith("tt.descriptor"):
-        return f"the shape or the strides given to the tensor descriptor do not fit: {elements}"
+    loop = ", the loop's bounds" if _in_loop(op) else ""
+    elsewhere = f"the index arithmetic{loop} and the grid, {grid}"
     checked = op.attributes.get("boundary_check")
-    if isinstance(checked, tuple):
-        return _block_pointer_hint(op, checked, elements)
+    is_descriptor = op.name.startswith("tt.descriptor")
+    if is_descriptor or isinstance(checked, tuple):
+        if isinstance(checked, tuple) and len(checked) < len(ir.shape_of(op.operands[0].type)):
+            return _unchecked_axes(op, checked)
+        made = "the tensor descriptor" if is_descriptor else "make_block_ptr"
+        if offender.is_whole_tile:
+            return f"the whole block lies outside: check the pointer given to {made}, {elsewhere}"
+        return f"the shape or the strides given to {made} do not fit: {elements}"
     if mask is None:
-        call = _CALLS.get(op.name, op.name)
-        if index < 0:
-            return f"the offset is negative; check the index arithmetic before this {call}"
-        return (
-            f"this {call} has no mask: pass mask=offsets < n, with n at most "
-            f"{buffer.hull_elems} for `{name}`"
-        )
-    source = _mask_source(op, mask)
-    shown = f"mask is `{source}`" if source else "the mask allows it"
+        return _unmasked(op, buffer, offender, elements, elsewhere)
+    text = mask_text(op, mask)
+    shown = f"mask is `{text}`" if text else "the mask allows it"
     if index < 0:
         return f"{shown}: it does not exclude negative offsets"
+    if not ir.shape_of(op.operands[0].type):
+        return f"{shown} but {elements}: check {elsewhere}"
+    if offender.is_whole_tile:
+        return (
+            f"{shown} but {elements}, and this program's tile has none of them: check {elsewhere}"
+        )
+    free = _free_axis(op, mask, offender.lane)
+    if free is not None:
+        return f"{shown}, which says nothing of axis {free} of the tile: is a bound missing there?"
     return f"{shown} but {elements}"
 
 
@@ -56,65 +73,84 @@ def counted(elements: int) -> str:
     return f"{elements} element{'s' * (elements != 1)}"
 
 
-_CALLS = {"tt.load": "tl.load", "tt.store": "tl.store"}
-
-
-def _block_pointer_hint(op: Operation, checked: tuple[object, ...], elements: str) -> str:
-    shape = op.operands[0].type
-    rank = len(getattr(shape, "shape", ()))
-    missing = [axis for axis in range(rank) if axis not in checked]
-    if missing:
-        everything = ", ".join(str(axis) for axis in range(rank))
-        comma = "," if rank == 1 else ""
+def _unmasked(
+    op: Operation, buffer: Buffer, offender: Offender, elements: str, elsewhere: str
+) -> str:
+    call = call_name(op)
+    assert offender.index is not None
+    if offender.index < 0:
+        return f"the offset is negative; check the index arithmetic before this {call}"
+    given = mask_argument(op)
+    if given is not None:
+        return f"mask is `{given}`, which is None or true everywhere here, but {elements}"
+    if not ir.shape_of(op.operands[0].type):
         return (
-            f"boundary_check leaves out {'axis' if len(missing) == 1 else 'axes'} "
-            f"{', '.join(map(str, missing))}: pass boundary_check=({everything}{comma})"
+            f"this {call} touches one element a program: check {elsewhere}, or guard it "
+            "with an `if`"
         )
-    return f"the shape or the strides given to make_block_ptr do not fit: {elements}"
+    if offender.is_whole_tile:
+        return f"this program's tile has no element of `{buffer.name}`: check {elsewhere}"
+    return (
+        f"this {call} has no mask: pass mask=offsets < n, with n at most "
+        f"{buffer.hull_elems} for `{buffer.name or 'the tensor'}`"
+    )
 
 
-def _mask_source(op: Operation, mask: Value) -> str | None:
-    """The source text of a mask: of its keyword, or of what was assigned to its variable."""
-    place = op.location.primary
-    found = _keyword_mask(place.file, place.line)
-    if found is not None and not found.isidentifier():
-        return found
-    defined = mask.defining_op
-    while defined is not None and defined.name in ("tt.broadcast", "tt.expand_dims", "tt.splat"):
-        defined = defined.operands[0].defining_op
-    if defined is not None:
-        place = defined.location.primary
-        for statement, text in _statements(place.file, place.line):
-            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                if found is None or statement.targets[0].id == found:
-                    return ast.get_source_segment(text, statement.value)
-    return found or mask.name
+def _in_loop(op: Operation) -> bool:
+    outer = op.block.parent_op if op.block is not None else None
+    while outer is not None:
+        if outer.name in _LOOPS:
+            return True
+        outer = outer.block.parent_op if outer.block is not None else None
+    return False
 
 
-def _keyword_mask(file: str, line: int) -> str | None:
-    """What follows `mask=` in the call on a line."""
-    for statement, text in _statements(file, line):
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Call):
-                for keyword in node.keywords:
-                    if keyword.arg == "mask":
-                        return ast.get_source_segment(text, keyword.value)
+def _unchecked_axes(op: Operation, checked: tuple[object, ...]) -> str:
+    rank = len(ir.shape_of(op.operands[0].type))
+    missing = [axis for axis in range(rank) if axis not in checked]
+    everything = ", ".join(str(axis) for axis in range(rank))
+    comma = "," if rank == 1 else ""
+    return (
+        f"boundary_check leaves out {'axis' if len(missing) == 1 else 'axes'} "
+        f"{', '.join(map(str, missing))}: pass boundary_check=({everything}{comma})"
+    )
+
+
+def _free_axis(op: Operation, mask: Value, lane: tuple[int, ...]) -> int | None:
+    """The axis along which the access went astray, if the mask is the same along it."""
+    bounded = _varying_axes(mask, {})
+    moving = _varying_axes(op.operands[0], {})
+    # The first bad element in order: only along axes where it is not the first was one before good.
+    for axis, position in enumerate(lane):
+        if position and moving[axis] and not bounded[axis]:
+            return axis
     return None
 
 
-def _statements(file: str, line: int) -> list[tuple[ast.stmt, str]]:
-    """The statement that covers a line, with the text it was parsed from; [] when there is none."""
-    for first in range(line, max(0, line - _STATEMENT_LINES), -1):
-        text = ""
-        for last in range(first, first + _STATEMENT_LINES):
-            text += linecache.getline(file, last)
-            if last < line:
-                continue
-            dedented = textwrap.dedent(text)
-            try:
-                parsed = ast.parse(dedented)
-            except SyntaxError:
-                continue
-            if parsed.body:
-                return [(parsed.body[-1], dedented)]
-    return []
+def _varying_axes(value: Value, known: dict[Value, list[bool]], depth: int = 0) -> list[bool]:
+    """Per axis whether a tile may vary along it, as far as broadcasts tell."""
+    found = known.get(value)
+    if found is None:
+        found = known[value] = _find_varying_axes(value, known, depth)
+    return found
+
+
+def _find_varying_axes(value: Value, known: dict[Value, list[bool]], depth: int) -> list[bool]:
+    shape = ir.shape_of(value.type)
+    op = value.defining_op
+    if op is not None and op.name in ("tt.splat", "arith.constant"):
+        return [False] * len(shape)
+    unknown = [extent > 1 for extent in shape]
+    if op is None or op.regions or depth > _SEARCH_DEPTH:
+        return unknown
+    sources = [v for v in op.operands if ir.shape_of(v.type)]
+    if not sources or len(ir.shape_of(sources[0].type)) != len(shape):
+        return unknown
+    if op.name == "tt.broadcast":
+        inner = _varying_axes(sources[0], known, depth + 1)
+        narrow = ir.shape_of(sources[0].type)
+        return [v and n == e for v, n, e in zip(inner, narrow, shape, strict=True)]
+    if op.name == "tt.load" or any(ir.shape_of(v.type) != shape for v in sources):
+        return unknown
+    each = [_varying_axes(source, known, depth + 1) for source in sources]
+    return [any(axis) for axis in zip(*each, strict=True)]

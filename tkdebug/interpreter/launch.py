@@ -89,7 +89,7 @@ def run_module(
         prepared = _prepared[module] = Prepared(module)
     name = kernel_name or module.name
     launch_id = record.id if record is not None else 0
-    faults = FaultLog(name, launch_id)
+    faults = FaultLog(name, launch_id, grid)
     # Tensor subclasses and function modes of the script must not see the interpreter's work.
     with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
         arguments = _Arguments(module, prepared, values)

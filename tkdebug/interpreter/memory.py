@@ -79,6 +79,10 @@ def loaded_type(op: Operation) -> ir.Type:
     return type_
 
 
+def _is_block(op: Operation) -> bool:
+    return "boundary_check" in op.attributes or op.name.startswith("tt.descriptor")
+
+
 class MemoryOps(EvaluatorState):
     """Pointer arithmetic, loads, stores and descriptors."""
 
@@ -318,7 +322,9 @@ class MemoryOps(EvaluatorState):
             programs = self.active.nonzero().reshape(-1)
             count = programs.shape[0]
         whole = bad.expand(count, *access.shape)
-        offender = self.offender(whole, offsets.expand(whole.shape), programs)
+        # What a block leaves out is not its program's to access; what a mask leaves out may be.
+        inside = allowed if _is_block(access.op) else None
+        offender = self.offender(whole, offsets.expand(whole.shape), programs, inside)
         self.faults.bad_access(
             access.op,
             kind,

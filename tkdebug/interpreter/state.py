@@ -116,13 +116,20 @@ class EvaluatorState:
         x, y, _ = self.grid
         return (linear % x, linear // x % y, linear // (x * y))
 
-    def offender(self, bad: Tensor, offsets: Tensor | None, programs: Tensor | None) -> Offender:
+    def offender(
+        self,
+        bad: Tensor,
+        offsets: Tensor | None,
+        programs: Tensor | None,
+        allowed: Tensor | None = None,
+    ) -> Offender:
         """The first true element of `bad` (P, *shape), with its offset and program.
 
         Args:
             bad: bool, full along every axis.
             offsets: broadcastable to `bad`.
             programs: batch positions of bad's programs, None when they are all of them.
+            allowed: which elements count for `is_whole_tile`, None for all.
         """
         flat = int(bad.reshape(-1).to(torch.uint8).argmax())
         place = []
@@ -134,7 +141,10 @@ class EvaluatorState:
         index = None
         if offsets is not None:
             index = int(offsets.expand(bad.shape)[tuple(place)])
-        return Offender(self.program_at(program), tuple(place[1:]), index)
+        right = ~bad[place[0]]
+        if allowed is not None:
+            right = right & allowed.expand(bad.shape)[place[0]]
+        return Offender(self.program_at(program), tuple(place[1:]), index, not bool(right.any()))
 
     # -- dense forms ------------------------------------------------------------------------
 
