@@ -1,6 +1,8 @@
 import builtins
 import io
 import json
+import os
+import subprocess
 
 import pytest
 from cli_scripts import tkdebug
@@ -162,3 +164,14 @@ def test_format_seconds(seconds, shown):
 
 def test_command_runs_as_a_module():
     assert tkdebug("--version").stdout.startswith("tkdebug ")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.parametrize("command", [["doctor"], ["report"], ["report", "-o", "/dev/full"]])
+def test_answer_that_cannot_be_written_is_one_line(session, command):
+    words = [*command, session] if command[0] == "report" else command
+    with open("/dev/full", "w") as full:
+        done = tkdebug(*words, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "cannot be written (No space left on device)" in line

@@ -265,7 +265,7 @@ def test_kernel_that_fails_halfway_shows_its_passes_until_then(run_main, tmp_pat
         'x = torch.zeros(16, dtype=torch.int32, device="cuda")\nk[(1,)](x, BLOCK=16)\n'
     )
     status, out, err = run_main("passes", script)
-    assert status == 0
+    assert status == 1  # the script's own: its launch fails
     assert "did not compile: " in out
     assert "broken.py" in out
     assert "insert-barriers" in out
@@ -274,3 +274,44 @@ def test_kernel_that_fails_halfway_shows_its_passes_until_then(run_main, tmp_pat
 
 def test_formats_of_the_command_line_are_the_renderers():
     assert set(PASS_FORMATS) == set(RENDERERS)
+
+
+@pytest.mark.parametrize("command", ["passes", "lines"])
+def test_output_never_overwrites_what_is_looked_at(session, run_main, command):
+    before = session.read_bytes()
+    status, out, err = run_main(command, session, "-o", session)
+    assert (status, out) == (2, "")
+    assert "is what is looked at itself" in err
+    assert session.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["passes", "lines"])
+def test_options_of_scripts_are_refused_for_a_session(session, run_main, command):
+    for words in (["--target", "sm_80"], ["--", "--size", "3"]):
+        status, out, err = run_main(command, session, *words)
+        assert (status, out) == (2, "")
+        assert f"{session} is a recorded run; this is for scripts only" in err
+
+
+def test_interrupted_script_ends_with_130_and_says_what_is_missing(script, run_main, tmp_path):
+    late = tmp_path / "late.py"
+    late.write_text(script.read_text() + "raise KeyboardInterrupt\n")
+    early = tmp_path / "early.py"
+    early.write_text("raise KeyboardInterrupt\n")
+    status, out, err = run_main("passes", late, "--kernel", "copy", "--target", "none")
+    assert status == 130
+    assert "copy(" in out
+    assert f"{late} was interrupted: shown is what was compiled until then" in err
+    for command in ("passes", "lines"):
+        status, out, err = run_main(command, early)
+        assert (status, out) == (130, "")
+        assert f"{early}: it was interrupted before it launched a kernel" in err
+
+
+def test_failed_script_keeps_its_status(script, run_main, tmp_path):
+    failing = tmp_path / "failing.py"
+    failing.write_text(script.read_text() + "raise SystemExit(7)\n")
+    status, out, err = run_main("passes", failing, "--target", "none")
+    assert status == 7
+    assert "copy(" in out
+    assert f"{failing} ended with status 7: shown is what was compiled until then" in err

@@ -5,6 +5,7 @@ import sys
 import threading
 
 import pytest
+from cli_scripts import tkdebug
 
 from tkdebug.instrument.reader import Session
 
@@ -258,3 +259,31 @@ def test_command_is_quick_to_start():
     seconds, modules = result.stderr.split(maxsplit=1)
     assert modules.strip() == "[]"
     assert float(seconds) < 0.5
+
+
+def test_run_counts_faults_of_workers_that_are_killed(write_script):
+    script = write_script(
+        "import multiprocessing, os, signal\n"
+        "def work():\n"
+        "    launch(faulty=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"  # sooner than a pool's terminate
+        "child = multiprocessing.get_context('fork').Process(target=work)\n"
+        "child.start()\n"
+        "child.join()\n"
+    )
+    done = tkdebug("run", "--no-tui", script)
+    assert done.returncode == 3
+    assert "tkdebug: 1 launch of 1 kernel, 1 fault" in done.stderr
+
+
+def test_run_whose_recording_stops_does_not_pass_for_clean(write_script, tmp_path):
+    resource = pytest.importorskip("resource")
+    script = write_script("for _ in range(20_000):\n    launch()\n")
+
+    def limit():  # as a full disk, for files of this process only
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+
+    done = tkdebug("run", "--no-tui", "-o", tmp_path / "r.tkd", script, preexec_fn=limit)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "recording stopped before the script did" in done.stderr.splitlines()[-1]

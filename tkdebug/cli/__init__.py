@@ -1,21 +1,33 @@
 """The `tkdebug` command.
 
 Responsible for parsing and for the exit status; each command has a file of its own, imported when
-it is the one. Invariants: stdout belongs to the user's script (and to `report`'s text); what is
-wrong with the input is one line on stderr and status 2, never a traceback of ours.
+it is the one. Invariants: stdout belongs to the user's script, or to what a command was asked for;
+what is wrong with the input is one line on stderr and status 2, never a traceback of ours.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
-from tkdebug.errors import TkError
+from tkdebug.errors import TkError, UsageError
 
 USAGE_STATUS = 2
 FAULT_STATUS = 3
 INTERRUPTED_STATUS = 130
+
+
+class ScriptEndedError(UsageError):
+    """A script that was run for a command ended before there was anything to show.
+
+    Args:
+        message: what is missing.
+        status: the script's own exit status.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,10 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return doctor_command()
     except TkError as error:
         print(f"tkdebug: {error}", file=sys.stderr)
-        return USAGE_STATUS
+        return error.status if isinstance(error, ScriptEndedError) else USAGE_STATUS
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS  # the script's own is shown where it runs; this is in our part
     except BrokenPipeError:
-        # Whoever read our stdout has gone (`… | head`); the interpreter must not flush into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from tkdebug.cli.places import drop_stdout
+
+        drop_stdout()  # whoever read it has gone (`… | head`)
         return 1

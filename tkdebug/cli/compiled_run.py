@@ -11,9 +11,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from tkdebug.cli import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.places import check_writable
 from tkdebug.cli.script import Program, find_program, run_program
 from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.instrument.reader import Session
@@ -25,29 +28,90 @@ USUAL_TARGET = "sm_90a"
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledRun:
+    """What to look at.
+
+    Attributes:
+        session: the run.
+        status: what the command is to end with once it has shown it: that of a script run for it.
+    """
+
+    session: Session
+    status: int = 0
+
+
+def check_output(arguments: Arguments) -> None:
+    """Look whether the answer can be written where `-o` says, before anything is run.
+
+    Raises:
+        UsageError: it cannot, or that is what is looked at.
+    """
+    if arguments.output is not None:
+        target = None if arguments.is_module else Path(arguments.target)
+        check_writable("-o", arguments.output, {"what is looked at": target})
+
+
 @contextlib.contextmanager
-def compiled_run(arguments: Arguments) -> Iterator[Session]:
+def compiled_run(arguments: Arguments) -> Iterator[CompiledRun]:
     """The session that `arguments.target` names, or that of running it.
 
     Raises:
         SessionError: the session cannot be read.
-        UsageError: there is nothing to run, it launched nothing, or the target architecture is
-            not known.
+        ScriptEndedError: the script failed before it launched anything.
+        UsageError: there is nothing to run, it launched nothing, the target architecture is not
+            known, or options of a script are given to a session.
     """
     if not arguments.is_module and is_session(Path(arguments.target)):
+        refuse_options_of_scripts(arguments, "a recorded run")
         with Session.open(arguments.target) as session:
-            yield session
+            yield CompiledRun(session)
         return
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
     target = _native_target(arguments.native_target)
     with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "run.tkd"
-        _record(program, path, target)
+        status = _record(program, path, target)
         with Session.open(path) as session:
             _tell_of_faults(session, program.name)
-            if not session.kernels():
-                raise UsageError(f"{program.name}: it launched no kernel")
-            yield session
+            _tell_of_end(session, program.name, status, target)
+            yield CompiledRun(session, status)
+
+
+def refuse_options_of_scripts(arguments: Arguments, what: str) -> None:
+    """Let nothing that only a script could heed be passed over.
+
+    Raises:
+        UsageError: there is such an option.
+    """
+    if arguments.native_target is not None:
+        asked = f"--target {arguments.native_target}"
+    elif arguments.target_argv:
+        asked = f"-- {' '.join(arguments.target_argv)}"
+    else:
+        return
+    raise UsageError(f"{asked}: {arguments.target} is {what}; this is for scripts only")
+
+
+def _tell_of_end(session: Session, script: str, status: int, target: str | None) -> None:
+    """Say what a script that failed or was interrupted leaves out."""
+    kernels = session.kernels()
+    how = "was interrupted" if status == INTERRUPTED_STATUS else f"ended with status {status}"
+    if not kernels and status:
+        raise ScriptEndedError(f"{script}: it {how} before it launched a kernel", status)
+    if not kernels:
+        raise UsageError(f"{script}: it launched no kernel")
+    if not status:
+        return
+    print(
+        f"tkdebug: {script} {how}: shown is what was compiled until then, not what it would have "
+        "launched later",
+        file=sys.stderr,
+    )
+    compiled = {kernel.name for kernel in kernels if kernel.options.get("arch") == target}
+    left = dict.fromkeys(kernel.name for kernel in kernels if kernel.name not in compiled)
+    if target is not None and left:
+        print(f"tkdebug: not compiled for {target}: {', '.join(left)}", file=sys.stderr)
 
 
 def _tell_of_faults(session: Session, script: str) -> None:
@@ -91,7 +155,8 @@ def _native_target(asked: str | None) -> str | None:
     return None
 
 
-def _record(program: Program, path: Path, target: str | None) -> None:
+def _record(program: Program, path: Path, target: str | None) -> int:
+    """Run it; the result is its exit status."""
     from tkdebug import compat
     from tkdebug.knobs import KNOBS
 
@@ -108,11 +173,7 @@ def _record(program: Program, path: Path, target: str | None) -> None:
         finally:
             os.environ.pop(SESSION_VARIABLE, None)
             recorder.stop(status)
-    if status:
-        print(
-            f"tkdebug: {program.name} ended with status {status}; shown is what was compiled",
-            file=sys.stderr,
-        )
+    return status
 
 
 @contextlib.contextmanager

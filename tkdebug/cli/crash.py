@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import linecache
-import sys
 from collections.abc import Iterator
 
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.places import put_out
 from tkdebug.events import Fault
 from tkdebug.instrument.renderers.text_format import visible
 from tkdebug.linemap.core_dumps import CoreDump, read_core_dump
@@ -32,12 +32,9 @@ def crash_command(arguments: Arguments) -> int:
     dump = read_core_dump(arguments.session)
     faults = faults_of(dump)
     if arguments.format == "json":
-        json.dump(_as_json(dump, faults), sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        put_out((json.dumps(_as_json(dump, faults), indent=2), "\n"))
     else:
-        for line in _as_text(dump, faults):
-            print(visible(line))
-    sys.stdout.flush()
+        put_out(f"{visible(line)}\n" for line in _as_text(dump, faults))
     return FOUND_STATUS if faults else NOTHING_STATUS
 
 
@@ -62,6 +59,7 @@ def _as_text(dump: CoreDump, faults: tuple[Fault, ...]) -> Iterator[str]:
 
 def _as_json(dump: CoreDump, faults: tuple[Fault, ...]) -> dict[str, object]:
     return {
+        "schema": 1,
         "device": dump.device,
         "architecture": dump.architecture,
         "driver": dump.driver or None,

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 from tkdebug import __version__
+from tkdebug.cli.places import put_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +36,26 @@ class Check:
 def doctor_command() -> int:
     """Print the answers; the result is the exit status: 1 when something needed is missing."""
     checks = [_guarded(name, check) for name, check in CHECKS.items()]
+    put_out(f"{line}\n" for line in _answers(checks))
+    return 1 if any(_is_missing(check) for check in checks) else 0
+
+
+def _answers(checks: list[Check]) -> Iterator[str]:
     width = max(len(check.name) for check in checks)
     for check in checks:
         mark = "ok     " if check.found else "missing" if check.needed else "-      "
-        print(f"{check.name.ljust(width)}  {mark}  {check.detail}")
-    print()
-    print(_auto_line())
-    todo = [check for check in checks if check.advice and not check.found]
-    needed = [check for check in todo if check.needed]
-    for check in todo:
-        print(f"{'needed' if check.needed else 'optional'}: {check.name}: {check.advice}")
-    if not needed:
-        print("next: tkdebug run script.py")
-    return 1 if needed else 0
+        yield f"{check.name.ljust(width)}  {mark}  {check.detail}"
+    yield ""
+    yield _auto_line()
+    for check in checks:
+        if check.advice and not check.found:
+            yield f"{'needed' if check.needed else 'optional'}: {check.name}: {check.advice}"
+    if not any(_is_missing(check) for check in checks):
+        yield "next: tkdebug run script.py"
+
+
+def _is_missing(check: Check) -> bool:
+    return bool(check.needed and check.advice and not check.found)
 
 
 def _auto_line() -> str:
@@ -65,6 +73,14 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
         # A half-installed package may raise anything at import; that is what is to be told.
         text = " ".join(str(error).split())[:200]
         return Check(name, False, f"{type(error).__name__}: {text}", "install it again")
+
+
+def _first_sentence(error: Exception) -> str:
+    """What `error` says, without what follows its first full stop."""
+    if type(error).__name__ == "DynamicLibNotFoundError":  # cuda-pathfinder's, a page of advice
+        return "its library is not installed here"
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.partition(". ")[0].removesuffix(".")[:200]
 
 
 def _package(name: str, purpose: str) -> Check:
@@ -98,12 +114,11 @@ def _cuda_device() -> Check:
     name = "CUDA device"
     advice = "none needed: scripts that say device='cuda' run on the CPU under interpret"
     try:
-        detail = _torch_devices() or _driver_devices()
+        detail, found = _torch_devices() or _driver_devices(), True
     except Exception as error:
-        detail = ""
-        advice = f"{type(error).__name__}: {error}; {advice}"
+        detail, found = f"none usable ({_first_sentence(error)})", False
     if detail:
-        return Check(name, True, detail, needed=False)
+        return Check(name, found, detail, advice, needed=False)
     return Check(name, False, "none usable", advice, needed=False)
 
 
@@ -142,7 +157,7 @@ def _cuda_driver() -> Check:
     try:
         error, version = driver.cuDriverGetVersion()
     except Exception as failure:
-        return Check(name, False, f"none ({' '.join(str(failure).split())[:100]})", needed=False)
+        return Check(name, False, f"none ({_first_sentence(failure)})", needed=False)
     if int(error) != 0:
         return Check(name, False, "none", needed=False)
     return Check(name, True, f"supports CUDA {version // 1000}.{version % 1000 // 10}")
@@ -157,8 +172,8 @@ def _nvjitlink() -> Check:
 
         major, minor = nvjitlink.version()
     except Exception as error:
-        text = " ".join(str(error).split())[:100]
-        return Check(name, False, f"cannot be loaded ({text})", later, needed=False)
+        reason = _first_sentence(error)
+        return Check(name, False, f"cannot be loaded ({reason})", later, needed=False)
     return Check(name, True, f"{major}.{minor}")
 
 

@@ -6,15 +6,20 @@ cubin, whoever made it. What is printed is `lines_text`'s and `lines_json`'s.
 
 from __future__ import annotations
 
-import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tkdebug.cli import ScriptEndedError
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.compiled_run import compiled_run, is_session
+from tkdebug.cli.compiled_run import (
+    check_output,
+    compiled_run,
+    is_session,
+    refuse_options_of_scripts,
+)
 from tkdebug.cli.kernel_lines import KernelLines, of_cubin, of_session
 from tkdebug.cli.lines_query import LinesQuery
-from tkdebug.cli.places import check_writable
+from tkdebug.cli.places import put_out
 from tkdebug.errors import UsageError
 
 _ELF = b"\x7fELF"
@@ -29,27 +34,25 @@ def lines_command(arguments: Arguments) -> int:
     from tkdebug.cli.lines_json import render_json
     from tkdebug.cli.lines_text import render_text
 
-    output = arguments.output
-    if output is not None:
-        check_writable("-o", output)
+    check_output(arguments)
     query = arguments.lines or LinesQuery()
-    chosen = _chosen(_kernels(arguments), query.kernel, arguments.target)
+    kernels, status = _kernels(arguments)
+    if not kernels and status:
+        raise ScriptEndedError(f"{arguments.target}: no kernel was compiled natively", status)
+    chosen = _chosen(kernels, query.kernel, arguments.target)
     render = render_json if arguments.format == "json" else render_text
-    text = render(chosen, query)
-    if output is not None:
-        output.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    return 0
+    put_out((render(chosen, query),), arguments.output)
+    return status
 
 
-def _kernels(arguments: Arguments) -> list[KernelLines]:
+def _kernels(arguments: Arguments) -> tuple[list[KernelLines], int]:
+    """The kernels there are, and what to end with."""
     path = Path(arguments.target)
     if not arguments.is_module and _is_elf(path):
-        return of_cubin(path)
-    with compiled_run(arguments) as session:
-        return of_session(session)
+        refuse_options_of_scripts(arguments, "a cubin")
+        return of_cubin(path), 0
+    with compiled_run(arguments) as run:
+        return of_session(run.session), run.status
 
 
 def _is_elf(path: Path) -> bool:

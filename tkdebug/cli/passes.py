@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.compiled_run import compiled_run
-from tkdebug.cli.places import check_writable
+from tkdebug.cli.compiled_run import check_output, compiled_run
+from tkdebug.cli.places import put_out
 from tkdebug.instrument.pass_query import PassQuery
 from tkdebug.instrument.passes_report import render_passes
 
@@ -17,16 +15,8 @@ def passes_command(arguments: Arguments) -> int:
     Raises:
         TkError: there is nothing to show, or something about the command line is wrong.
     """
-    output = arguments.output
-    if output is not None:
-        check_writable("-o", output)
+    check_output(arguments)
     query = arguments.passes or PassQuery()
-    with compiled_run(arguments) as session:
-        pieces = render_passes(session, query, arguments.format)
-        if output is not None:
-            output.write_text("".join(pieces), encoding="utf-8")
-            return 0
-        for piece in pieces:
-            sys.stdout.write(piece)
-        sys.stdout.flush()
-    return 0
+    with compiled_run(arguments) as run:
+        put_out(render_passes(run.session, query, arguments.format), arguments.output)
+        return run.status

@@ -1,20 +1,37 @@
-"""Whether a file can be written at all, told before a long run and not after it."""
+"""Where a command's answer goes: stdout, or a file that is checked before a long run.
+
+Invariants: nothing that is read is written over; a file is written whole or not at all; what cannot
+be written is one line and never a traceback.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tkdebug.errors import UsageError
+from tkdebug.errors import TkError, UsageError
+from tkdebug.instrument.whole_file import write_whole
 
 
-def check_writable(option: str, path: Path) -> None:
+def check_writable(option: str, path: Path, read: Mapping[str, Path | None] | None = None) -> None:
     """Try to write at `path` without changing anything.
 
+    Args:
+        option: what the path was given for.
+        path: where to write.
+        read: what the command reads, by what to call it; None for what is no file.
+
     Raises:
-        UsageError: it cannot be written; `option` is what it was given for.
+        UsageError: it cannot be written, or is one of those.
     """
     if path.is_dir():
         raise UsageError(f"{option} {path}: is a directory; give a file name")
+    for what, other in (read or {}).items():
+        if other is not None and _same_file(path, other):
+            raise UsageError(f"{option} {path}: is {what} itself; choose another name")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: there is no directory {path.parent}; create it first")
     if path.exists() and not path.is_file():
@@ -28,3 +45,39 @@ def check_writable(option: str, path: Path) -> None:
         raise UsageError(
             f"{option} {path}: cannot be written ({error.strerror}); choose another place"
         ) from error
+
+
+def put_out(pieces: Iterable[str], output: Path | None = None) -> None:
+    """Write an answer to stdout, or into the file `output`.
+
+    Raises:
+        TkError: it cannot be written.
+        BrokenPipeError: whoever read stdout has gone.
+    """
+    try:
+        if output is not None:
+            write_whole(output, pieces)
+            return
+        for piece in pieces:
+            sys.stdout.write(piece)
+        sys.stdout.flush()
+    except OSError as error:
+        if output is None:
+            drop_stdout()
+            if isinstance(error, BrokenPipeError):
+                raise
+        where = "stdout" if output is None else f"-o {output}"
+        raise TkError(f"{where}: cannot be written ({error.strerror})") from error
+
+
+def drop_stdout() -> None:
+    """Lead stdout nowhere: the interpreter must not flush into it again when it ends."""
+    with contextlib.suppress(OSError, ValueError):  # no file descriptor of its own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:  # one of them is not there yet
+        return path.absolute() == other.absolute()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.places import check_writable
-from tkdebug.errors import UsageError
+from tkdebug.cli.places import check_writable, put_out
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.report import render, write_report
 
@@ -22,12 +19,8 @@ def report_command(arguments: Arguments) -> int:
     assert path is not None
     with Session.open(path) as session:
         if output is None:
-            for piece in render(session, arguments.format):
-                sys.stdout.write(piece)
-            sys.stdout.flush()
+            put_out(render(session, arguments.format))
             return 0
-        if output.exists() and output.samefile(path):
-            raise UsageError(f"-o {output}: is the session itself; choose another name")
-        check_writable("-o", output)
+        check_writable("-o", output, {"the session": path})
         write_report(session, output, arguments.format)
     return 0

@@ -68,7 +68,7 @@ def _run_here(
         if os.getpid() != owner:
             # A child that the script forked has come to its end here.
             return ending.exit_status, None
-        return _conclude(arguments, ending, path, kept), ending.signal
+        return _conclude(arguments, ending, path, kept, recorder.error), ending.signal
 
 
 @contextlib.contextmanager
@@ -99,13 +99,9 @@ def _check(arguments: Arguments) -> None:
     if arguments.session is not None:
         check_replaceable(arguments.session.absolute())
         check_writable("-o", arguments.session)
-    report = arguments.report
-    if report is None:
-        return
-    check_writable("--report", report)
-    for other, what in ((script, "the script"), (arguments.session, "the session")):
-        if other is not None and report.absolute() == other.absolute():
-            raise UsageError(f"--report {report}: is {what} itself; choose another name")
+    if arguments.report is not None:
+        read = {"the script": script, "the session": arguments.session}
+        check_writable("--report", arguments.report, read)
 
 
 def _wants_tui(arguments: Arguments) -> bool:
@@ -157,8 +153,18 @@ def _progress_line() -> Iterator[None]:
         yield
 
 
-def _conclude(arguments: Arguments, ending: Ending, path: Path, kept: bool) -> int:
-    """Tell what was recorded and write the report; the result is the exit status."""
+def _conclude(
+    arguments: Arguments, ending: Ending, path: Path, kept: bool, stopped: str | None
+) -> int:
+    """Tell what was recorded and write the report; the result is the exit status.
+
+    Args:
+        arguments: of the command line.
+        ending: how the script ended.
+        path: the session.
+        kept: whether it stays.
+        stopped: why recording stopped before the script did, None when it did not.
+    """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             stream.flush()
@@ -176,7 +182,13 @@ def _conclude(arguments: Arguments, ending: Ending, path: Path, kept: bool) -> i
             if status == 0 and any(merged.fault.severity == "error" for merged in faults):
                 status = FAULT_STATUS
             if arguments.report is not None:
-                write_report(session, arguments.report, report_format(arguments.report))
+                format_name = report_format(arguments.report)
+                write_report(session, arguments.report, format_name, kept=kept)
+        if stopped is not None:
+            raise TkError(
+                f"recording stopped before the script did ({stopped}): what came after that is "
+                "not counted here, faults included"
+            )
     except TkError as error:
         print(f"tkdebug: {error}", file=sys.stderr)
         status = status or USAGE_STATUS

@@ -30,6 +30,7 @@ from tkdebug.instrument.schema import RunStart, create_session
 from tkdebug.instrument.session import SessionWriter
 
 SESSION_VARIABLE = "TKDEBUG_SESSION"
+FAULT_WAIT_S = 5.0
 
 
 class Recorder:
@@ -75,6 +76,7 @@ class Recorder:
             timed=True,
         )
         self._device_times: DeviceTimes | None = None
+        self._stored_places: set[tuple[object, ...]] = set()
 
     @property
     def error(self) -> str | None:
@@ -179,6 +181,11 @@ class Recorder:
 
     def _on_fault(self, event: Fault) -> None:
         self._put((tables.FAULT, event, time.time_ns()))
+        place = (os.getpid(), event.kind, event.frames, event.tensor)
+        if self._writer is not None and place not in self._stored_places:
+            # A worker process may be ended by its parent as soon as the launch returns.
+            self._stored_places.add(place)
+            self._writer.flush(FAULT_WAIT_S)
 
     def _on_progress(self, event: LaunchProgress) -> None:
         self._put((tables.PROGRESS, event))

@@ -16,6 +16,7 @@ from tkdebug.events import Fault
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import RecordedFault
 from tkdebug.instrument.renderers import json_format, text_format
+from tkdebug.instrument.whole_file import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +86,24 @@ def render(session: Session, format_name: str) -> Iterator[str]:
     return RENDERERS[format_name](session, session_faults(session))
 
 
-def write_report(session: Session, path: Path, format_name: str) -> None:
+def write_report(session: Session, path: Path, format_name: str, *, kept: bool = True) -> None:
     """Write the report into the file `path`, whole or not at all.
+
+    Args:
+        session: the run.
+        path: where to.
+        format_name: of `RENDERERS`.
+        kept: whether the session will still be there to make the report again.
 
     Raises:
         TkError: the file cannot be written.
     """
-    draft = path.with_name(f".{path.name}.new")
-    # A device or a pipe (/dev/stdout, a shell's >(…)) is written in place.
-    target = path if path.exists() and not path.is_file() else draft
     try:
-        with target.open("w", encoding="utf-8") as file:
-            file.writelines(render(session, format_name))
-        if target is draft:
-            draft.replace(path)
+        write_whole(path, render(session, format_name))
     except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise TkError(
-            f"{path}: report cannot be written ({error.strerror}); "
+        remedy = (
             f"`tkdebug report {session.path}` makes it again"
-        ) from error
+            if kept
+            else "`tkdebug run -o run.tkd` keeps a run, so that its report can be made again"
+        )
+        raise TkError(f"{path}: report cannot be written ({error.strerror}); {remedy}") from error

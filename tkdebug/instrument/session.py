@@ -179,10 +179,11 @@ class SessionWriter:
         checkpoint_due_s: float | None,
         stop: bool,
     ) -> float | None:
-        """Commit `rows`; the result is when the next checkpoint is due, None when nothing is."""
+        """Commit `rows`; the result is when the next checkpoint is due, None when nothing is.
+
+        Once something has failed the tables are closed and rows are dropped.
+        """
         if tables is None or self.error is not None:
-            if tables is not None and stop:
-                tables.close()
             return None
         batch = [row for row in rows if isinstance(row, tuple)]
         try:

@@ -91,12 +91,14 @@ class SessionTables:
 
         Line tables that are not made yet are made now.
         """
-        while self.write_line_table():
-            pass
-        # A reader may be the last to close, and a reader moves nothing: so not left to SQLite.
-        self._connection.execute("PRAGMA busy_timeout = 1000")
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        self._connection.close()
+        try:
+            while self.write_line_table():
+                pass
+            # A reader may be the last to close, and a reader moves nothing: so not left to SQLite.
+            self._connection.execute("PRAGMA busy_timeout = 1000")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            self._connection.close()
 
     def _write_launches(self, started: Sequence[Row], finished: Sequence[Row]) -> None:
         """Started: (launch, kernel, hash, mode, grid, options, arguments, start_ns, stream).
