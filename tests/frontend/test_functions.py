@@ -46,6 +46,18 @@ def test_defaults_and_keywords():
 
 
 @jit
+def operators_by_name(p, n):
+    tl.store(p, n.__mul__(4).__add__(3))
+    tl.store(p + 1, n.__rsub__(3))
+    tl.store(p + 2, n.__sub__(8))
+
+
+def test_operators_can_be_called_by_their_methods_names():
+    module = compile_kernel(operators_by_name, p=INT32_PTR, n=int32)
+    assert ScalarMachine(module).run(0, 10) == {0: 43, 1: -7, 2: 2}
+
+
+@jit
 def size_of(N: tl.constexpr):
     tl.static_assert(isinstance(N, tl.constexpr))
     return tl.zeros([N], tl.float32)

@@ -316,6 +316,27 @@ def test_lookup_that_steps_through_a_carried_pointer_runs_further_ahead_than_cop
         assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper
 
 
+def test_lookup_that_also_reaches_the_dot_is_not_copied() -> None:
+    weighted = """
+    %w = tt.broadcast %page : tensor<32x1xi32> -> tensor<32x32xi32>
+    %wf = arith.sitofp %w : tensor<32x32xi32> -> tensor<32x32xf16>
+    %v = arith.mulf %y, %wf : tensor<32x32xf16>
+"""
+    text = looked_up("tile").replace(
+        "    %sum = tt.dot %x, %y,", f"{weighted}    %sum = tt.dot %x, %v,"
+    )
+    assert weighted in text
+    before = gpu_module(text, "sm_90a")
+    for stages in (2, 3):
+        after = pipelined(text, "sm_90a", PipelineLoops(stages), *ALL)
+        names = [op.name for op in loop_of(after).walk()]
+        assert names.count("ttg.async_copy_global_to_local") == 2
+        # One for the addresses of a later iteration, one for this one's product.
+        assert names.count("tt.load") == 2
+        for upper in (0, 1, 2, BLOCKS):
+            assert torch.equal(result(after, 0, upper), result(before, 0, upper)), (stages, upper)
+
+
 def test_address_behind_two_loads_is_left() -> None:
     text = looked_up("scalar").replace(
         "    %page = tt.load %pi : !tt.ptr<i32> -> i32\n",

@@ -135,6 +135,20 @@ def test_standard_random_and_target_modules():
     )
 
 
+def test_log2_of_the_standard_module_can_be_imported_by_itself():
+    from tkdebug.language.standard import _log2
+
+    @tkdebug.jit
+    def kernel(OUT, N: tl.constexpr):
+        tl.static_assert(_log2(N) == 6)
+        tl.store(OUT, tl.full((1,), 1, tl.int8).__lshift__(_log2(N)).sum())
+
+    out = torch.empty(1, dtype=torch.int32)
+    kernel[(1,)](out, 64)
+    assert out.item() == 64
+    assert _log2(8) == 3
+
+
 @tkdebug.jit
 def argmax_outside():
     tl.argmax(tl.arange(0, 16), 1)

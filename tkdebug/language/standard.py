@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tkdebug.compiler.tensor import unwrap
+from tkdebug.runtime.constexpr_function import constexpr_function
+
+# Kernels that sort in a way of their own import these two.
 
 
-def _log2(i: Any) -> int:
+@constexpr_function
+def _log2(i: int) -> int:
     """The exponent of a constant power of 2."""
-    return int(unwrap(i)).bit_length() - 1
+    return int(i).bit_length() - 1
 
 
-def _is_power_of_two(i: Any) -> bool:
+@constexpr_function
+def _is_power_of_two(i: int) -> bool:
     """Whether a constant is a power of 2."""
-    value = int(unwrap(i))
-    return value > 0 and value & (value - 1) == 0
+    return i > 0 and i & (i - 1) == 0
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ from tkdebug.compiler.frontend.arguments import is_jit_function, unwrap_deep
 from tkdebug.compiler.frontend.values import closest, describe, has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
+from tkdebug.compiler.ops.operator_methods import OPERATOR_METHODS
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import (
     block_pointer,
@@ -94,6 +95,8 @@ def _runtime_attribute(v: Visitor, owner: Any, name: str) -> Any:
             fields = _TENSOR_FIELDS
             if name == "T":
                 return table.LANGUAGE["trans"].emit(v.emit, owner)
+            if name in OPERATOR_METHODS:
+                return BoundMember(OPERATOR_METHODS[name], owner)
             members = [key for key, builtin in table.LANGUAGE.items() if builtin.member]
         case tensor_descriptor():
             fields = _DESCRIPTOR_FIELDS

@@ -118,7 +118,9 @@ def pipelined_loads(
         load = replace(_with_buffer(op), lookups=tuple(lookups))
         if _copy_bytes(load, infos) >= _MIN_COPY_BYTES:
             found.append(load)
-    return found
+    # What others are addressed by is in registers earlier than it could be copied.
+    looked_up = {lookup for load in found for lookup in load.lookups}
+    return [load for load in found if load.op not in looked_up]
 
 
 def _is_plain(op: Operation) -> bool:
