@@ -280,3 +280,13 @@ def member_of_a_number(p, n):
 @jit
 def called_type(p):
     tl.static_print(slice(0, 1).type())
+
+
+@jit
+def sigmoid_of_integers(p):
+    tl.store(p, tl.sigmoid(tl.arange(0, 16)))
+
+
+@jit
+def pointers_or_numbers(p, n):
+    tl.store(tl.where(n > 3, p, n), 1.0)

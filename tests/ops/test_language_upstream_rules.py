@@ -82,3 +82,19 @@ def constant_not_specialized(N: tl.constexpr):
 def test_constexpr_in_do_not_specialize_is_refused():
     with pytest.raises(CompileError, match="N marked as constexpr and listed in"):
         constant_not_specialized.interpret[(1,)](4)
+
+
+@tkdebug.jit
+def softmax_of_halves(X, Z):
+    i = tl.arange(0, 16)
+    z = tl.softmax(tl.load(X + i))
+    tl.static_assert(z.dtype == tl.float32)
+    tl.store(Z + i, z)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e5m2])
+def test_softmax_of_narrow_floats_is_computed_in_fp32(dtype):
+    x = torch.linspace(-4, 4, 16).to(dtype)
+    z = torch.empty(16)
+    softmax_of_halves.interpret[(1,)](x, z)
+    torch.testing.assert_close(z, torch.softmax(x.float(), 0))

@@ -12,8 +12,9 @@ from typing import Any
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import rounding
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, same_as_first
+from tkdebug.compiler.ops import rounding, verifiers
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, Verifier, same_as_first
+from tkdebug.compiler.ops.verifiers import conversion
 from tkdebug.errors import IRError
 
 
@@ -38,12 +39,6 @@ def truncated_division(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-def _same_operands(op: Operation) -> None:
-    types = {value.type for value in op.operands}
-    if len(types) > 1:
-        raise IRError(f"{op.name}: operand types differ: {', '.join(map(str, types))}")
-
-
 def _element_bits(op: Operation) -> int:
     element = ir.element_of(op.operands[0].type)
     return element.bits
@@ -59,7 +54,7 @@ def _integer(
         bits = _element_bits(op)
         return wrap(fold(int(operands[0]), int(operands[1]), bits), bits)
 
-    return OpSpec(name, doc, same_as_first, evaluate, _same_operands, fold=fold_op, operands=2)
+    return OpSpec(name, doc, same_as_first, evaluate, verifiers.integers, fold=fold_op, operands=2)
 
 
 _CMPI_PREDICATES: dict[str, Callable[[int, int, int], bool]] = {
@@ -84,13 +79,13 @@ def _boolean_like_first(
 
 
 def _verify_cmpi(op: Operation) -> None:
-    _same_operands(op)
+    verifiers.integers(op)
     if op.attributes.get("predicate") not in _CMPI_PREDICATES:
         raise IRError(f"{op.name}: unknown predicate {op.attributes.get('predicate')!r}")
 
 
 def _verify_cmpf(op: Operation) -> None:
-    _same_operands(op)
+    verifiers.floats(op)
     if op.attributes.get("predicate") not in _CMPF_PREDICATES:
         raise IRError(f"{op.name}: unknown predicate {op.attributes.get('predicate')!r}")
 
@@ -131,22 +126,15 @@ def _evaluate_cmpf(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
     return (ev.map(op, fn, a, b),)
 
 
-def _float(name: str, doc: str, torch_name: str) -> OpSpec:
-    def evaluate(ev: Any, op: Operation, *operands: Any) -> Sequence[Any]:
-        return (ev.map(op, getattr(ev.torch, torch_name), *operands),)
+def _float(name: str, doc: str, torch_name: str, operands: int = 2) -> OpSpec:
+    def evaluate(ev: Any, op: Operation, *values: Any) -> Sequence[Any]:
+        return (ev.map(op, getattr(ev.torch, torch_name), *values),)
 
-    return OpSpec(name, doc, same_as_first, evaluate, _same_operands)
+    return OpSpec(name, doc, same_as_first, evaluate, verifiers.floats, operands=operands)
 
 
 def _evaluate_remainder(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
     return (ev.map(op, lambda x, y: rounding.fmod(ev.torch, x, y), a, b),)
-
-
-def _nan_rule(name: str, doc: str, method: str) -> OpSpec:
-    def evaluate(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
-        return (ev.map(op, getattr(ev.torch, method), a, b),)
-
-    return OpSpec(name, doc, same_as_first, evaluate, _same_operands, operands=2)
 
 
 def _evaluate_constant(ev: Any, op: Operation) -> Sequence[Any]:
@@ -157,7 +145,13 @@ def _evaluate_select(ev: Any, op: Operation, condition: Any, a: Any, b: Any) -> 
     return (ev.select(op, condition, a, b),)
 
 
-def _cast(name: str, doc: str, method: str, fold: Callable[[int, int, int], int] | None) -> OpSpec:
+def _cast(
+    name: str,
+    doc: str,
+    method: str,
+    verify: Verifier,
+    fold: Callable[[int, int, int], int] | None = None,
+) -> OpSpec:
     def evaluate(ev: Any, op: Operation, value: Any) -> Sequence[Any]:
         return (getattr(ev, method)(op, value),)
 
@@ -167,7 +161,8 @@ def _cast(name: str, doc: str, method: str, fold: Callable[[int, int, int], int]
         target = ir.element_of(op.result.type).bits
         return fold(int(operands[0]), source, target)
 
-    return OpSpec(name, doc, None, evaluate, operands=1, fold=fold_op if fold is not None else None)
+    folds = None if fold is None else fold_op
+    return OpSpec(name, doc, None, evaluate, verify, operands=1, fold=folds)
 
 
 def _fold_shift_left(a: int, b: int, bits: int) -> int:
@@ -263,6 +258,7 @@ OPS: tuple[OpSpec, ...] = (
         "Chooses element by element; a scalar condition chooses whole values.",
         lambda operands, attributes: (operands[1],),
         _evaluate_select,
+        verifiers.select,
         operands=3,
     ),
     _float("arith.addf", "Float sum.", "add"),
@@ -274,28 +270,95 @@ OPS: tuple[OpSpec, ...] = (
         "Float remainder, sign of the dividend.",
         same_as_first,
         _evaluate_remainder,
-        _same_operands,
+        verifiers.floats,
+        operands=2,
     ),
-    _float("arith.negf", "Float negation.", "neg"),
-    _nan_rule("arith.maxnumf", "Maximum that ignores NaN.", "fmax"),
-    _nan_rule("arith.minnumf", "Minimum that ignores NaN.", "fmin"),
-    _nan_rule("arith.maximumf", "Maximum that propagates NaN.", "maximum"),
-    _nan_rule("arith.minimumf", "Minimum that propagates NaN.", "minimum"),
-    _cast("arith.extsi", "Sign extension.", "extend_signed", lambda v, s, t: v if s > 1 else -v),
-    _cast("arith.extui", "Zero extension.", "extend_unsigned", lambda v, s, t: unsigned(v, s)),
-    _cast("arith.trunci", "Truncation to fewer bits.", "truncate", lambda v, s, t: wrap(v, t)),
-    _cast("arith.sitofp", "Signed integer to float, to nearest even.", "integer_to_float", None),
-    _cast("arith.uitofp", "Unsigned integer to float.", "unsigned_to_float", None),
-    _cast("arith.fptosi", "Float to signed integer, toward zero, saturating.", "to_signed", None),
-    _cast("arith.fptoui", "Float to unsigned integer, toward zero.", "to_unsigned", None),
-    _cast("arith.extf", "Float to a wider float, exact.", "convert_float", None),
-    _cast("arith.truncf", "Float to a narrower float, to nearest even.", "convert_float", None),
+    _float("arith.negf", "Float negation.", "neg", operands=1),
+    _float("arith.maxnumf", "Maximum that ignores NaN.", "fmax"),
+    _float("arith.minnumf", "Minimum that ignores NaN.", "fmin"),
+    _float("arith.maximumf", "Maximum that propagates NaN.", "maximum"),
+    _float("arith.minimumf", "Minimum that propagates NaN.", "minimum"),
     _cast(
-        "tt.fp_to_fp", "Float conversion with a rounding mode, fp8 saturating.", "fp_to_fp", None
+        "arith.extsi",
+        "Sign extension.",
+        "extend_signed",
+        conversion("integers", "integers", "wider"),
+        lambda value, source, target: value if source > 1 else -value,
     ),
-    _cast("tt.bitcast", "The same bits under another type of equal width.", "bitcast", None),
-    _cast("tt.ptr_to_int", "Address of a pointer in bytes.", "pointer_to_integer", None),
-    _cast("tt.int_to_ptr", "Pointer to an address in bytes.", "integer_to_pointer", None),
+    _cast(
+        "arith.extui",
+        "Zero extension.",
+        "extend_unsigned",
+        conversion("integers", "integers", "wider"),
+        lambda value, source, target: unsigned(value, source),
+    ),
+    _cast(
+        "arith.trunci",
+        "Truncation to fewer bits.",
+        "truncate",
+        conversion("integers", "integers", "narrower"),
+        lambda value, source, target: wrap(value, target),
+    ),
+    _cast(
+        "arith.sitofp",
+        "Signed integer to float, to nearest even.",
+        "integer_to_float",
+        conversion("integers", "floats"),
+    ),
+    _cast(
+        "arith.uitofp",
+        "Unsigned integer to float.",
+        "unsigned_to_float",
+        conversion("integers", "floats"),
+    ),
+    _cast(
+        "arith.fptosi",
+        "Float to signed integer, toward zero, saturating.",
+        "to_signed",
+        conversion("floats", "integers"),
+    ),
+    _cast(
+        "arith.fptoui",
+        "Float to unsigned integer, toward zero.",
+        "to_unsigned",
+        conversion("floats", "integers"),
+    ),
+    _cast(
+        "arith.extf",
+        "Float to a wider float, exact.",
+        "convert_float",
+        conversion("floats", "floats", "wider"),
+    ),
+    _cast(
+        "arith.truncf",
+        "Float to a narrower float, to nearest even.",
+        "convert_float",
+        conversion("floats", "floats", "narrower"),
+    ),
+    _cast(
+        "tt.fp_to_fp",
+        "Float conversion with a rounding mode, fp8 saturating.",
+        "fp_to_fp",
+        conversion("floats", "floats"),
+    ),
+    _cast(
+        "tt.bitcast",
+        "The same bits under another type of equal width.",
+        "bitcast",
+        conversion("numbers or pointers", "numbers or pointers", "of equal width"),
+    ),
+    _cast(
+        "tt.ptr_to_int",
+        "Address of a pointer in bytes.",
+        "pointer_to_integer",
+        conversion("pointers", "integers"),
+    ),
+    _cast(
+        "tt.int_to_ptr",
+        "Pointer to an address in bytes.",
+        "integer_to_pointer",
+        conversion("integers", "pointers"),
+    ),
 )
 
 LANGUAGE: dict[str, Builtin] = {}

@@ -11,15 +11,18 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators, rounding
 from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, Verifier, same_as_first
+from tkdebug.compiler.ops.verifiers import floats, integers
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 
 
-def _math(name: str, doc: str, torch_name: str) -> OpSpec:
-    def evaluate(ev: Any, op: Operation, *operands: Any) -> Sequence[Any]:
-        return (ev.map(op, getattr(ev.torch, torch_name), *operands),)
+def _math(
+    name: str, doc: str, torch_name: str, verify: Verifier = floats, operands: int = 1
+) -> OpSpec:
+    def evaluate(ev: Any, op: Operation, *values: Any) -> Sequence[Any]:
+        return (ev.map(op, getattr(ev.torch, torch_name), *values),)
 
-    return OpSpec(name, doc, same_as_first, evaluate)
+    return OpSpec(name, doc, same_as_first, evaluate, verify, operands=operands)
 
 
 def _evaluate_fma(ev: Any, op: Operation, a: Any, b: Any, c: Any) -> Sequence[Any]:
@@ -62,40 +65,51 @@ OPS: tuple[OpSpec, ...] = (
     _math("math.exp2", "2 to the x.", "exp2"),
     _math("math.log", "Natural logarithm.", "log"),
     _math("math.log2", "Base-2 logarithm.", "log2"),
-    OpSpec("math.sqrt", "Square root.", same_as_first, _evaluate_sqrt),
+    OpSpec("math.sqrt", "Square root.", same_as_first, _evaluate_sqrt, floats, operands=1),
     _math("math.rsqrt", "One over the square root.", "rsqrt"),
     _math("math.sin", "Sine of radians.", "sin"),
     _math("math.cos", "Cosine of radians.", "cos"),
     _math("math.erf", "Error function.", "erf"),
     _math("math.floor", "Largest integer not above.", "floor"),
     _math("math.ceil", "Smallest integer not below.", "ceil"),
-    OpSpec("math.absf", "Absolute value of a float.", same_as_first, _evaluate_absf, operands=1),
-    _math("math.absi", "Absolute value of an integer.", "abs"),
-    OpSpec("math.fma", "a * b + c, rounded once.", same_as_first, _evaluate_fma, operands=3),
-    _math("tt.precise_divf", "Quotient, rounded to nearest even.", "div"),
+    OpSpec(
+        "math.absf",
+        "Absolute value of a float.",
+        same_as_first,
+        _evaluate_absf,
+        floats,
+        operands=1,
+    ),
+    _math("math.absi", "Absolute value of an integer.", "abs", integers),
+    OpSpec(
+        "math.fma", "a * b + c, rounded once.", same_as_first, _evaluate_fma, floats, operands=3
+    ),
+    _math("tt.precise_divf", "Quotient, rounded to nearest even.", "div", operands=2),
     OpSpec(
         "tt.precise_sqrt",
         "Square root, rounded to nearest even.",
         same_as_first,
         _evaluate_precise_sqrt,
+        floats,
         operands=1,
     ),
 )
 
 
-def _unary_float(name: str, op_name: str, doc: str, widen: bool = False) -> Builtin:
+def float_math(emit: Emitter, op_name: str, x: object, caller: str) -> tensor:
+    """Op `op_name` on fp32 or fp64, for the language's function `caller`."""
+    value = operators.to_tensor(emit, x)
+    element = value.type.scalar
+    if element not in (dt.float32, dt.float64):
+        is_float = isinstance(element, dt.dtype) and element.is_floating()
+        advice = f"write tl.{caller}(x.to(tl.float32))" if is_float else "cast with .to(...)"
+        raise SemanticError(f"tl.{caller} expects fp32 or fp64, got {element}; {advice}")
+    return emit.value(op_name, [value], value.type)
+
+
+def _unary_float(name: str, op_name: str, doc: str) -> Builtin:
     def emit_unary(emit: Emitter, x: object) -> tensor:
-        value = operators.to_tensor(emit, x)
-        element = value.type.scalar
-        if not (isinstance(element, dt.dtype) and element.is_floating()):
-            raise SemanticError(
-                f"tl.{name} expects fp32 or fp64, got {element}; cast with .to(...)"
-            )
-        if element not in (dt.float32, dt.float64):
-            raise SemanticError(
-                f"tl.{name} expects fp32 or fp64, got {element}; write tl.{name}(x.to(tl.float32))"
-            )
-        return emit.value(op_name, [value], value.type)
+        return float_math(emit, op_name, x, name)
 
     emit_unary.__doc__ = doc
     return Builtin(name, emit_unary, member=True, doc=doc)
@@ -222,7 +236,7 @@ def _emit_clamp(
 def _emit_sigmoid(emit: Emitter, x: object) -> tensor:
     """1 / (1 + exp(-x))."""
     negated = operators.unary(emit, "neg", x)
-    exponential = emit.value("math.exp", [negated], negated.type)
+    exponential = float_math(emit, "math.exp", negated, "sigmoid")
     return operators.binary(emit, "truediv", 1, operators.binary(emit, "add", 1, exponential))
 
 

@@ -372,7 +372,8 @@ _SYMBOLS = {
 }
 
 
-def _is_pointer(value: object) -> bool:
+def is_pointer(value: object) -> bool:
+    """Whether `value` is a pointer or a tile of pointers."""
     return isinstance(value, tensor) and value.type.scalar.is_ptr()
 
 
@@ -383,7 +384,7 @@ def _is_float(value: object) -> bool:
 def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
     """The Python binary operator `name` on run-time operands."""
     left, right = unwrap(left), unwrap(right)
-    if _is_pointer(left) or _is_pointer(right):
+    if is_pointer(left) or is_pointer(right):
         return _pointer_arithmetic(emit, name, left, right)
     if name == "truediv":
         a, b = binary_operands(emit, left, right, divide=True, mixed_sign_error="/")
@@ -432,12 +433,12 @@ def _power(emit: Emitter, base: object, exponent: object) -> tensor:
 
 
 def _pointer_arithmetic(emit: Emitter, name: str, left: object, right: object) -> tensor:
-    if name == "sub" and _is_pointer(left) and not _is_pointer(right):
+    if name == "sub" and is_pointer(left) and not is_pointer(right):
         offset = unary(emit, "neg", right) if isinstance(right, tensor) else -right  # type: ignore[operator]
         return _pointer_arithmetic(emit, "add", left, offset)
-    if name != "add" or (_is_pointer(left) and _is_pointer(right)):
+    if name != "add" or (is_pointer(left) and is_pointer(right)):
         raise SemanticError(f"unsupported operator {_SYMBOLS[name]} on pointers; only p + offset")
-    pointer, offset = (left, right) if _is_pointer(left) else (right, left)
+    pointer, offset = (left, right) if is_pointer(left) else (right, left)
     assert isinstance(pointer, tensor)
     index = to_tensor(emit, offset)
     if not scalar_dtype(index).is_int():
@@ -483,9 +484,9 @@ def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
     """The Python comparison `name` on run-time operands; gives int1."""
     assert name in _PREDICATES, name
     left, right = unwrap(left), unwrap(right)
-    if _is_pointer(left) or _is_pointer(right):
-        a = cast(emit, to_tensor(emit, left), dt.int64) if _is_pointer(left) else left
-        b = cast(emit, to_tensor(emit, right), dt.int64) if _is_pointer(right) else right
+    if is_pointer(left) or is_pointer(right):
+        a = cast(emit, to_tensor(emit, left), dt.int64) if is_pointer(left) else left
+        b = cast(emit, to_tensor(emit, right), dt.int64) if is_pointer(right) else right
         return compare(emit, name, a, b)
     a, b = binary_operands(emit, left, right)
     result = with_scalar(a.type, dt.int1)
@@ -565,7 +566,7 @@ def subscript(emit: Emitter, value: tensor, indices: tuple[object, ...]) -> tens
 
 def require_pointer(value: object, what: str) -> tensor:
     """`value` checked to be a pointer or a tile of pointers."""
-    if not _is_pointer(value):
+    if not is_pointer(value):
         got = value.type if isinstance(value, tensor) else repr(value)
         if isinstance(value, tuple):
             count = f"{len(value)} value{'s' * (len(value) != 1)}"

@@ -155,11 +155,11 @@ def _emit_pair_uniform_to_normal(emit: Emitter, u1: tensor, u2: tensor) -> tuple
     """Box-Muller: two uniform tiles to two standard normal ones, fp32."""
     u1 = math.extremum(emit, "max", shape.full(emit, (), 1.0e-7, dt.float32), u1, None)
     angle = operators.binary(emit, "mul", u2, 6.283185307179586)
-    log = emit.value("math.log", [u1], u1.type)
+    log = math.float_math(emit, "math.log", u1, "pair_uniform_to_normal")
     scaled = operators.binary(emit, "mul", log, -2.0)
-    radius = emit.value("math.sqrt", [scaled], u1.type)
-    cosine = emit.value("math.cos", [angle], angle.type)
-    sine = emit.value("math.sin", [angle], angle.type)
+    radius = math.float_math(emit, "math.sqrt", scaled, "pair_uniform_to_normal")
+    cosine = math.float_math(emit, "math.cos", angle, "pair_uniform_to_normal")
+    sine = math.float_math(emit, "math.sin", angle, "pair_uniform_to_normal")
     return (
         operators.binary(emit, "mul", radius, cosine),
         operators.binary(emit, "mul", radius, sine),

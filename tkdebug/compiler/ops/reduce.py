@@ -395,9 +395,10 @@ def _emit_softmax(
     keep = bool(unwrap(keep_dims))
     value = operators.to_tensor(emit, x)
     axis = 0 if unwrap(dim) is None else axis_argument(dim, len(value.shape), "softmax")
-    top = _extremum_values(emit, "max", value, axis, keep, None)
+    wide = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
+    top = _extremum_values(emit, "max", wide, axis, keep, None)
     shifted = operators.binary(emit, "sub", value, top)
-    numerator = emit.value("math.exp", [shifted], shifted.type)
+    numerator = math.float_math(emit, "math.exp", shifted, "softmax")
     total = reduce_with(
         emit, [numerator], axis, _operator_combine(emit, "add"), "addf", keep, "softmax"
     )[0]

@@ -411,9 +411,12 @@ def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tenso
             )
         test = operators.cast(emit, test, dt.int1)
     left, right = unwrap(x), unwrap(y)
-    if isinstance(left, tensor) and left.type.scalar.is_ptr():
-        assert isinstance(right, tensor)
-        a, b = operators.broadcast_pair(emit, left, right)
+    if operators.is_pointer(left) or operators.is_pointer(right):
+        pointers = [operators.require_pointer(side, "where") for side in (left, right)]
+        if pointers[0].type.scalar != pointers[1].type.scalar:
+            kinds = " and ".join(str(side.type.scalar) for side in pointers)
+            raise SemanticError(f"where: pointers of one type are chosen from, got {kinds}")
+        a, b = operators.broadcast_pair(emit, *pointers)
     else:
         a, b = operators.binary_operands(emit, left, right)
     if test.type.is_block():
