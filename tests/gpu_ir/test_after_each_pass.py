@@ -180,3 +180,30 @@ def test_shape_ops_and_divergent_loops(checked: list[str]) -> None:
         shapes[(3,)](x, y, N=256, num_warps=NUM_WARPS)
     assert bool((y[:, 1:] >= y[:, :-1]).all())
     assert checked
+
+
+@tkdebug.jit
+def sums_of_blocks(x, y, n, B: tl.constexpr, R: tl.constexpr):
+    total, top = 0.0, float("-inf")
+    rows = tl.arange(0, R)
+    lows = tl.full((R,), float("inf"), tl.float32)
+    for start in range(0, n, B):
+        columns = start + tl.arange(0, B)
+        row = tl.load(x + columns, mask=columns < n, other=0.0)
+        total += tl.sum(row)
+        top = tl.maximum(top, tl.max(row))
+        tile = tl.load(x + rows[:, None] * n + columns, mask=columns < n, other=0.0)
+        lows = tl.minimum(lows, tl.min(tile, 1))
+    tl.store(y, total)
+    tl.store(y + 1, top)
+    tl.store(y + 2 + rows, lows)
+
+
+def test_sums_over_a_loop(checked: list[str]) -> None:
+    x, y = torch.randn(4, 1000), torch.zeros(6)
+    with tkdebug.mode("interpret"):
+        sums_of_blocks[(1,)](x, y, 1000, B=256, R=4, num_warps=NUM_WARPS)
+    torch.testing.assert_close(y[0], x[0].sum(), rtol=1e-4, atol=1e-4)
+    assert y[1] == x[0].max()
+    assert torch.equal(y[2:], x.min(1).values)
+    assert "defer-reductions" in checked

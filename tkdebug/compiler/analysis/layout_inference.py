@@ -73,7 +73,7 @@ def result_layout(op: Operation, source: LinearLayout) -> LinearLayout | None:
         return source
     match op.name:
         case "tt.expand_dims":
-            return views.expand_dims(source, _axis(op))
+            return views.expand_dims(source, axis_of(op))
         case "tt.trans":
             return views.transpose(source, _order(op))
         case "tt.reshape":
@@ -86,7 +86,7 @@ def result_layout(op: Operation, source: LinearLayout) -> LinearLayout | None:
             ordered = views.split_source(source)
             return None if ordered is None else views.split(ordered)
         case "tt.reduce":
-            return views.slice_layout(source, _axis(op))
+            return views.slice_layout(source, axis_of(op))
     return None
 
 
@@ -99,7 +99,7 @@ def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
         return result
     match op.name:
         case "tt.expand_dims":
-            return views.slice_layout(result, _axis(op))
+            return views.slice_layout(result, axis_of(op))
         case "tt.broadcast":
             return views.broadcast_source(result, shape_of(op.operands[0].type))
         case "tt.trans":
@@ -115,7 +115,8 @@ def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
     return None
 
 
-def _axis(op: Operation) -> int:
+def axis_of(op: Operation) -> int:
+    """The attribute `axis` of a view or reduction."""
     axis = op.attributes["axis"]
     assert isinstance(axis, int)
     return axis

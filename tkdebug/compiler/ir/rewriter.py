@@ -128,7 +128,7 @@ class Rewriter:
             self._drop(op, rule, _defining_ids(values))
 
     def replace_with_ops(self, op: Operation, rule: str, new_ops: Sequence[Operation]) -> None:
-        """Replace an unused `op`, with whatever effects it has, by ops built to do its work.
+        """Replace an unused `op`, with what is inside it, by ops built to do its work.
 
         Args:
             op: what is replaced.
@@ -137,8 +137,9 @@ class Rewriter:
         """
         assert new_ops, f"{self._who(op, rule)}: nothing does its work"
         self._require_unused(op, rule)
+        old = tuple(inner.id for inner in op.walk())
         self._detach(op)
-        self._record(rule, (op.id,), tuple(new.id for new in new_ops))
+        self._record(rule, old, tuple(new.id for new in new_ops))
 
     def replace_with_block(
         self, op: Operation, rule: str, block: Block, arguments: Sequence[Value] = ()

@@ -34,7 +34,7 @@ def clone_before(
             [result.type for result in op.results],
             op.attributes,
             location=op.location,
-            regions=[_clone_region(region, known, rewriter, rule) for region in op.regions],
+            regions=[clone_region(region, known, rewriter, rule) for region in op.regions],
         )
         rewriter.record_new(clone, rule)
         _match(op.results, clone.results, known)
@@ -42,9 +42,10 @@ def clone_before(
     return clones
 
 
-def _clone_region(
+def clone_region(
     region: Region, known: dict[Value, Value], rewriter: Rewriter, rule: str
 ) -> Region:
+    """A copy of a region, for an op that is built; `known` as in `clone_before`."""
     blocks = []
     for old in region.blocks:
         new = Block([argument.type for argument in old.arguments])
@@ -56,7 +57,7 @@ def _clone_region(
 
 
 def _clone(op: Operation, known: dict[Value, Value], rewriter: Rewriter, rule: str) -> Operation:
-    regions = [_clone_region(region, known, rewriter, rule) for region in op.regions]
+    regions = [clone_region(region, known, rewriter, rule) for region in op.regions]
     clone = Operation(
         op.name,
         [known.get(value, value) for value in op.operands],

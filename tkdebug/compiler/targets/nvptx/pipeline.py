@@ -7,6 +7,7 @@ from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.drop_asserts import DropAsserts
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
+from tkdebug.compiler.passes.gpu.defer_reductions import DeferReductions
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
@@ -42,6 +43,7 @@ def gpu_pipeline(target: Target, num_stages: int, *, debug: bool = True) -> tupl
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
         EliminateDeadCode(),
+        DeferReductions(),
         PipelineLoops(num_stages, target.shared_bytes_per_block),
         OverlapDots(),
         EliminateCommonSubexpressions(),

@@ -1,0 +1,299 @@
+"""`DeferReductions`: a loop that sums up reductions reduces across threads once, after it.
+
+    for …:                                     for …:
+        total = total + reduce(x)      =>          parts = parts + reduce_in_thread(x)
+                                               total = total + reduce(parts)
+
+Each thread combines what it holds along the axis; the parts of the threads meet behind the loop. So
+shuffles, shared memory and barriers leave the loop. What lies in a thread is cut out by views,
+which move nothing: an axis whose bits belong to registers and to threads becomes two axes.
+
+The combination must be commutative and associative, as `tl.reduce` asks for anyway; sums of floats
+round in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import ClassVar
+
+from tkdebug.compiler.analysis.layout_inference import axis_of
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.types import TensorType, Type, element_of
+from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
+from tkdebug.compiler.ops.arith import wrap
+from tkdebug.compiler.passes.cloning import clone_region
+from tkdebug.compiler.passes.op_builder import OpBuilder
+
+_RULE = "defer-reduction"
+# What leaves the other operand as it is, signs of zero and NaN included.
+_FLOAT_IDENTITIES: Mapping[str, float] = {
+    "arith.addf": -0.0,
+    "arith.mulf": 1.0,
+    "arith.maximumf": -math.inf,
+    "arith.minimumf": math.inf,
+    "arith.maxnumf": math.nan,
+    "arith.minnumf": math.nan,
+}
+_INTEGER_IDENTITIES: Mapping[str, int] = {
+    "arith.addi": 0,
+    "arith.ori": 0,
+    "arith.xori": 0,
+    "arith.maxui": 0,
+    "arith.muli": 1,
+    "arith.andi": -1,
+    "arith.minui": -1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeferReductions:
+    """Moves reductions across threads out of scf.for, innermost loops first."""
+
+    name: ClassVar[str] = "defer-reductions"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Look at every carried value of every loop."""
+        for loop in reversed([op for op in module.walk() if op.name == "scf.for"]):
+            for found in list(_sums(loop)):
+                _defer(found, rewriter)
+                rewriter.commit()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A carried value that reductions are added to.
+
+    Attributes:
+        loop: an scf.for.
+        slot: which of its carried values.
+        adding: the op that combines it with a reduction's result.
+        conversions: of the reduction's result, last first.
+        reduce: the reduction.
+        groups: bits of the reduced axis, from the top: (whether threads hold them, how many).
+    """
+
+    loop: Operation
+    slot: int
+    adding: Operation
+    conversions: tuple[Operation, ...]
+    reduce: Operation
+    groups: tuple[tuple[bool, int], ...]
+
+
+def _sums(loop: Operation) -> Iterator[_Sum]:
+    body = loop.regions[0].block
+    for slot, carried in enumerate(body.arguments[1:]):
+        adding = _only_user(carried)
+        if adding is None or adding.block is not body or identity(adding) is None:
+            continue
+        if _only_user(adding.result) is not body.terminator:
+            continue
+        if body.terminator.operands[slot] is not adding.result:
+            continue
+        value = adding.operands[1 if adding.operands[0] is carried else 0]
+        chain = _chain(value, adding)
+        if chain and _combines_like(chain[-1], adding):
+            groups = _groups(chain[-1])
+            if groups is not None:
+                yield _Sum(loop, slot, adding, tuple(chain[:-1]), chain[-1], groups)
+
+
+def _chain(value: Value, user: Operation) -> list[Operation]:
+    """The conversions that `value` comes through, last first, and what they convert.
+
+    Each is in the block of `user` and has no other user; the chain ends where that does not hold.
+    """
+    chain: list[Operation] = []
+    while not chain or chain[-1].name == "ttg.convert_layout":
+        op = value.defining_op
+        if op is None or op.block is not user.block or _only_user(value) is None:
+            break
+        chain.append(op)
+        if op.operands:
+            value = op.operands[0]
+    return chain
+
+
+def _only_user(value: Value) -> Operation | None:
+    """The op that uses a value, if it does so once and nobody else does."""
+    return next(iter(value.uses)) if list(value.uses.values()) == [1] else None
+
+
+def _combines_like(op: Operation, adding: Operation) -> bool:
+    """Whether `op` is a reduction of one tile by what `adding` does."""
+    if op.name != "tt.reduce" or len(op.operands) != 1:
+        return False
+    block = op.regions[0].block
+    combine, *rest = block.operations
+    return (
+        len(rest) == 1
+        and combine.name == adding.name
+        and combine.attributes == adding.attributes
+        and set(combine.operands) == set(block.arguments)
+        and rest[0].operands == combine.results
+    )
+
+
+def identity(op: Operation) -> float | int | None:
+    """The number with which `op` gives its other operand; None when it has none."""
+    if op.name in _FLOAT_IDENTITIES:
+        return _FLOAT_IDENTITIES[op.name]
+    if len(op.results) != 1:
+        return None
+    bits = element_of(op.result.type).bits
+    if op.name in ("arith.maxsi", "arith.minsi"):
+        return -(1 << (bits - 1)) if op.name == "arith.maxsi" else (1 << (bits - 1)) - 1
+    number = _INTEGER_IDENTITIES.get(op.name)
+    return None if number is None else wrap(number, bits)
+
+
+def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:
+    """Who holds the bits of the reduced axis; None when threads hold none, or bits are mixed."""
+    source = reduce.operands[0].type
+    assert isinstance(source, TensorType)
+    assert source.encoding is not None
+    layout, axis = source.encoding, axis_of(reduce)
+    out = layout.out_dims[axis]
+    holders: dict[int, bool] = {}
+    for dim in layout.in_dims:
+        for vector in layout.packed_bases(dim):
+            place = layout.unpack_out(vector)
+            along = place.pop(out)
+            if not along:
+                continue
+            if along & (along - 1) or any(place.values()) or along in holders:
+                return None
+            holders[along] = dim != REGISTER
+    if True not in holders.values():
+        return None
+    by_threads = [by_thread for _, by_thread in sorted(holders.items(), reverse=True)]
+    return tuple((by_thread, len(list(bits))) for by_thread, bits in groupby(by_threads))
+
+
+def _defer(found: _Sum, rewriter: Rewriter) -> None:
+    loop, slot, adding = found.loop, found.slot, found.adding
+    following = _following(loop)
+    users = list(loop.results[slot].uses)
+    carried = loop.regions[0].block.arguments[1 + slot]
+    initial = loop.operands[3 + slot]
+    comes_first = adding.operands[0] is carried
+    part, made = _in_thread(found, rewriter)
+    # The loop carries parts.
+    number = identity(adding)
+    assert number is not None
+    start = OpBuilder(rewriter, loop, _RULE, adding.location).constant(part.type, number)
+    loop.operands = tuple(
+        start if place == 3 + slot else value for place, value in enumerate(loop.operands)
+    )
+    for value in (carried, adding.result, loop.results[slot]):
+        value.type = part.type
+    adding.operands = (carried, part) if comes_first else (part, carried)
+    for changed in (loop, adding):
+        rewriter.record_change(changed, _RULE)
+    # Behind it they are reduced, converted, and added to what the loop began with.
+    whole = _reduce(found, loop.results[slot], axis_of(found.reduce), following, rewriter)
+    total = whole
+    for old in reversed(found.conversions):
+        build = OpBuilder(rewriter, following, _RULE, old.location)
+        total = build.op("ttg.convert_layout", (total,), old.result.type)
+        assert total.defining_op is not None
+        made.append(total.defining_op)
+    build = OpBuilder(rewriter, following, _RULE, adding.location)
+    pair = (initial, total) if comes_first else (total, initial)
+    total = build.op(adding.name, pair, total.type, **adding.attributes)
+    for user in users:
+        user.replace_operand(loop.results[slot], total)
+        rewriter.record_change(user, _RULE)
+    assert whole.type == found.reduce.result.type
+    assert whole.defining_op is not None
+    for old in (*found.conversions, found.reduce):
+        rewriter.replace_with_ops(old, _RULE, [*made, whole.defining_op])
+
+
+def _following(loop: Operation) -> Operation:
+    assert loop.block is not None
+    return loop.block.operations[loop.block.operations.index(loop) + 1]
+
+
+def _in_thread(found: _Sum, rewriter: Rewriter) -> tuple[Value, list[Operation]]:
+    """What each thread combines of the reduction's operand, and the ops that do it.
+
+    The axis is cut into groups of bits; those of threads become one axis in its place, those of
+    registers one behind all others, which is reduced.
+    """
+    reduce, axis = found.reduce, axis_of(found.reduce)
+    value = reduce.operands[0]
+    if all(by_thread for by_thread, _ in found.groups):
+        return value, []
+    build = OpBuilder(rewriter, reduce, _RULE)
+    shape = list(_shape(value))
+    sizes = [1 << bits for _, bits in found.groups]
+    value = _view(build, "tt.reshape", value, [*shape[:axis], *sizes, *shape[axis + 1 :]])
+    places = {
+        wanted: [axis + i for i, (by_thread, _) in enumerate(found.groups) if by_thread is wanted]
+        for wanted in (True, False)
+    }
+    after = range(axis + len(sizes), len(shape) + len(sizes) - 1)
+    order = (*range(axis), *places[True], *after, *places[False])
+    value = _view(build, "tt.trans", value, [_shape(value)[d] for d in order], order=order)
+    threads, registers = (
+        math.prod(size for size, (by, _) in zip(sizes, found.groups, strict=True) if by is wanted)
+        for wanted in (True, False)
+    )
+    merged = [*shape[:axis], threads, *shape[axis + 1 :], registers]
+    value = _view(build, "tt.reshape", value, merged)
+    part = _reduce(found, value, len(shape), reduce, rewriter)
+    assert part.defining_op is not None
+    return part, [part.defining_op]
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    assert isinstance(value.type, TensorType)
+    return value.type.shape
+
+
+def _view(
+    build: OpBuilder, name: str, value: Value, shape: list[int], order: tuple[int, ...] = ()
+) -> Value:
+    """A view of a tile, in the layout that follows; the tile itself where nothing changes."""
+    type_ = value.type
+    assert isinstance(type_, TensorType)
+    assert type_.encoding is not None
+    if tuple(shape) == type_.shape and order == tuple(sorted(order)):
+        return value
+    encoding = (
+        views.transpose(type_.encoding, order) if order else views.reshape(type_.encoding, shape)
+    )
+    attributes = {"order": order} if order else {}
+    return build.op(name, (value,), TensorType(tuple(shape), type_.element, encoding), **attributes)
+
+
+def _reduce(found: _Sum, value: Value, axis: int, anchor: Operation, rewriter: Rewriter) -> Value:
+    """`value` reduced along `axis` as by the reduction that was found."""
+    old = found.reduce
+    new = rewriter.build_before(
+        anchor,
+        old.name,
+        [value],
+        [_reduced_type(value.type, axis)],
+        {**old.attributes, "axis": axis},
+        location=old.location,
+        regions=[clone_region(old.regions[0], {}, rewriter, _RULE)],
+    )
+    rewriter.record_new(new, _RULE)
+    return new.result
+
+
+def _reduced_type(type_: Type, axis: int) -> Type:
+    assert isinstance(type_, TensorType)
+    shape = (*type_.shape[:axis], *type_.shape[axis + 1 :])
+    if not shape:
+        return type_.element
+    layout = type_.encoding
+    assert isinstance(layout, LinearLayout)
+    return TensorType(shape, type_.element, views.slice_layout(layout, axis))
