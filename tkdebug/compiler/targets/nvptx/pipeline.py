@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tkdebug.compiler.passes.accumulate_dots import AccumulateDots
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.drop_asserts import DropAsserts
@@ -35,8 +36,9 @@ def gpu_pipeline(target: Target, num_stages: int, *, debug: bool = True) -> tupl
         *(() if debug else (DropAsserts(), EliminateDeadCode())),
         LowerDescriptors(),
         LowerScaledDot(),
-        SplitDotPrecision(),
         WidenDotOperands(target),
+        AccumulateDots(),
+        SplitDotPrecision(),
         CoalesceAccesses(),
         SelectTensorCores(target),
         AssignLayouts(),
