@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import pkgutil
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_submodules_are_attributes_of_their_parents():
     assert triton.language.core.constexpr is triton.language.constexpr
     assert triton.runtime.driver.active.get_current_target().arch == 90
     assert str(triton.runtime.driver.active.get_active_torch_device()) == "cuda:0"
+
+
+@pytest.mark.parametrize("package", ["triton", "triton.language", "triton.runtime"])
+def test_importing_a_submodule_leaves_the_names_of_its_package(package):
+    parent = importlib.import_module(package)
+    before = dict(vars(parent))
+    for found in pkgutil.iter_modules(parent.__path__):
+        importlib.import_module(f"{package}.{found.name}")
+    changed = [name for name, value in before.items() if vars(parent)[name] is not value]
+    assert changed == []
 
 
 def test_what_torch_imports_is_there():

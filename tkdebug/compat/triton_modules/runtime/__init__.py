@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from tkdebug.runtime.autotune import Autotuner, Config, Heuristics, autotune, heuristics
-from tkdebug.runtime.driver import driver
 from tkdebug.runtime.errors import InterpreterError, OutOfResources
 from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.jit import JITFunction
 from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
 
 from . import autotuner, cache, errors, interpreter, jit
+
+# Through the submodule, so that a later `import triton.runtime.driver` finds it loaded and leaves the
+# name to the object.
+from .driver import driver
 
 __all__ = [
     "Autotuner",
