@@ -10,8 +10,8 @@ from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterp
 
 from . import autotuner, cache, errors, interpreter, jit
 
-# Through the submodule, so that a later `import triton.runtime.driver` finds it loaded and leaves the
-# name to the object.
+# Through the submodule: a later `import triton.runtime.driver` finds it loaded and leaves the name
+# to the object.
 from .driver import driver
 
 __all__ = [
