@@ -7,7 +7,22 @@ that text alone, without a traceback of ours.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+MAX_NAMED = 20
+
+
+def instead_of(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not `known`: the one that is near it, or all."""
+    import difflib  # only where something is wrong
+
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(name, names, 1, 0.7)
+    if near:
+        return f"; did you mean {near[0]}?"
+    more = f", … ({len(names)} in all)" if len(names) > MAX_NAMED else ""
+    return f"; there are {', '.join(names[:MAX_NAMED])}{more}" if names else ""
 
 
 class TkError(Exception):

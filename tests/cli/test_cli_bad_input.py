@@ -132,6 +132,50 @@ def test_mistyped_command_lines_show_the_usage(run_main, arguments):
     assert err.startswith("usage: tkdebug")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("veiw",), "tkdebug: error: veiw is no command; did you mean view?"),
+        (("fly",), "fly is no command; there are run, view, report, passes, lines, crash, doctor"),
+        (("train.py",), "train.py is no command; did you mean `tkdebug run train.py`?"),
+        (("run.tkd",), "run.tkd is no command; did you mean `tkdebug view run.tkd`?"),
+        (("run", "--repot", "r.json", "train.py"), "run: error: not understood: --repot; did you"),
+        (("passes", "train.py", "--size", "3"), "; what belongs to the script goes after --"),
+    ],
+)
+def test_mistyped_words_are_answered_with_what_was_meant(run_main, arguments, said):
+    status, out, err = run_main(*arguments)
+    assert (status, out) == (2, "")
+    assert said in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("python", "train.py"), "tkdebug is the Python here: leave out python and give train.py"),
+        (("pytest", "tests"), "pytest: no such file; give -m pytest"),
+        (("-",), "a script cannot be read from stdin"),
+    ],
+)
+def test_script_that_is_not_there_but_means_something(run_main, arguments, said):
+    assert said in told(run_main, "run", *arguments)
+
+
+def test_session_given_to_run_names_view(run_main, tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, output=False):
+        pass
+    assert f"is a recorded run; `tkdebug view {path}` opens it" in told(run_main, "run", path)
+
+
+def test_architectures_of_the_help_are_the_targets(run_main):
+    from tkdebug.compiler.targets import TARGETS
+
+    for command in ("lines", "passes"):
+        _, out, _ = run_main(command, "--help")
+        assert f"({', '.join(TARGETS)})" in " ".join(out.split())
+
+
 def test_version_and_help(run_main):
     from tkdebug import __version__
 

@@ -156,9 +156,11 @@ def test_ptx_line_and_sass_address_lead_back(session: Path, run_main) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--kernel", "nothing"), "no kernel of that name; there are scale, fill"),
+        (("--kernel", "nothing"), "--kernel nothing: no such kernel; there are scale, fill"),
+        (("--kernel", "scal"), "--kernel scal: no such kernel; did you mean scale?"),
         (("--line", "999"), "--line 999: no instruction and no op of scale, fill"),
-        (("--line", "x"), "expected N or FILE:N"),
+        (("--line", "999"), "is of that line; scale has lines "),
+        (("--line", "x"), "--line x: expected a line number, or file.py:number"),
         (("--ptx", "99999"), "--ptx 99999: no instruction"),
         (("--sass", "0xffff"), "code from 0x0 to 0x"),
         (("--sass", "zz"), "expected a hexadecimal address"),

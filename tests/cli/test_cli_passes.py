@@ -234,7 +234,9 @@ def test_session_of_schema_1_opens_and_says_that_it_has_no_passes(session, run_m
     ("options", "message"),
     [
         (["--kernel", "nope"], "--kernel nope: no such kernel; there are row_sum, copy"),
+        (["--kernel", "row_sums"], "--kernel row_sums: no such kernel; did you mean row_sum?"),
         (["--pass", "nope"], "--pass nope: no such pass; there are front-end, canonicalize"),
+        (["--pass", "canonicalise"], "no such pass; did you mean canonicalize?"),
         (["--line", "1"], "--line 1: no op comes from there; row_sum has ops of lines "),
         (["--line", "x"], "--line x: expected a line number, or file.py:number"),
     ],

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tkdebug import __version__
 from tkdebug.cli.lines_query import LinesQuery
+from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.instrument.pass_query import PassQuery
 
 FORMATS = ("text", "json")
 PASS_FORMATS = ("text", "json", "html")
+_ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
 _OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret")
 _EPILOG = """\
 examples:
@@ -27,6 +29,11 @@ _RUN_EPILOG = """\
 Everything after the script (or after -m module) belongs to the script. The exit status is the
 script's own; 3 when it ended well but faults were recorded; 2 for a mistake on this command line.
 """
+_ASKED_EPILOG = """\
+What belongs to the script goes after --. Its exit status is passed on, 130 when it was interrupted;
+what was compiled by then is shown.
+"""
+_SESSION_HELP = "a run recorded by `tkdebug run -o run.tkd`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +72,15 @@ class Arguments:
 
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse `argv`; help, version and mistakes end the process as argparse does (0 and 2)."""
-    parser, run_parser = _build()
+    parser, commands = _build()
     own, program = _split(argv)
-    parsed = parser.parse_args(own)
+    refuse_unknown_command(parser, commands, own)
+    parsed, unknown = parser.parse_known_args(own)
+    if unknown:
+        refuse_unknown_options(commands[parsed.command], unknown)
     match parsed.command:
         case "run":
-            return _run_arguments(run_parser, parsed, program)
+            return _run_arguments(commands["run"], parsed, program)
         case "view":
             return Arguments("view", session=parsed.session)
         case "report":
@@ -157,7 +167,8 @@ def _run_arguments(
     )
 
 
-def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+def _build() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser, and those of the commands by their names."""
     parser = argparse.ArgumentParser(
         prog="tkdebug",
         description="Debugger and profiler for Triton-style GPU kernels.",
@@ -176,10 +187,22 @@ def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
         allow_abbrev=False,
     )
     _add_run_options(run)
-    view = commands.add_parser("view", help="open a recorded run in the TUI", allow_abbrev=False)
-    view.add_argument("session", type=Path, metavar="run.tkd")
-    report = commands.add_parser("report", help="print what a run came to", allow_abbrev=False)
-    report.add_argument("session", type=Path, metavar="run.tkd")
+    view = commands.add_parser(
+        "view",
+        help="open a recorded run in the TUI",
+        description="Open a recorded run in the TUI, here or on another machine than where it ran; "
+        "one that goes on is followed. ? shows the keys, q leaves.",
+        allow_abbrev=False,
+    )
+    view.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+    report = commands.add_parser(
+        "report",
+        help="print what a run came to",
+        description="Print what a recorded run came to: each kernel's launches and times, and each "
+        "fault with its line. The JSON's keys are described in docs/json.md.",
+        allow_abbrev=False,
+    )
+    report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
     report.add_argument("--format", choices=FORMATS, default="text", help="text by default")
     report.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write there instead of stdout"
@@ -191,6 +214,7 @@ def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
             usage="tkdebug passes [options] (script.py | -m module | run.tkd) [-- arguments]",
             description="Show what each compiler pass did, op by op: of a recorded run, or of a "
             "script, which is run for it. What the script prints goes to stderr.",
+            epilog=_ASKED_EPILOG,
             allow_abbrev=False,
         )
     )
@@ -203,18 +227,28 @@ def _build() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
             description="Show what each source line became in machine code, or all that belongs to "
             "one line or instruction: of a recorded run, of a cubin with line information whoever "
             "made it, or of a script, which is run for it. What the script prints goes to stderr.",
+            epilog=_ASKED_EPILOG,
             allow_abbrev=False,
         )
     )
     crash = commands.add_parser(
-        "crash", help="which line crashed, by the GPU core dump of any process", allow_abbrev=False
+        "crash",
+        help="which line crashed, by the GPU core dump of any process",
+        description="Tell which line crashed, by a GPU core dump as the driver writes it under "
+        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_COREDUMP_FILE=FILE. The exit status is 1 when "
+        "nothing in it says what crashed.",
+        allow_abbrev=False,
     )
     crash.add_argument("dump", type=Path, metavar="FILE", help="the core dump")
     crash.add_argument("--format", choices=FORMATS, default="text", help="text by default")
     commands.add_parser(
-        "doctor", help="what this machine can do, and what is missing", allow_abbrev=False
+        "doctor",
+        help="what this machine can do, and what is missing",
+        description="Tell what this machine can do, and what is missing. The exit status is 1 when "
+        "something needed is missing.",
+        allow_abbrev=False,
     )
-    return parser, run
+    return parser, commands.choices
 
 
 def _add_run_options(run: argparse.ArgumentParser) -> None:
@@ -281,7 +315,8 @@ def _add_passes_options(passes: argparse.ArgumentParser) -> None:
         "--target",
         dest="native_target",
         metavar="ARCH",
-        help="without a GPU, compile for that architecture; sm_90a by default, none for not at all",
+        help=f"without a GPU, compile for that architecture ({_ARCHITECTURES}); sm_90a by default, "
+        "none for not at all",
     )
 
 
@@ -305,5 +340,5 @@ def _add_lines_options(lines: argparse.ArgumentParser) -> None:
         "--target",
         dest="native_target",
         metavar="ARCH",
-        help="without a GPU, compile for that architecture; sm_90a by default",
+        help=f"without a GPU, compile for that architecture ({_ARCHITECTURES}); sm_90a by default",
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from tkdebug.cli import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import check_writable
-from tkdebug.cli.script import Program, find_program, run_program
+from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
 from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
@@ -25,7 +25,6 @@ from tkdebug.instrument.renderers.text_format import counted
 from tkdebug.instrument.report import session_faults
 
 USUAL_TARGET = "sm_90a"
-_SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ def is_session(path: Path) -> bool:
     if path.suffix == ".tkd":
         return True
     with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+        return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     return False
 
 

@@ -20,7 +20,7 @@ from tkdebug.cli.compiled_run import (
 from tkdebug.cli.kernel_lines import KernelLines, of_cubin, of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.places import put_out
-from tkdebug.errors import UsageError
+from tkdebug.errors import UsageError, instead_of
 
 _ELF = b"\x7fELF"
 
@@ -82,5 +82,5 @@ def _chosen(kernels: list[KernelLines], pattern: str | None, target: str) -> lis
                 "interpret has no native code, `tkdebug lines script.py` makes it"
             )
         raise UsageError(f"{target}: no kernel of it compiles natively")
-    names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
-    raise UsageError(f"--kernel {pattern}: no kernel of that name; there are {names}")
+    hint = instead_of(pattern or "", (kernel.name for kernel in kernels))
+    raise UsageError(f"--kernel {pattern}: no such kernel{hint}")

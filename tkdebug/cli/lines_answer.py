@@ -38,7 +38,7 @@ def place_text(query: LinesQuery) -> str:
 def _of_line(kernel: KernelLines, place: str) -> Trace:
     name, _, number = place.rpartition(":")
     if not number.isdecimal():
-        raise UsageError(f"--line {place}: expected N or FILE:N")
+        raise UsageError(f"--line {place}: expected a line number, or file.py:number")
     line = int(number)
     files = _files(kernel, name)
     traces = [kernel.table.of_line(file, line) for file in files]

@@ -37,7 +37,13 @@ def not_found(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
     """What to say where no kernel has the place asked for."""
     names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
     if query.line is not None:
-        return f"--line {query.line}: no instruction and no op of {names} is of that line"
+        first = kernels[0]
+        own = [line for file, line in first.table.lines() if file == first.file or not first.file]
+        there = ", ".join(map(str, own[:40])) + (", …" if len(own) > 40 else "")
+        return (
+            f"--line {query.line}: no instruction and no op of {names} is of that line; "
+            f"{first.name} has lines {there}"
+        )
     if query.ptx is not None:
         return f"--ptx {query.ptx}: no instruction of {names} is on that line of the PTX"
     last = max(

@@ -23,6 +23,8 @@ from tkdebug.cli.endings import Terminated, ending_signals
 from tkdebug.cli.tracebacks import show_exception
 from tkdebug.errors import UsageError
 
+SQLITE_MAGIC = b"SQLite format 3\0"
+
 
 class NoProgramError(UsageError):
     """There is nothing to run; raised before a line of the user's has run."""
@@ -62,7 +64,7 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
         return program
     path = Path(target)
     if not path.exists():
-        raise NoProgramError(f"{target}: no such file; give the path of a Python script")
+        raise NoProgramError(f"{target}: no such file; {_instead(target, argv)}")
     if path.is_dir():
         raise NoProgramError(
             f"{target}: is a directory; give a script in it, or a package with `-m package`"
@@ -72,10 +74,24 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
             head = file.read(1 << 16)
     except OSError as error:
         raise NoProgramError(f"{target}: cannot be read ({error.strerror})") from error
+    if head.startswith(SQLITE_MAGIC):
+        raise NoProgramError(f"{target}: is a recorded run; `tkdebug view {target}` opens it")
     # UTF-16 has null bytes too; Python reads neither.
     if b"\0" in head:
         raise NoProgramError(f"{target}: is a binary file, expected Python source")
     return Program(target, (target, *argv), str(path.resolve().parent), False)
+
+
+def _instead(target: str, argv: tuple[str, ...]) -> str:
+    """What to give instead of a `target` that is not there."""
+    name = target.rpartition("/")[2]
+    if argv and (name == "python" or name.startswith("python3")):
+        return f"tkdebug is the Python here: leave out {target} and give {' '.join(argv)}"
+    if name == "pytest":
+        return "give -m pytest"
+    if target == "-":
+        return "a script cannot be read from stdin; write it into a file"
+    return "give the path of a Python script"
 
 
 def run_program(program: Program) -> Ending:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 
-from tkdebug.errors import SessionError, UsageError
+from tkdebug.errors import SessionError, UsageError, instead_of
 from tkdebug.instrument.kernel_passes import (
     KernelPasses,
     LineLife,
@@ -77,8 +77,8 @@ def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:
         )
     chosen = [kernel for kernel in kernels if _is_asked_for(kernel, query.kernel)]
     if not chosen:
-        names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
-        raise UsageError(f"--kernel {query.kernel}: no such kernel; there are {names}")
+        hint = instead_of(query.kernel or "", (kernel.name for kernel in kernels))
+        raise UsageError(f"--kernel {query.kernel}: no such kernel{hint}")
     loaded = [passes for k in chosen if (passes := load_kernel_passes(session, k)) is not None]
     if not loaded:
         raise SessionError(
@@ -86,8 +86,8 @@ def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:
         )
     reports = [_report(session, passes, query) for passes in loaded]
     if query.pass_name is not None and not any(report.diffs for report in reports):
-        names = ", ".join(dict.fromkeys(d.name for passes in loaded for d in passes.diffs))
-        raise UsageError(f"--pass {query.pass_name}: no such pass; there are {names}")
+        hint = instead_of(query.pass_name, (d.name for passes in loaded for d in passes.diffs))
+        raise UsageError(f"--pass {query.pass_name}: no such pass{hint}")
     if query.line is not None:
         reports = [report for report in reports if report.life is not None and report.life.steps]
         if not reports:

@@ -29,7 +29,12 @@ def announce() -> None:
     """Say once in this process that the CPU stands in."""
     if not _announced.is_set():
         _announced.set()
-        print("tkdebug: no CUDA device here; 'cuda' is stood in for by the CPU", file=sys.stderr)
+        # One write: several worker processes may say so at once.
+        print(
+            "tkdebug: no CUDA device here; 'cuda' is stood in for by the CPU\n",
+            end="",
+            file=sys.stderr,
+        )
 
 
 def _holder(tensor: Tensor) -> object:
