@@ -26,6 +26,20 @@ def test_traceback_of_our_error_ends_at_the_user_s_line_with_its_message(write_s
     assert "tkdebug.errors.UsageError: knob mode: got 'sideways'" in err
 
 
+def test_traceback_of_a_compile_error_says_it_once(run_main, tmp_path):
+    script = tmp_path / "wrong.py"
+    script.write_text(
+        "import torch, triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+        "def k(x):\n    tl.stor(x, 1)\n\n\n"
+        'k[(1,)](torch.zeros(1, device="cuda"))\n'
+    )
+    status, _, err = run_main("run", "--no-tui", script)
+    assert status == 1
+    assert re.findall(r'File "(.*?)"', err) == [str(script)]
+    assert err.count("has no `stor`; did you mean `store`") == 1
+    assert "direct cause" not in err
+
+
 def test_traceback_of_a_bug_of_ours_keeps_our_frames(write_script, run_main):
     script = write_script("from tkdebug.cli.progress import progress_text\nprogress_text(None)\n")
     _, _, err = run_main("run", "--no-tui", script)

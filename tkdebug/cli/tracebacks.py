@@ -8,7 +8,7 @@ import traceback
 from types import TracebackType
 
 import tkdebug
-from tkdebug.errors import TkError
+from tkdebug.errors import CompileError, TkError
 
 # Covers `sys.stdout.write`: what it raises is the stream's doing.
 _TRANSPARENT_FILE = os.path.join("instrument", "output.py")
@@ -37,6 +37,10 @@ def _prune_chain(error: BaseException) -> None:
             continue
         seen.add(id(current))
         current.__traceback__ = _pruned(current)
+        cause = current.__cause__
+        if isinstance(current, CompileError) and str(cause) == current.message:
+            # The front end's own error, which says the same without the place.
+            current.__cause__ = cause.__cause__ if cause is not None else None
         pending += [current.__cause__, current.__context__]
         pending += getattr(current, "exceptions", ())  # an exception group's
 
