@@ -385,6 +385,8 @@ class Simulator:
             return self._redux(name.split(".")[-1], values[0])
         if name.startswith("llvm.nvvm.ldmatrix."):
             return self._ldmatrix(int(name.split(".x")[1][0]), ".trans." in name, values[0])
+        if name.startswith("llvm.nvvm.stmatrix."):
+            return self._stmatrix(".trans." in name, *values)
         if name == "llvm.nvvm.barrier.cta.sync.aligned.all":
             return self.barrier()
         stem = name.split(".")[1]
@@ -429,6 +431,21 @@ class Simulator:
                 rows = np.ascontiguousarray(rows.transpose(0, 2, 1))
             words.append(rows.view(np.uint32).reshape(-1))
         return words if count > 1 else words[0]
+
+    def _stmatrix(self, transposed: bool, addresses: np.ndarray, *words: np.ndarray) -> None:
+        """PTX ISA, "stmatrix": what ldmatrix would hand out so is stored."""
+        self.whole_warps()
+        mask = self.mask
+        lane = np.arange(self.threads) % 32
+        for matrix, word in enumerate(words):
+            rows = np.ascontiguousarray(word.reshape(-1, 32).astype(np.uint32)).view(np.uint16)
+            rows = rows.reshape(-1, 8, 8)
+            if transposed:
+                rows = np.ascontiguousarray(rows.transpose(0, 2, 1))
+            raw = np.tile(rows.view(np.uint8), (1, 4, 1)).reshape(-1, 16)
+            self.mask = mask & (lane // 8 == matrix)
+            self.write("3", addresses, raw, 16)
+        self.mask = mask
 
     def _redux(self, kind: str, value: np.ndarray) -> np.ndarray:
         self.whole_warps()

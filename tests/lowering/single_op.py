@@ -16,6 +16,7 @@ from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
     async_copies,
+    conversions,
     dots,
     indexing,
     reductions,
@@ -28,7 +29,18 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
-_FAMILIES = (arithmetic, async_copies, shapes, reductions, scans, shared, dots, indexing, sorting)
+_FAMILIES = (
+    arithmetic,
+    async_copies,
+    conversions,
+    shapes,
+    reductions,
+    scans,
+    shared,
+    dots,
+    indexing,
+    sorting,
+)
 LOWERINGS = {name: rule for family in _FAMILIES for name, rule in family.LOWERINGS.items()}
 
 

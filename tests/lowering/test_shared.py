@@ -89,6 +89,25 @@ def test_operands_are_read_in_the_widest_way(target, buffer, element, expected):
     assert expected in code.ptx
 
 
+@pytest.mark.parametrize(
+    ("source", "buffer", "expected"),
+    [
+        ("warp group", "wgmma", "stmatrix.sync.aligned.m8n8.x4.shared.b16"),
+        ("warp group", "columns", "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"),
+        ("accumulators", "swizzled", "stmatrix.sync.aligned.m8n8.x4.shared.b16"),
+        ("rows", "swizzled", "st.shared.v4.b32"),
+    ],
+)
+def test_fragments_are_written_by_matrix(source, buffer, expected):
+    text = trip_text(REGISTERS[source], BUFFERS[buffer], REGISTERS["rows"], "f16")
+    x = np.random.default_rng(0).integers(0, 100, SHAPE)
+    (found,) = Piece(text, 4).run(x)
+    assert (found == x).all()
+    code = generate(Piece(text, 4).llvm_ir(), "k", TARGETS["sm_90a"])
+    assert code.ptx.count(expected) == 4
+    assert ("st.shared" in code.ptx) is (source == "rows")
+
+
 PARTS = """
 tt.func @k(%x: tensor<64x64xi16, {x}>) {{
   %m = ttg.local_alloc : () -> {both}

@@ -60,13 +60,20 @@ class SharedTrip:
     load_conflicts: int
 
 
-def plan_shared_trip(source: LinearLayout, target: LinearLayout, element_bytes: int) -> SharedTrip:
+def plan_shared_trip(
+    source: LinearLayout,
+    target: LinearLayout,
+    element_bytes: int,
+    vector: tuple[int, ...] | None = None,
+) -> SharedTrip:
     """Plans `source` -> shared memory -> `target`.
 
     Args:
         source: layout of the tensor now; outputs in the same order as `target`'s.
         target: layout of the tensor afterwards.
         element_bytes: size of an element in shared memory.
+        vector: what runs inside an access, lowest bits first: vectors that both sides hold in
+            registers and that are independent of their threads; None to choose them.
 
     Raises:
         LayoutError: data would cross blocks, which shared memory of one block cannot do.
@@ -77,7 +84,8 @@ def plan_shared_trip(source: LinearLayout, target: LinearLayout, element_bytes: 
             f"conversion across the blocks of a cluster: {source.bases(BLOCK)} to "
             f"{target.bases(BLOCK)}; give both layouts the same blocks"
         )
-    vector = _vector_basis(source, target, element_bytes)
+    if vector is None:
+        vector = _vector_basis(source, target, element_bytes)
     offsets = _offset_basis(source, target, vector, element_bytes)
     if len(f2.independent((*blocks, *offsets))) != source.out_bits:
         raise LayoutError("a block holds copies of another block's elements; slice them off first")
@@ -157,7 +165,7 @@ def _vector_basis(
     The last condition keeps the order inside a vector the same in every thread.
     """
     common = f2.intersection(source.packed_bases(REGISTER), target.packed_bases(REGISTER))
-    threads = _thread_vectors(source, target)
+    threads = thread_vectors(source, target)
     usable = f2.independent(common, over=threads)
     limit = bits_of(max(1, MAX_ACCESS_BYTES // element_bytes), "elements per access")
     return usable[:limit]
@@ -170,7 +178,7 @@ def _offset_basis(
     blocks = source.packed_bases(BLOCK)
     access_bytes = element_bytes << len(vector)
     lane_bits = bits_of(_lanes_per_wavefront(access_bytes), "lanes per wavefront")
-    threads = _thread_vectors(source, target)
+    threads = thread_vectors(source, target)
     units = [1 << i for i in range(source.out_bits)]
     # Thread vectors come first: they must stay free of vector bits (see `_vector_basis`).
     candidates = (*threads, *source.packed_bases(REGISTER), *units)
@@ -192,7 +200,8 @@ def _offset_basis(
     return (*vector, *word, *banks, *segments)
 
 
-def _thread_vectors(source: LinearLayout, target: LinearLayout) -> tuple[int, ...]:
+def thread_vectors(source: LinearLayout, target: LinearLayout) -> tuple[int, ...]:
+    """What the lanes, warps and blocks of both sides move over."""
     return tuple(
         vector
         for layout in (source, target)

@@ -56,6 +56,15 @@ INTRINSICS: dict[str, Intrinsic] = _table(
         for trans in ("", ".trans")
     ),
     *(
+        (
+            f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{count}{trans}.b16.p3",
+            "void",
+            ", ".join(["ptr addrspace(3)"] + ["i32"] * count),
+        )
+        for count in (1, 2, 4)
+        for trans in ("", ".trans")
+    ),
+    *(
         (f"llvm.nvvm.redux.sync.{name}", "i32", "i32, i32")
         for name in ("add", "and", "or", "xor", "min", "max", "umin", "umax")
     ),

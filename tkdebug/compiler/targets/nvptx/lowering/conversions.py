@@ -20,9 +20,16 @@ from tkdebug.compiler.layouts import (
     classify_conversion,
     f2,
 )
+from tkdebug.compiler.layouts.matrix_trips import plan_matrix_trip
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.buffer_access import MatrixPlan, plan_matrices
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
+    MAX_ACCESS_BYTES,
+    load_vector,
+    store_matrices,
+    store_vector,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 
 
@@ -130,10 +137,16 @@ def _through_shared(
     element = x[0].type
     element_bytes = memory_bits(element_of(op.result.type)) // 8
     base = ctx.scratch(op)
-    writes = shared_addresses(ctx, base, source, trip.buffer, trip.stores, element_bytes)
-    owner = ctx.owner(source)
-    for group, address in zip(trip.stores, writes, strict=True):
-        store_vector(ctx, address, [x[register] for register in group], owner)
+    by_matrix = _matrix_trip(ctx, trip, source, target, element_bytes)
+    if by_matrix is not None:
+        trip, plan = by_matrix
+        rows = matrix_addresses(ctx, base, plan, trip.buffer, element_bytes)
+        store_matrices(ctx, rows, plan, x)
+    else:
+        writes = shared_addresses(ctx, base, source, trip.buffer, trip.stores, element_bytes)
+        owner = ctx.owner(source)
+        for group, address in zip(trip.stores, writes, strict=True):
+            store_vector(ctx, address, [x[register] for register in group], owner)
     ctx.barrier()
     reads = shared_addresses(ctx, base, target, trip.buffer, trip.loads, element_bytes)
     found: dict[int, LLVMValue] = {}
@@ -141,6 +154,34 @@ def _through_shared(
         values = load_vector(ctx, address, element, len(group))
         found.update(zip(group, values, strict=True))
     return [found[register] for register in trip.copies]
+
+
+def _matrix_trip(
+    ctx: Lowering,
+    trip: SharedTrip,
+    source: LinearLayout,
+    target: LinearLayout,
+    element_bytes: int,
+) -> tuple[SharedTrip, MatrixPlan] | None:
+    """A trip with stores by `stmatrix`, where the accesses of `trip` are narrower."""
+    if not ctx.target.stmatrix or element_bytes != 2 or trip.vector * 2 >= MAX_ACCESS_BYTES:
+        return None
+    better = plan_matrix_trip(source, target)
+    plan = None if better is None else plan_matrices(source, better.buffer, element_bytes)
+    return None if better is None or plan is None else (better, plan)
+
+
+def matrix_addresses(
+    ctx: Lowering,
+    base: LLVMValue,
+    plan: MatrixPlan,
+    buffer: LinearLayout,
+    element_bytes: int,
+    fixed_offset: int = 0,
+) -> list[LLVMValue]:
+    """The address of the row that this lane names, for each access of `plan`."""
+    accesses = [(index,) for index in range(len(plan.groups))]
+    return shared_addresses(ctx, base, plan.rows, buffer, accesses, element_bytes, fixed_offset)
 
 
 def shared_addresses(

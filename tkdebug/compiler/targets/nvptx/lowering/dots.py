@@ -20,7 +20,10 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.fma_dots import by_fma, lower_local_dot
 from tkdebug.compiler.targets.nvptx.lowering.places import Place
-from tkdebug.compiler.targets.nvptx.lowering.shared import elements_of_word, word_of_elements
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
+    elements_of_word,
+    word_of_elements,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
 
 _WORD_BITS = 32

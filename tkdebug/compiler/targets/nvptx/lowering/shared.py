@@ -14,14 +14,18 @@ from tkdebug.compiler.targets.nvptx.lowering.buffer_access import (
     plan_vectors,
     widened,
 )
-from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.conversions import matrix_addresses, shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.packed_bytes import WORD_BYTES, load_bytes
-from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
+    MAX_ACCESS_BYTES,
+    elements_of_word,
+    load_vector,
+    store_matrices,
+    store_vector,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
-
-_WORD_BITS = 32
 
 
 def lower_local_alloc(
@@ -96,10 +100,7 @@ def _load_matrices(
     ctx: Lowering, plan: MatrixPlan, memory: MemDescType, base: LLVMValue, fixed: int, element: str
 ) -> Registers:
     emit = ctx.emit
-    loads = [(index,) for index in range(len(plan.groups))]
-    addresses = shared_addresses(
-        ctx, base, plan.rows, memory.layout, loads, memory.element_bytes, fixed
-    )
+    addresses = matrix_addresses(ctx, base, plan, memory.layout, memory.element_bytes, fixed)
     transposed = ".trans" if plan.is_transposed else ""
     found: dict[int, LLVMValue] = {}
     for group, address in zip(plan.groups, addresses, strict=True):
@@ -111,22 +112,6 @@ def _load_matrices(
             values = elements_of_word(ctx, word, element, len(registers))
             found.update(zip(registers, values, strict=True))
     return [found[register] for register in plan.copies]
-
-
-def elements_of_word(ctx: Lowering, word: LLVMValue, element: str, count: int) -> list[LLVMValue]:
-    """The elements that a 32-bit word holds."""
-    if count == 1:
-        return [ctx.from_bits(word, element)]
-    vector = ctx.emit.cast("bitcast", word, f"<{count} x {element}>")
-    return ctx.emit.elements(vector, count, element)
-
-
-def word_of_elements(ctx: Lowering, elements: Sequence[LLVMValue]) -> LLVMValue:
-    """A 32-bit word that holds the elements."""
-    if len(elements) == 1:
-        return ctx.to_bits(elements[0])
-    assert TYPE_BITS[elements[0].type] * len(elements) == _WORD_BITS
-    return ctx.emit.cast("bitcast", ctx.emit.vector(elements), "i32")
 
 
 def lower_local_store(
@@ -159,11 +144,18 @@ def store_tile(
     base, fixed = buffer_place(ctx, op, buffer, pointer)
     source = ctx.layout(value)
     layout = widened(source, memory.layout)
+    owner = ctx.owner(source)
     plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed)
+    is_narrow = len(plan.groups[0]) * memory.element_bytes < MAX_ACCESS_BYTES
+    if ctx.target.stmatrix and is_narrow and owner is None:
+        matrices = plan_matrices(layout, memory.layout, memory.element_bytes, fixed)
+        if matrices is not None:
+            rows = matrix_addresses(ctx, base, matrices, memory.layout, memory.element_bytes, fixed)
+            store_matrices(ctx, rows, matrices, registers)
+            return
     addresses = shared_addresses(
         ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
     )
-    owner = ctx.owner(source)
     for group, address in zip(plan.groups, addresses, strict=True):
         store_vector(ctx, address, [registers[register] for register in group], owner)
 

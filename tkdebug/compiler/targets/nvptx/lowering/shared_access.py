@@ -1,14 +1,16 @@
-"""Vector accesses of shared memory, as LLVM loads and stores of up to 16 bytes."""
+"""Accesses of shared memory: vectors as LLVM loads and stores of up to 16 bytes, and matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.buffer_access import MatrixPlan
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.packed_bytes import packed_words
 
 MAX_ACCESS_BYTES = 16
+_WORD_BITS = 32
 
 
 def _stored_type(type_: str) -> str:
@@ -59,6 +61,43 @@ def load_vector(ctx: Lowering, address: LLVMValue, type_: str, count: int) -> li
         return [_from_memory(ctx, emit.load(element, address, size_bytes), type_)]
     whole = emit.load(f"<{count} x {element}>", address, size_bytes)
     return [_from_memory(ctx, value, type_) for value in emit.elements(whole, count, element)]
+
+
+def store_matrices(
+    ctx: Lowering,
+    addresses: Sequence[LLVMValue],
+    plan: MatrixPlan,
+    values: Sequence[LLVMValue],
+) -> None:
+    """Write a tile by `stmatrix`.
+
+    Args:
+        ctx: the kernel.
+        addresses: for each store, where the row goes that this lane names (see `MatrixPlan.rows`).
+        plan: which registers each store takes.
+        values: the tile's registers.
+    """
+    transposed = ".trans" if plan.is_transposed else ""
+    for group, address in zip(plan.groups, addresses, strict=True):
+        words = [word_of_elements(ctx, [values[r] for r in registers]) for registers in group]
+        name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{len(words)}{transposed}.b16.p3"
+        ctx.emit.intrinsic(name, address, *words)
+
+
+def elements_of_word(ctx: Lowering, word: LLVMValue, element: str, count: int) -> list[LLVMValue]:
+    """The elements that a 32-bit word holds."""
+    if count == 1:
+        return [ctx.from_bits(word, element)]
+    vector = ctx.emit.cast("bitcast", word, f"<{count} x {element}>")
+    return ctx.emit.elements(vector, count, element)
+
+
+def word_of_elements(ctx: Lowering, elements: Sequence[LLVMValue]) -> LLVMValue:
+    """A 32-bit word that holds the elements."""
+    if len(elements) == 1:
+        return ctx.to_bits(elements[0])
+    assert TYPE_BITS[elements[0].type] * len(elements) == _WORD_BITS
+    return ctx.emit.cast("bitcast", ctx.emit.vector(elements), "i32")
 
 
 def _to_memory(ctx: Lowering, value: LLVMValue) -> LLVMValue:
