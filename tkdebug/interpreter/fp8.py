@@ -7,6 +7,7 @@ the sign bit kept. Conversions to fp8 saturate to the largest finite value (cvt.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,6 +44,23 @@ def convert(
     if toward_zero and target != "f64":
         return _toward_zero(wide, dtypes[target])
     return wide.to(dtypes[target])
+
+
+def in_float32(
+    fn: Callable[..., Tensor], source: str, target: str, dtypes: dict[str, Any]
+) -> Callable[..., Tensor]:
+    """`fn` on tiles of fp8 type `source`: torch has no arithmetic on them.
+
+    The result is rounded to `target` where that is an fp8 type too; a comparison's is not.
+    """
+
+    def compute(*operands: Tensor, out: Tensor | None = None) -> Tensor:
+        result = fn(*(_widened(operand, source) for operand in operands))
+        if target in _LARGEST:
+            result = convert(result, "f32", target, dtypes, False)
+        return result if out is None else out.copy_(result)
+
+    return compute
 
 
 def _widened(value: Tensor, source: str) -> Tensor:

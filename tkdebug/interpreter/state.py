@@ -18,6 +18,8 @@ from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.masks import MaskAlgebra
 from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, DeferredTile, TileValue
 
+_LARGEST_FLOAT32 = float.fromhex("0x1.fffffep127")
+
 
 class EvaluatorState:
     """One batch of programs `first … first + programs - 1` (x fastest) of a grid.
@@ -189,10 +191,15 @@ class EvaluatorState:
         element = ir.element_of(type_)
         if isinstance(element, ir.ScalarType) and element.is_integer:
             return int(value)
-        rank = len(ir.shape_of(type_))
-        if element == ir.SCALARS["f8E4M3B11FNUZ"]:
-            raise AssertionError("f8E4M3B11FNUZ constants are made by conversion")
-        return torch.full((1,) * (rank + 1), value, dtype=self.dtype_of(type_), device=self.device)
+        shape = (1,) * (len(ir.shape_of(type_)) + 1)
+        if element == ir.F64 or (element == ir.F32 and abs(value) <= _LARGEST_FLOAT32):
+            return torch.full(shape, value, dtype=self.dtype_of(type_), device=self.device)
+        # torch.full rounds twice, refuses what overflows fp32 and does not saturate fp8.
+        from tkdebug.interpreter import fp8
+
+        assert isinstance(element, ir.ScalarType), f"a constant of {element}"
+        exact = torch.full(shape, value, dtype=torch.float64, device=self.device)
+        return fp8.convert(exact, "f64", element.name, self.dtypes, False)
 
     def dense(self, value: TileValue, type_: Type) -> Tensor:
         """`value` as a tensor of its type's dtype; axes of extent 1 may stand for more."""
@@ -263,6 +270,17 @@ class EvaluatorState:
         if op in self.fusion.deferred:
             return DeferredTile(fn, tensors)
         return self._apply(op, fn, tensors)
+
+    def map_floats(
+        self, op: Operation, fn: Callable[..., Tensor], *operands: TileValue
+    ) -> TileValue:
+        """As `map`, for arithmetic: on fp8 that is done in fp32 and rounded, as on the GPU."""
+        element = ir.element_of(op.operands[0].type)
+        if isinstance(element, ir.ScalarType) and element.bits == 8:
+            from tkdebug.interpreter import fp8
+
+            fn = fp8.in_float32(fn, element.name, str(ir.element_of(op.result.type)), self.dtypes)
+        return self.map(op, fn, *operands)
 
     def _apply(self, op: Operation, fn: Callable[..., Tensor], tensors: Sequence[Tensor]) -> Tensor:
         """`fn` on tensors, in the memory of an operand that dies here where it fits."""

@@ -123,18 +123,18 @@ def _evaluate_cmpf(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
             def fn(x: Any, y: Any) -> Any:
                 return torch.ne(x, x) | torch.ne(y, y)
 
-    return (ev.map(op, fn, a, b),)
+    return (ev.map_floats(op, fn, a, b),)
 
 
 def _float(name: str, doc: str, torch_name: str, operands: int = 2) -> OpSpec:
     def evaluate(ev: Any, op: Operation, *values: Any) -> Sequence[Any]:
-        return (ev.map(op, getattr(ev.torch, torch_name), *values),)
+        return (ev.map_floats(op, getattr(ev.torch, torch_name), *values),)
 
     return OpSpec(name, doc, same_as_first, evaluate, verifiers.floats, operands=operands)
 
 
 def _evaluate_remainder(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
-    return (ev.map(op, lambda x, y: rounding.fmod(ev.torch, x, y), a, b),)
+    return (ev.map_floats(op, lambda x, y: rounding.fmod(ev.torch, x, y), a, b),)
 
 
 def _evaluate_constant(ev: Any, op: Operation) -> Sequence[Any]:

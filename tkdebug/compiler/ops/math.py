@@ -29,7 +29,7 @@ def _evaluate_fma(ev: Any, op: Operation, a: Any, b: Any, c: Any) -> Sequence[An
     def fused(x: Any, y: Any, z: Any) -> Any:
         return rounding.fma(ev.torch, "rn", x, y, z)
 
-    return (ev.map(op, fused, a, b, c),)
+    return (ev.map_floats(op, fused, a, b, c),)
 
 
 def _evaluate_absf(ev: Any, op: Operation, x: Any) -> Sequence[Any]:

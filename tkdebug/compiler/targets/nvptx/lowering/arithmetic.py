@@ -235,7 +235,7 @@ _RULES: dict[str, ElementRule] = {
 }
 
 
-def _in_float32(lower: Lower) -> Lower:
+def in_float32(lower: Lower) -> Lower:
     """Float ops on an fp8 type are done in fp32, which holds it exactly, and rounded back."""
 
     def lower_wide(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
@@ -256,7 +256,7 @@ LOWERINGS: dict[str, Lower] = {
     "arith.constant": lower_constant,
     "arith.select": lower_select,
     **{
-        name: _in_float32(per_element(rule)) if name.endswith("f") else per_element(rule)
+        name: in_float32(per_element(rule)) if name.endswith("f") else per_element(rule)
         for name, rule in _RULES.items()
     },
 }

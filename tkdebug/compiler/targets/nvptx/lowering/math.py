@@ -14,7 +14,7 @@ import math
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
-from tkdebug.compiler.targets.nvptx.lowering.arithmetic import FLOAT_SUFFIX
+from tkdebug.compiler.targets.nvptx.lowering.arithmetic import FLOAT_SUFFIX, in_float32
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, llvm_type
@@ -99,9 +99,11 @@ _RULES: dict[str, ElementRule] = {
     "math.ceil": _any_float("ceil"),
     "math.absf": _absolute_float,
     "math.absi": _absolute_integer,
-    "math.fma": _any_float("fma"),
     "tt.precise_sqrt": _instruction("llvm.nvvm.sqrt.rn.f", "llvm.nvvm.sqrt.rn.d"),
     "tt.extern_elementwise": _external,
 }
 
-LOWERINGS: dict[str, Lower] = {name: per_element(rule) for name, rule in _RULES.items()}
+LOWERINGS: dict[str, Lower] = {
+    "math.fma": in_float32(per_element(_any_float("fma"))),
+    **{name: per_element(rule) for name, rule in _RULES.items()},
+}
