@@ -167,7 +167,7 @@ def test_out_of_resources_keeps_its_fields_when_pickled():
 
     error = pickle.loads(pickle.dumps(OutOfResources(3, 2, "shared memory")))
     assert (error.required, error.limit, error.name) == (3, 2, "shared memory")
-    assert "required 3, hardware limit 2" in str(error)
+    assert "Required: 3, Hardware limit: 2" in str(error)
 
 
 @pytest.mark.parametrize(

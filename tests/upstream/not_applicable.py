@@ -1,21 +1,27 @@
-"""What of upstream's tests does not apply to tkdebug, and why; and what is known to fail."""
+"""What of upstream's tests does not apply to tkdebug, and why; and what is known to fail.
+
+Tables of (file, test name with its parameters, as a pattern that matches from the start; reason).
+"""
 
 from __future__ import annotations
 
 import re
 
 _IR_TEXT = "compares the text of libtriton's IR"
+_IR_NAMES = "looks for a name of libtriton's IR in the stages of a kernel"
 _WORDING = "compares upstream's wording of an error or of its position, word by word"
-_FP8 = "wants an fp8 type refused on this GPU; interpreted, every fp8 type works, as upstream's do"
+_FP8 = "wants an fp8 type refused on this GPU; here every fp8 type works"
 _ALIGNMENT = "counts compiles by alignment, which only native kernels are compiled for"
 _OVERRIDE = "replaces the IR of upstream's code generator"
 _LOADING = "hears a binary being loaded; an interpreted kernel has none"
 _ASYNC = "compiles in other threads (AsyncCompileMode): only upstream's compiles take that long"
 _KEPT = "reads used_global_vals, upstream's own record of a compile"
 _RESOURCES = "exceeds a limit of the GPU; interpretation has none"
+_PRELOAD = "loads a binary that was compiled before"
 
-# (file, test name with its parameters, as patterns that match from the start; the reason)
-NOT_APPLICABLE: tuple[tuple[str, str, str], ...] = (
+Table = tuple[tuple[str, str, str], ...]
+
+NOT_APPLICABLE: Table = (
     ("test_annotations.py", "test_float_annotation", _IR_TEXT),
     (
         "test_annotations.py",
@@ -23,27 +29,16 @@ NOT_APPLICABLE: tuple[tuple[str, str, str], ...] = (
         f"{_IR_TEXT}; and its kernel stores past its one-element tensor, which is a fault",
     ),
     ("test_autotuner.py", "test_override_", _OVERRIDE),
-    ("test_autotuner.py", "test_exceed_threads", _RESOURCES),
-    ("test_autotuner.py", "test_hooks", _RESOURCES),
-    ("test_cache.py", "test_annotation", _ALIGNMENT),
-    ("test_cache.py", r"test_specialize\[(enable|disable_on_alignment)", _ALIGNMENT),
     ("test_cache.py", "test_jit_noinline", _IR_TEXT),
     ("test_cache.py", "test_async_compile", _ASYNC),
     ("test_cache.py", "test_no_cache_(callable|module_as_global)", _KEPT),
-    ("test_cache.py", "test_preload", "loads a binary that was compiled before"),
-    (
-        "test_cache.py",
-        "test_jit_debug",
-        "wants device_assert dropped without debug; interpreted, it is always checked",
-    ),
+    ("test_cache.py", "test_preload", _PRELOAD),
     (
         "test_cache.py",
         "test_higher_order_kernel",
         "counts what static_print says over kernels that upstream keeps on disk",
     ),
-    ("test_launch.py", "test_(load|multiple)_hook", _LOADING),
     ("test_compile_errors.py", "test_fp8_support", _FP8),
-    ("test_conversions.py", r"test_typeconvert_upcast\[float8e(4b8|5b16)", _FP8),
     (
         "test_compile_errors.py",
         "test_err_in_unary_op",
@@ -63,8 +58,70 @@ NOT_APPLICABLE: tuple[tuple[str, str, str], ...] = (
     ("test_autotuner.py", "test_prune_all_configs", _WORDING),
 )
 
+# What does not apply to interpreted kernels.
+INTERPRETED: Table = (
+    ("test_autotuner.py", "test_exceed_threads", _RESOURCES),
+    ("test_autotuner.py", "test_hooks", _RESOURCES),
+    ("test_cache.py", "test_annotation", _ALIGNMENT),
+    ("test_cache.py", r"test_specialize\[(enable|disable_on_alignment)", _ALIGNMENT),
+    (
+        "test_cache.py",
+        "test_jit_debug",
+        "wants device_assert dropped without debug; interpreted, it is always checked",
+    ),
+    ("test_launch.py", "test_(load|multiple)_hook", _LOADING),
+    ("test_conversions.py", r"test_typeconvert_upcast\[float8e(4b8|5b16)", _FP8),
+)
+
+# What does not apply to native ones.
+NATIVE: Table = (
+    (
+        "test_autotuner.py",
+        "test_hooks",
+        "wants 100 pipeline stages to be too many; tkdebug takes as many as fit",
+    ),
+    ("test_core.py", "test_(assume|poison_return)", _IR_NAMES),
+    (
+        "test_core.py",
+        "test_(optimize_thread_locality|no_rematerialization_op)",
+        'counts `"tt.reduce"`, as MLIR prints ops without a text form of their own',
+    ),
+    (
+        "test_core.py",
+        "test_override_arch",
+        "looks for cuda:90 and its like in the IR; gfx942 and sm70 are no targets here",
+    ),
+    (
+        "test_core.py",
+        "test_tl_range_num_stages",
+        "counts commit groups of cp.async: upstream has one for each load, tkdebug for each "
+        "iteration",
+    ),
+    (
+        "test_core.py",
+        "test_tl_range_fuse",
+        "wants nested loops made one (flatten), a hint that is kept and not acted upon",
+    ),
+    (
+        "test_core.py",
+        r"test_call\[1-noinline",
+        "wants a launch with a noinline function in it refused, which works here",
+    ),
+    (
+        "test_core.py",
+        r"test_dot\[1-1-2-32-1-False-False-None-ieee-float8e5",
+        "wants fp8 converted to fp16 for mma.sync; this GPU multiplies fp8",
+    ),
+    ("test_tuple.py", "test_passing_nested_tuple_with_constexpr_and_jit_hook", _PRELOAD),
+    (
+        "test_tensor_descriptor.py",
+        "test_make_tensor_descriptor_(matmul|loop_carried)",
+        "looks for tensor maps that a kernel makes for itself",
+    ),
+)
+
 # The same, for tests that apply and fail: the reason is printed beside them.
-KNOWN_FAILURES: tuple[tuple[str, str, str], ...] = (
+KNOWN_FAILURES: Table = (
     (
         "test_launch.py",
         "test_memory_leak",
@@ -90,9 +147,9 @@ KNOWN_FAILURES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def reason(test_id: str) -> str | None:
-    """Why the test does not apply; None when it does."""
-    return _look_up(NOT_APPLICABLE, test_id)
+def reason(test_id: str, mode: str) -> str | None:
+    """Why the test does not apply in `mode` ("interpret" or "native"); None when it does."""
+    return _look_up(NOT_APPLICABLE + (NATIVE if mode == "native" else INTERPRETED), test_id)
 
 
 def known_failure(test_id: str) -> str | None:
@@ -100,7 +157,7 @@ def known_failure(test_id: str) -> str | None:
     return _look_up(KNOWN_FAILURES, test_id)
 
 
-def _look_up(table: tuple[tuple[str, str, str], ...], test_id: str) -> str | None:
+def _look_up(table: Table, test_id: str) -> str | None:
     path, _, name = test_id.partition("::")
     for file, pattern, why in table:
         if path.endswith(file) and re.match(pattern, name):

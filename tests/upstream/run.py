@@ -1,9 +1,9 @@
-"""Run upstream's own tests under tkdebug's interpreter: `python tests/upstream/run.py CHECKOUT`.
+"""Run upstream's own tests under tkdebug: `python tests/upstream/run.py CHECKOUT [--mode native]`.
 
-CHECKOUT is a checkout of upstream 3.6 or 3.7; nothing of it is copied. The interpreter-marked cases
-of the language files run as upstream runs them under its interpreter (on the CPU), without the
-skips for bf16; the behaviour files run whole, on the stand-in for CUDA.
-`not_applicable.py` names what is left out and why.
+CHECKOUT is a checkout of upstream 3.6 or 3.7; nothing of it is copied. Interpreted, the
+interpreter-marked cases of the language files run as upstream runs them under its interpreter (on
+the CPU), without the skips for bf16; the behaviour files run whole, on the stand-in for CUDA.
+Native, which takes a GPU, all files run whole. `not_applicable.py` names what is left out and why.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ BEHAVIOUR = (
     "runtime/test_cache.py",
 )
 
+# Files that upstream runs on GPUs alone.
+NATIVE_ONLY = ("language/test_libdevice.py", "language/test_matmul.py")
+
 # pytest's exit statuses: all passed, some failed, interrupted (--maxfail), none chosen.
 _ENDED_WELL = (0, 1, 2, 5)
 
@@ -68,9 +71,17 @@ class Outcome:
 
 
 def run_pytest(
-    options: argparse.Namespace, python: str, files: list[str], marked: bool, tkdebug: bool
+    options: argparse.Namespace, python: str, files: list[str], marked: bool, mode: str | None
 ) -> Outcome:
-    """Run `files` of the checkout in one pytest process and read its record."""
+    """Run `files` of the checkout in one pytest process and read its record.
+
+    Args:
+        options: of the command line.
+        python: the interpreter.
+        files: below the checkout's unit tests.
+        marked: whether only interpreter-marked cases run, on the CPU.
+        mode: tkdebug's; None for a run without tkdebug.
+    """
     if not files:
         return Outcome()
     tests = options.checkout.resolve() / "python" / "test"
@@ -79,8 +90,8 @@ def run_pytest(
     command += ["-p", "no:cacheprovider", "-p", "no:logging"]
     command += ["--rootdir", str(tests), "-c", os.devnull, "-p", "upstream_plugin"]
     command += ["--device", "cpu" if marked else "cuda"]
-    if tkdebug:
-        command += ["-p", "tkdebug.pytest_plugin", "--tkdebug-mode", "interpret"]
+    if mode is not None:
+        command += ["-p", "tkdebug.pytest_plugin", "--tkdebug-mode", mode]
         command += ["--tkdebug-faults", options.faults]
     if marked:
         command += ["-m", "interpreter"]
@@ -100,7 +111,8 @@ def run_pytest(
         record.touch()
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(NATIVE)] + [str(REPOSITORY)] * tkdebug),
+            "PYTHONPATH": os.pathsep.join(_import_path(with_tkdebug=mode is not None)),
+            "TKDEBUG_TEST_MODE": mode or "interpret",
             "TKDEBUG_TEST_CHECKOUT": str(options.checkout.resolve()),
             "TKDEBUG_TEST_RECORD": str(record),
             "TKDEBUG_TEST_ALL": "1" if options.all else "0",
@@ -123,6 +135,14 @@ def run_pytest(
     return Outcome(rows, wall_s, cpu_s)
 
 
+def _import_path(*, with_tkdebug: bool) -> list[str]:
+    """Where modules come from, beside where Python has its own."""
+    if not with_tkdebug:
+        return [str(HERE), str(NATIVE)]
+    given = os.environ.get("PYTHONPATH")
+    return [str(HERE), str(NATIVE), str(REPOSITORY), *([given] if given else [])]
+
+
 def _children_cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
@@ -135,13 +155,21 @@ def describe(title: str, outcome: Outcome) -> None:
     for row in outcome.rows:
         by_file.setdefault(row["id"].partition("::")[0], Counter())[row["outcome"]] += 1
     for file, counts in sorted(by_file.items()):
-        print(f"  {file}: " + ", ".join(f"{n} {what}" for what, n in sorted(counts.items())))
+        others = [f"{n} {what}" for what, n in sorted(counts.items()) if what != "passed"]
+        print(f"  {file}: " + ", ".join([share(counts), *others]))
     for what in ("not applicable", "skipped", "expected failure"):
         for why, count in Counter(row.get("reason", "") for row in outcome.of(what)).most_common():
             print(f"  {what}, {count}: {why}")
     for row in outcome.of("failed"):
         why = not_applicable.known_failure(row["id"]) or row.get("reason", "")
         print(f"  failed {row['id']}: {why}")
+
+
+def share(counts: Counter[str]) -> str:
+    """Of so many outcomes, how many cases apply and how many of them pass."""
+    passed, applicable = counts["passed"], counts["passed"] + counts["failed"]
+    part = f" ({passed / applicable:.2%})" if applicable else ""
+    return f"applicable {applicable}, passed {passed}{part}"
 
 
 def compare(ours: Outcome, theirs: Outcome) -> None:
@@ -161,13 +189,41 @@ def compare(ours: Outcome, theirs: Outcome) -> None:
     missing = sorted(reference.keys() - mine.keys())
     print(f"upstream's interpreter passes and tkdebug does not: {len(missing)}")
     for name in missing:
-        print(f"  {name}: {not_applicable.reason(name) or 'failed'}")
+        print(f"  {name}: {not_applicable.reason(name, 'interpret') or 'failed'}")
+
+
+def chosen(options: argparse.Namespace, files: tuple[str, ...]) -> list[str]:
+    """Those of `files` that the command line asks for."""
+    return [f for f in files if not options.files or any(part in f for part in options.files)]
+
+
+def run_native(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run every file natively, print, and give the outcomes."""
+    files = chosen(options, LANGUAGE + NATIVE_ONLY + BEHAVIOUR)
+    ours = run_pytest(options, sys.executable, files, marked=False, mode="native")
+    describe("native, all files", ours)
+    return ours.rows
+
+
+def run_interpreted(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run what upstream interprets, and the behaviour files; print, and give the outcomes."""
+    marked, whole = chosen(options, LANGUAGE), chosen(options, BEHAVIOUR)
+    ours = run_pytest(options, sys.executable, marked, marked=True, mode="interpret")
+    describe("language files, interpreter-marked cases", ours)
+    behaviour = run_pytest(options, sys.executable, whole, marked=False, mode="interpret")
+    describe("behaviour files", behaviour)
+    if options.upstream_python and marked:
+        theirs = run_pytest(options, options.upstream_python, marked, marked=True, mode=None)
+        describe("upstream's interpreter", theirs)
+        compare(ours, theirs)
+    return ours.rows + behaviour.rows
 
 
 def main() -> int:
     """Parse the command line, run, report; 0 when 99.5 % of what applies passes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkout", type=Path)
+    parser.add_argument("--mode", choices=("interpret", "native"), default="interpret")
     parser.add_argument("--files", nargs="*", help="part of a path, such as test_core")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--report", type=Path, help="write every outcome as JSON")
@@ -183,26 +239,12 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="keep no log of pytest's output")
     options = parser.parse_args()
 
-    def chosen(files: tuple[str, ...]) -> list[str]:
-        return [f for f in files if not options.files or any(part in f for part in options.files)]
-
-    marked, whole = chosen(LANGUAGE), chosen(BEHAVIOUR)
-    ours = run_pytest(options, sys.executable, marked, marked=True, tkdebug=True)
-    describe("language files, interpreter-marked cases", ours)
-    behaviour = run_pytest(options, sys.executable, whole, marked=False, tkdebug=True)
-    describe("behaviour files", behaviour)
-    if options.upstream_python and marked:
-        theirs = run_pytest(options, options.upstream_python, marked, marked=True, tkdebug=False)
-        describe("upstream's interpreter", theirs)
-        compare(ours, theirs)
-    rows = ours.rows + behaviour.rows
+    rows = run_native(options) if options.mode == "native" else run_interpreted(options)
     if options.report:
         options.report.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    passed = sum(row["outcome"] == "passed" for row in rows)
-    failed = sum(row["outcome"] == "failed" for row in rows)
-    share = passed / (passed + failed) if passed + failed else 0.0
-    print(f"\napplicable {passed + failed}, passed {passed} ({share:.2%}), failed {failed}")
-    return 0 if share >= 0.995 else 1
+    counts = Counter(row["outcome"] for row in rows)
+    print(f"\n{share(counts)}, failed {counts['failed']}")
+    return 0 if counts["passed"] >= 0.995 * (counts["passed"] + counts["failed"]) > 0 else 1
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import linecache
 import os
 import re
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
@@ -27,6 +29,7 @@ import pytest
 
 CHECKOUT = Path(os.environ["TKDEBUG_TEST_CHECKOUT"])
 RECORD = Path(os.environ["TKDEBUG_TEST_RECORD"])
+MODE = os.environ.get("TKDEBUG_TEST_MODE", "interpret")
 
 # Modules of upstream's package that its tests import and kernels' authors do not.
 _FROM_CHECKOUT = ("triton._internal_testing", "triton.tools.mxfp")
@@ -104,12 +107,29 @@ def adapt(module: ModuleType) -> None:
     vars(module)["exec"] = exec_with_source
     if module.__name__.endswith("test_line_info"):
         triton.JITFunction.rewrite = _note_definition
-    if module.__name__.endswith("test_conversions"):
+    if module.__name__.endswith("test_conversions") and MODE == "interpret":
         # All 2**32 values of a type in 256 slices is a GPU's work; these are 3 of the slices.
         vars(module)["range"] = lambda count: range(0, count, 100)
     if hasattr(module, "InterpreterError"):
         # tkdebug compiles before it interprets, so these are compile errors in both modes.
         vars(module)["InterpreterError"] = triton.CompilationError
+
+
+def fresh_knobs(skipped: Any = None) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Upstream's `_fresh_knobs_impl`, which takes knobs apart by upstream's own classes.
+
+    Returns:
+        A function that gives the knobs, and one that undoes what was changed since.
+    """
+    from triton import knobs
+
+    scopes = ExitStack()
+
+    def begin() -> Any:
+        scopes.enter_context(knobs.runtime.scope())
+        return knobs
+
+    return begin, scopes.close
 
 
 def _skip_unless_waived(skip: Any) -> Any:
@@ -138,7 +158,7 @@ def pytest_load_initial_conftests() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out what does not apply, and adapt the modules of the rest."""
-    taken = {item: not_applicable.reason(item.nodeid) for item in items}
+    taken = {item: not_applicable.reason(item.nodeid, MODE) for item in items}
     if os.environ.get("TKDEBUG_TEST_ALL") != "1":
         items[:] = [item for item in items if taken[item] is None]
         config.hook.pytest_deselected(items=[item for item, why in taken.items() if why])
@@ -147,6 +167,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if why:
                 _write({"id": item.nodeid, "outcome": "not applicable", "reason": why})
     if _tkdebug_is_in_place():
+        from triton import _internal_testing
+
+        _internal_testing._fresh_knobs_impl = fresh_knobs
         tests = str(CHECKOUT / "python" / "test")
         for module in list(sys.modules.values()):
             if str(getattr(module, "__file__", None)).startswith(tests):

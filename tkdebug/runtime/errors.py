@@ -112,7 +112,8 @@ class OutOfResources(TkError):
 
     def __str__(self) -> str:
         return (
-            f"out of resource: {self.name}, required {self.required}, hardware limit {self.limit}; "
+            f"out of resource: {self.name}, Required: {self.required}, "
+            f"Hardware limit: {self.limit}; "
             + _WHAT_TO_LOWER.get(self.name, "smaller blocks may help")
         )
 
