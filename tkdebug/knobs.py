@@ -20,6 +20,8 @@ from tkdebug.errors import UsageError
 
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
+# Fault kinds that are looked for only when asked for.
+CHECK_NAMES = ("race", "uninitialised-read")
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -53,6 +55,15 @@ def _parse_mode(text: str) -> ModeName:
 
 def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _parse_checks(text: str) -> tuple[str, ...]:
+    names = _parse_names(text)
+    if names == ("all",):
+        return CHECK_NAMES
+    if not set(names) <= set(CHECK_NAMES):
+        raise ValueError("names out of " + ", ".join((*CHECK_NAMES, "all")) + ", with commas")
+    return names
 
 
 def _parse_seconds(text: str) -> float:
@@ -164,6 +175,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "patterns of kernel names that are interpreted whatever the mode",
     ),
     Knob(
+        "checks",
+        {"TKDEBUG_CHECKS": _parse_checks},
+        (),
+        tuple,
+        "further faults that interpreted kernels are checked for: race, uninitialised-read, all",
+    ),
+    Knob(
         "memory_budget_bytes",
         {"TKDEBUG_MEMORY_BUDGET": parse_size_bytes},
         1 << 30,
@@ -190,6 +208,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         False,
         bool,
         "kernels are compiled with device_assert and overflow checks",
+    ),
+    Knob(
+        "debug_info",
+        {"TKDEBUG_DEBUG_INFO": _parse_bool},
+        False,
+        bool,
+        "cubins tell cuda-gdb which function is inlined where; compute-sanitizer wants it off",
     ),
     Knob(
         "dump_dir",
@@ -293,10 +318,12 @@ class Knobs:
 
     mode: ModeName
     interpret_kernels: tuple[str, ...]
+    checks: tuple[str, ...]
     memory_budget_bytes: int
     strict_ieee: bool
     quick: bool
     debug: bool
+    debug_info: bool
     dump_dir: Path | None
     override_dir: Path | None
     print_after: tuple[str, ...]

@@ -15,7 +15,7 @@ import pytest
 
 from tkdebug.compat import Installed, install
 from tkdebug.events import HOOKS, Fault, Hook
-from tkdebug.knobs import MODE_NAMES
+from tkdebug.knobs import CHECK_NAMES, MODE_NAMES
 
 # Faults that the script also gets as an exception.
 RAISED_KINDS = frozenset({"compile-error"})
@@ -59,6 +59,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="do_bench runs once, benchmark sweeps take their first x value",
     )
     group.addoption(
+        "--tkdebug-check",
+        action="append",
+        default=[],
+        choices=(*CHECK_NAMES, "all"),
+        help="also check interpreted kernels for races or reads of unwritten memory; slower",
+    )
+    group.addoption(
         "--tkdebug-faults",
         choices=("fail", "report"),
         default="fail",
@@ -70,7 +77,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Put the stand-ins in place before any conftest can import triton."""
     options = early_config.known_args_namespace
-    installed = install(options.tkdebug_mode, quick=options.tkdebug_quick)
+    checks = CHECK_NAMES if "all" in options.tkdebug_check else options.tkdebug_check
+    installed = install(options.tkdebug_mode, quick=options.tkdebug_quick, checks=checks)
     collector = FaultCollector(installed, fails=options.tkdebug_faults == "fail")
     early_config.stash[_COLLECTOR] = collector
     HOOKS.add(collector.hook)

@@ -12,11 +12,12 @@ from tkdebug import __version__
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.instrument.pass_query import PassQuery
+from tkdebug.knobs import CHECK_NAMES
 
 FORMATS = ("text", "json")
 PASS_FORMATS = ("text", "json", "html")
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
-_OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret")
+_OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret", "--check")
 _EPILOG = """\
 examples:
   tkdebug run script.py --size 1024        run it with its kernels interpreted and checked
@@ -62,6 +63,7 @@ class Arguments:
     report: Path | None = None
     quick: bool = False
     interpret: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
     format: str = "text"
     output: Path | None = None
     native_target: str | None = None
@@ -163,6 +165,7 @@ def _run_arguments(
         report=parsed.report,
         quick=parsed.quick,
         interpret=tuple(parsed.interpret),
+        checks=CHECK_NAMES if "all" in parsed.check else tuple(parsed.check),
         coredump=not parsed.no_coredump,
     )
 
@@ -282,6 +285,15 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATTERN",
         help="interpret the kernels of that name, such as 'softmax*'; may be repeated",
+    )
+    run.add_argument(
+        "--check",
+        action="append",
+        default=[],
+        choices=(*CHECK_NAMES, "all"),
+        metavar="KIND",
+        help="also check interpreted kernels for race, uninitialised-read, or all; slower; may be "
+        "repeated",
     )
     run.add_argument(
         "--no-coredump",

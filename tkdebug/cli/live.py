@@ -47,6 +47,8 @@ def child_command(arguments: Arguments, session: Path) -> list[str]:
         command.append("--quick")
     if not arguments.coredump:
         command.append("--no-coredump")
+    for kind in arguments.checks:
+        command.append(f"--check={kind}")
     for pattern in arguments.interpret:
         command.append(f"--interpret={pattern}")
     command += ["-m"] if arguments.is_module else ["--"]

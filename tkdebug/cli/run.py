@@ -27,7 +27,7 @@ from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import session_faults, write_report
 from tkdebug.instrument.schema import check_replaceable
-from tkdebug.knobs import KNOBS
+from tkdebug.knobs import KNOBS, ModeName
 
 if TYPE_CHECKING:
     from tkdebug.compat.gpu_crashes import ArmedCoreDumps
@@ -47,7 +47,7 @@ def run_command(arguments: Arguments) -> int:
         return run_in_tui(arguments)
     from tkdebug.compat.gpu_crashes import armed
 
-    mode = arguments.mode or KNOBS.mode
+    mode = _mode(arguments)
     # Before the checks, which start CUDA.
     with armed(mode != "interpret", arguments.coredump) as crashes:
         _check(arguments)
@@ -86,9 +86,17 @@ def session_place(session: Path | None) -> Iterator[tuple[Path, bool]]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _mode(arguments: Arguments) -> ModeName:
+    """How kernels run; what is to be checked has to be interpreted."""
+    mode = arguments.mode or KNOBS.mode
+    return "interpret" if arguments.checks and mode == "auto" else mode
+
+
 def _check(arguments: Arguments) -> None:
     KNOBS.read_all()
-    mode = arguments.mode or KNOBS.mode
+    mode = _mode(arguments)
+    if mode == "native" and arguments.checks:
+        raise UsageError(f"--check {arguments.checks[0]}: native kernels are not checked")
     if mode == "native":
         from tkdebug.runtime.cuda.device import obstacle
 
@@ -128,9 +136,10 @@ def _run_recorded(
     ending = Ending(1)
     try:
         installed = compat.install(
-            mode=arguments.mode or KNOBS.mode,
+            mode=_mode(arguments),
             quick=arguments.quick or KNOBS.quick,
             interpret=arguments.interpret or KNOBS.interpret_kernels,
+            checks=arguments.checks or KNOBS.checks,
         )
         with installed, _progress_line():
             ending = run_program(program)

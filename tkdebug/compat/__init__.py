@@ -28,7 +28,9 @@ class Installed:
         stand_in: the CUDA stand-in, None where a CUDA device is usable or the mode is native.
     """
 
-    def __init__(self, mode: ModeName, quick: bool, interpret: tuple[str, ...]) -> None:
+    def __init__(
+        self, mode: ModeName, quick: bool, interpret: tuple[str, ...], checks: tuple[str, ...]
+    ) -> None:
         from tkdebug.compat import children
         from tkdebug.compat.finder import InstalledFinder
 
@@ -37,14 +39,21 @@ class Installed:
         with ExitStack() as undo:
             changes = {"mode": mode, "quick": quick or KNOBS.quick}
             patterns = interpret or KNOBS.interpret_kernels
-            undo.enter_context(KNOBS.scope(interpret_kernels=patterns, **changes))
+            checks = checks or KNOBS.checks
+            undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
             undo.callback(InstalledFinder().uninstall)
             if mode != "native":
                 from tkdebug.interpreter.registry import watch_addresses
 
                 self._stand_in(undo)
                 undo.callback(watch_addresses())
-            variables = children.environment(mode, KNOBS.quick, patterns, self.stand_in is not None)
+                if "uninitialised-read" in checks:
+                    from tkdebug.compat.marked_empties import mark_empties
+
+                    undo.callback(mark_empties())
+            variables = children.environment(
+                mode, KNOBS.quick, patterns, checks, self.stand_in is not None
+            )
             undo.callback(children.Environment(variables).restore)
             self._undo = undo.pop_all()
 
@@ -71,13 +80,19 @@ class Installed:
         self.uninstall()
 
 
-def install(mode: ModeName, quick: bool = False, interpret: Sequence[str] = ()) -> Installed:
+def install(
+    mode: ModeName,
+    quick: bool = False,
+    interpret: Sequence[str] = (),
+    checks: Sequence[str] = (),
+) -> Installed:
     """Make `import triton` give tkdebug, and CUDA the CPU where there is no CUDA device.
 
     Args:
         mode: how kernels run: auto, interpret or native.
         quick: `do_bench` runs once, sweeps take their first x value.
         interpret: patterns of kernel names that are interpreted whatever the mode.
+        checks: fault kinds that interpreted kernels are checked for besides.
 
     Returns:
         The installation: a context manager, or call its `uninstall`.
@@ -87,4 +102,4 @@ def install(mode: ModeName, quick: bool = False, interpret: Sequence[str] = ()) 
     """
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
-    return Installed(mode, quick, tuple(interpret))
+    return Installed(mode, quick, tuple(interpret), tuple(checks))

@@ -23,7 +23,11 @@ _FOLDER = Path(__file__).parent / "child"
 
 
 def environment(
-    mode: ModeName, quick: bool, interpret: Sequence[str], stand_in: bool
+    mode: ModeName,
+    quick: bool,
+    interpret: Sequence[str],
+    checks: Sequence[str],
+    stand_in: bool,
 ) -> dict[str, str | None]:
     """The variables that arm children; None deletes one."""
     paths = [str(_FOLDER), *_python_path()]
@@ -32,6 +36,7 @@ def environment(
         "TKDEBUG_MODE": mode,
         "TKDEBUG_QUICK": "1" if quick else None,
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
+        "TKDEBUG_CHECKS": ",".join(checks) or None,
         "PYTHONPATH": os.pathsep.join(paths),
     }
 
@@ -79,6 +84,15 @@ def arm() -> None:
         watch_from_environment()
     if kind == "stand-in" and os.environ.get("TKDEBUG_MODE") in MODE_NAMES:
         after_torch(_stand_in)
+    if "uninitialised-read" in os.environ.get("TKDEBUG_CHECKS", "").split(","):
+        after_torch(_mark_empties)
+
+
+def _mark_empties() -> None:
+    from tkdebug.compat.marked_empties import mark_empties
+
+    if os.environ.get("TKDEBUG_MODE") != "native":
+        mark_empties()
 
 
 def _stand_in() -> None:

@@ -8,6 +8,7 @@ plain access to that buffer; element by element otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -150,7 +151,11 @@ class AddressOps(MemoryOps):
         for buffer, offsets, inside in self._resolved(op, pointer, mask, "oob-load", shape):
             flat = buffer.flat(kind)
             safe = torch.where(inside, offsets + buffer.storage_offset, 0)
-            out = torch.where(inside, flat[safe], out)
+            values = flat[safe]
+            out = torch.where(inside, values, out)
+            if self.checks is not None:
+                touch = partial(self.touched, buffer, offsets, inside, shape)
+                self.checks.loaded(self, op, buffer, values, touch)
         return self._loaded(op, out)
 
     def _dense_fill(self, op: Operation, other: TileValue | None) -> Tensor:
@@ -177,7 +182,14 @@ class AddressOps(MemoryOps):
             keep = inside.expand(whole).reshape(-1).nonzero().reshape(-1)
             places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
             flat = buffer.flat(stored.dtype)
-            self.access.scatter_flat(flat, places, stored.expand(whole).reshape(-1)[keep])
+            values = stored.expand(whole).reshape(-1)[keep]
+            if self.checks is None:
+                self.access.scatter_flat(flat, places, values)
+                continue
+            touched = self.touched(buffer, offsets, inside, shape)
+            self.checks.stored(
+                op, buffer, touched, values, partial(self.access.scatter_flat, flat, places, values)
+            )
 
     def _by_program(
         self,

@@ -120,6 +120,8 @@ class AtomicOps(ReductionOps):
             keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
             if keep.numel() == 0:
                 continue
+            if self.checks is not None:
+                self.checks.atomic(op, buffer, self.touched(buffer, offsets, allowed, shape))
             places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
             parts = tuple(operand.expand(whole).reshape(-1)[keep] for operand in operands)
             out.reshape(-1)[keep] = apply(buffer.flat(kind), places, parts)

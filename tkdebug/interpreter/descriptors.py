@@ -98,6 +98,8 @@ class DescriptorOps(SortingOps):
             keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
             if keep.numel() == 0:
                 continue
+            if self.checks is not None:
+                self.checks.atomic(op, buffer, self.touched(buffer, places, allowed, block.shape))
             at = (places + buffer.storage_offset).expand(whole).reshape(-1)[keep]
             part = stored.expand(whole).reshape(-1)[keep]
             flat = buffer.flat(self.dtype_of(block))

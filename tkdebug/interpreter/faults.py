@@ -8,12 +8,19 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.events import HOOKS, Fault, FaultKind
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.hints import access_hint, counted
+from tkdebug.interpreter.races import Race
 
 _VERBS = {
     "oob-load": "load reads",
     "oob-store": "store writes",
     "oob-atomic": "atomic touches",
 }
+
+
+def _access_verb(op: Operation) -> str:
+    if "atomic" in op.name or "reduce" in op.name:
+        return "atomic changes"
+    return "store writes" if "store" in op.name or "scatter" in op.name else "load reads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,68 @@ class FaultLog:
                 count=count,
             )
         )
+
+    def unwritten(self, op: Operation, buffer: Buffer, offender: Offender, count: int) -> None:
+        """Record a read of memory that nothing has written."""
+        place = f"offset {offender.index} of `{buffer.name}`"
+        message = f"{_access_verb(op)} {place}, which nothing has written"
+        hint = (
+            "its memory is of torch.empty or the like: make it by torch.zeros, or write it first; "
+            "a mask that is too wide reads it too"
+        )
+        self._add_access(op, "uninitialised-read", buffer, offender, count, message, hint)
+
+    def race(self, op: Operation, buffer: Buffer, offender: Offender, race: Race) -> None:
+        """Record an access that races with another program's."""
+        place, here = race.other_op.location.primary, op.location.primary
+        other = "another program"
+        if race.other is None:
+            other = "another element of the same tile"
+        elif race.other >= 0:
+            other = f"program {self.program_at(race.other)}"
+        where = f" at line {place.line}"
+        if place.file != here.file:
+            where = f" at {place.file}:{place.line}"
+        elif race.other_op is op:
+            where = " here too"
+        message = (
+            f"{_access_verb(op)} offset {offender.index} of `{buffer.name}`, which {other} "
+            f"{race.did}{where}, in no certain order"
+        )
+        self._add_access(op, "race", buffer, offender, race.count, message, race.hint)
+
+    def _add_access(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        buffer: Buffer,
+        offender: Offender,
+        count: int,
+        message: str,
+        hint: str,
+    ) -> None:
+        self.add(
+            Fault(
+                kind=kind,
+                kernel=self.kernel,
+                frames=op.location.frames,
+                column=op.location.primary.column,
+                message=message,
+                launch_id=self.launch_id,
+                op_id=op.id,
+                program_id=offender.program_id,
+                lane=offender.lane,
+                tensor=buffer.name,
+                index=offender.index,
+                count=count,
+                hint=hint,
+            )
+        )
+
+    def program_at(self, linear: int) -> tuple[int, int, int]:
+        """Program id (x, y, z) of the launch's program number `linear`."""
+        x, y, _ = self.grid
+        return (linear % x, linear // x % y, linear // (x * y))
 
     def publish(self) -> list[Fault]:
         """Hand the faults to the hooks and return them."""

@@ -19,6 +19,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import LaunchError
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks import Checks
 from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import (
@@ -39,6 +40,8 @@ _FLOAT_DTYPES = {
 }
 # Batches larger than this only fall out of the caches.
 _CACHE_FRIENDLY_BYTES = 64 << 20
+# Checks hold several index vectors of each access.
+_CHECKED_BYTES_FACTOR = 4
 _PROGRESS_EVERY_NS = 100_000_000
 
 
@@ -94,7 +97,8 @@ def run_module(
     with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
         arguments = _Arguments(module, prepared, values)
         total = grid[0] * grid[1] * grid[2]
-        size = _batch_size(prepared, grid)
+        checks = Checks.of(KNOBS.checks, module, faults)
+        size = _batch_size(prepared, grid, 1 if checks is None else _CHECKED_BYTES_FACTOR)
         if prepared.spin is not None and total > 1:
             _announce_sequential(prepared, name)
             size = 1
@@ -112,6 +116,7 @@ def run_module(
                     arguments.written,
                     arguments.buffers,
                     strict_ieee=KNOBS.strict_ieee,
+                    checks=checks,
                 )
                 evaluator.run_kernel(module.function, arguments.values)
                 if report is not None:
@@ -121,12 +126,13 @@ def run_module(
     return published
 
 
-def _batch_size(prepared: Prepared, grid: Grid) -> int:
+def _batch_size(prepared: Prepared, grid: Grid, factor: int) -> int:
     """Programs per batch: within the budget, cache friendly, whole grid rows where possible."""
     total = grid[0] * grid[1] * grid[2]
     budget = int(KNOBS.memory_budget_bytes)
-    limit = min(budget, max(_CACHE_FRIENDLY_BYTES, prepared.bytes_per_program))
-    size = max(1, limit // prepared.bytes_per_program)
+    bytes_per_program = prepared.bytes_per_program * factor
+    limit = min(budget, max(_CACHE_FRIENDLY_BYTES, bytes_per_program))
+    size = max(1, limit // bytes_per_program)
     if size >= total:
         return total
     for unit in (grid[0] * grid[1], grid[0]):

@@ -7,6 +7,7 @@ off. Views are handed out only for memory that the kernel never writes.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.races import Touched
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import (
     AddressTile,
@@ -179,6 +181,49 @@ class MemoryOps(EvaluatorState):
         return out
 
     def _load(self, access: Access, other: TileValue | None) -> TileValue:
+        loaded = self._load_legal(access, other)
+        if self.checks is not None:
+            values = loaded.data if isinstance(loaded, BoxTile) else loaded
+            plain = values if isinstance(values, torch.Tensor) else None
+            self.checks.loaded(self, access.op, access.buffer, plain, lambda: self._touched(access))
+        return loaded
+
+    def _touched(self, access: Access) -> Touched:
+        """The legal elements of an access that are not masked off."""
+        offsets = self.materialize(access.tile)
+        allowed = ~access.buffer.outside(offsets)
+        if not isinstance(access.mask, int):
+            allowed = allowed & self.dense(access.mask, ir.tile(access.shape, ir.I1))
+        elif not access.mask:
+            allowed = torch.zeros_like(allowed)
+        return self.touched(access.buffer, offsets, allowed, access.shape, access.programs)
+
+    def touched(
+        self,
+        buffer: Buffer,
+        offsets: Tensor,
+        allowed: Tensor,
+        shape: tuple[int, ...],
+        programs: Tensor | None = None,
+    ) -> Touched:
+        """The elements of `buffer` at `offsets` where `allowed`, by programs' batch positions."""
+        if programs is None:
+            programs = torch.arange(self.programs, device=self.device)
+            # What is the same in the whole batch has one row for all active programs.
+            if self.active is not None and max(offsets.shape[0], allowed.shape[0]) == 1:
+                programs = programs[self.active]
+        whole = (programs.shape[0], *shape)
+        keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
+        size = math.prod(shape)
+        return Touched(
+            (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep],
+            self.first + programs[keep // size],
+            keep % size,
+            shape,
+            buffer.itemsize,
+        )
+
+    def _load_legal(self, access: Access, other: TileValue | None) -> TileValue:
         mask = access.mask
         if isinstance(mask, int):
             if not mask:
@@ -345,6 +390,21 @@ class MemoryOps(EvaluatorState):
         self._store(self._narrowed(access, chosen), dense if dense.shape[0] == 1 else dense[chosen])
 
     def _store(self, access: Access, value: TileValue) -> None:
+        if self.checks is None:
+            self._store_legal(access, value)
+            return
+        stored = self.dense(value, access.op.operands[1].type)
+        touched = self._touched(access)
+        rows = touched.programs - self.first
+        if access.programs is not None:
+            rows = torch.searchsorted(access.programs, rows)
+        values = stored.expand(-1, *access.shape).reshape(stored.shape[0], -1)
+        picked = values[rows if stored.shape[0] > 1 else 0, touched.lanes]
+        self.checks.stored(
+            access.op, access.buffer, touched, picked, lambda: self._store_legal(access, stored)
+        )
+
+    def _store_legal(self, access: Access, value: TileValue) -> None:
         mask = access.mask
         type_ = access.op.operands[1].type
         kind = self.dtype_of(type_)

@@ -12,6 +12,7 @@ from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.access import StridedAccess
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks import Checks
 from tkdebug.interpreter.faults import FaultLog, Offender
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.index import IndexAlgebra
@@ -29,6 +30,7 @@ class EvaluatorState:
         active: (P,) bool, the programs that take part just now; None for all.
         written: storages that the kernel may write, None for any.
         buffers: every tensor that the launch knows of.
+        checks: what else accesses are looked at for, None for nothing.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class EvaluatorState:
         written: frozenset[int] | None,
         buffers: Sequence[Buffer] = (),
         strict_ieee: bool = False,
+        checks: Checks | None = None,
     ) -> None:
         # For the op table, which imports no torch.
         self.torch = torch
@@ -54,6 +57,7 @@ class EvaluatorState:
         self.written = written
         self.buffers = buffers
         self.strict_ieee = strict_ieee
+        self.checks = checks
         self.active: Tensor | None = None
         self.int_dtypes = {
             1: torch.bool,

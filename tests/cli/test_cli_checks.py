@@ -1,0 +1,73 @@
+"""`tkdebug run --check`: what is looked for only when asked for."""
+
+import json
+
+import pytest
+from cli_scripts import tkdebug
+
+SCRIPT = """\
+import torch, triton, triton.language as tl
+
+@triton.jit
+def add_up(x, out):
+    total = tl.load(out)
+    tl.store(out, total + tl.load(x + tl.program_id(0)))
+
+x = torch.ones(4, device="cuda")
+add_up[(4,)](x, torch.zeros(1, device="cuda"))
+add_up[(1,)](x, torch.empty(1, device="cuda"))
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def kinds(script, *options, **environment):
+    report = script.with_suffix(".json")
+    done = tkdebug("run", "--no-tui", "--report", report, *options, script, **environment)
+    found = [(fault["kind"], fault["line"]) for fault in json.loads(report.read_text())["faults"]]
+    assert done.returncode == (3 if found else 0), done.stderr
+    return sorted(found)
+
+
+def test_check_is_off_by_default(script):
+    assert kinds(script) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--check", "race"], [("race", 6)]),
+        (["--check=uninitialised-read"], [("uninitialised-read", 5)]),
+        (["--check", "all"], [("race", 6), ("uninitialised-read", 5)]),
+        (
+            ["--check", "race", "--check", "uninitialised-read"],
+            [("race", 6), ("uninitialised-read", 5)],
+        ),
+    ],
+)
+def test_check_finds_what_was_asked_for(script, options, expected):
+    assert kinds(script, *options) == expected
+
+
+def test_check_reaches_processes_that_the_script_starts(script, tmp_path):
+    parent = tmp_path / "parent.py"
+    parent.write_text(
+        f"import subprocess, sys\nsubprocess.run([sys.executable, {str(script)!r}], check=True)\n"
+    )
+    assert kinds(parent, "--check", "all") == [("race", 6), ("uninitialised-read", 5)]
+
+
+def test_check_of_an_unknown_kind_is_a_usage_error(script, run_main):
+    status, _, err = run_main("run", "--no-tui", "--check", "luck", script)
+    assert status == 2
+    assert "race" in err
+
+
+def test_check_of_native_kernels_is_a_usage_error(script, run_main):
+    status, _, err = run_main("run", "--no-tui", "--mode", "native", "--check", "race", script)
+    assert (status, err) == (2, "tkdebug: --check race: native kernels are not checked\n")

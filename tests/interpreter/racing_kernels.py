@@ -1,0 +1,112 @@
+"""Kernels whose programs touch the same memory; `# RACE` marks the line that must be told."""
+
+import tkdebug
+import tkdebug.language as tl
+
+
+@tkdebug.jit
+def all_store_here(out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, offs + tl.program_id(0))  # RACE all_store_here
+
+
+@tkdebug.jit
+def all_store_the_same(out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, offs)
+    tl.store(out_ptr + offs, tl.load(out_ptr + offs) + 1 - 1)
+
+
+@tkdebug.jit
+def shift_in_place(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs + 1, mask=offs + 1 < n)  # READ shift_in_place
+    tl.store(x_ptr + offs, x, mask=offs < n)  # RACE shift_in_place
+
+
+@tkdebug.jit
+def mirror_through_memory(x_ptr, scratch_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(scratch_ptr + offs, tl.load(x_ptr + offs))  # WRITE mirror_through_memory
+    x = tl.load(scratch_ptr + n - 1 - offs)  # RACE mirror_through_memory
+    tl.store(x_ptr + offs, x)
+
+
+@tkdebug.jit
+def scale_in_place(x_ptr, n, BLOCK: tl.constexpr):
+    for start in range(0, 2 * BLOCK, BLOCK):
+        offs = tl.program_id(0) * 2 * BLOCK + start + tl.arange(0, BLOCK)
+        tl.store(x_ptr + offs, 2 * tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+@tkdebug.jit
+def scatter(out_ptr, index_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + tl.load(index_ptr + offs), offs)  # RACE scatter
+
+
+@tkdebug.jit
+def clear_and_add(out_ptr, BLOCK: tl.constexpr):
+    if tl.program_id(0) == 0:
+        tl.store(out_ptr, 5)  # WRITE clear_and_add
+    tl.atomic_add(out_ptr, 1)  # RACE clear_and_add
+
+
+@tkdebug.jit
+def add_atomically(out_ptr):
+    tl.atomic_add(out_ptr, 1)
+
+
+@tkdebug.jit
+def add_plainly(out_ptr):
+    tl.store(out_ptr, tl.load(out_ptr) + 1)  # RACE add_plainly
+
+
+@tkdebug.jit
+def last_one_sums(parts_ptr, count_ptr, out_ptr, P: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.store(parts_ptr + pid, pid + 1)
+    if tl.atomic_add(count_ptr, 1) == P - 1:
+        tl.store(out_ptr, tl.sum(tl.load(parts_ptr + tl.arange(0, P))))
+
+
+@tkdebug.jit
+def bytes_and_words(out_ptr, WORDS: tl.constexpr):
+    pid = tl.program_id(0)
+    word = out_ptr.to(tl.pointer_type(tl.int32))
+    if pid < 4:
+        tl.store(out_ptr + pid, pid + 1)
+    elif WORDS:
+        tl.store(word, 0x01020304)  # RACE bytes_and_words
+    else:
+        tl.store(word + 1, 0x01020304)
+
+
+@tkdebug.jit
+def through_addresses(a_ptr, b_ptr, out_ptr):
+    pid = tl.program_id(0)
+    target = tl.where(pid < 2, a_ptr, b_ptr)
+    tl.store(target + pid % 2, pid)
+    if pid == 3:
+        tl.store(a_ptr, 9)  # RACE through_addresses
+
+
+@tkdebug.jit
+def write_some(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, offs, mask=offs < n)
+
+
+@tkdebug.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, 2 * tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)  # UNWRITTEN
+
+
+@tkdebug.jit
+def count_up(x_ptr, EXCHANGE: tl.constexpr):
+    offs = tl.arange(0, 4)
+    if EXCHANGE:
+        tl.atomic_xchg(x_ptr + offs, 1)
+    else:
+        tl.atomic_add(x_ptr + offs, 1)  # UNWRITTEN count_up

@@ -1,0 +1,170 @@
+"""What is checked only when asked for: races between programs, reads of unwritten memory."""
+
+import inspect
+
+import pytest
+import racing_kernels as kernels
+import torch
+from differential import run
+
+from tkdebug.compat.marked_empties import mark_empties
+from tkdebug.interpreter.unwritten import MARKS
+from tkdebug.knobs import scope
+
+BUDGETS = pytest.mark.parametrize("budget", [None, 4096, 64], ids=["whole", "batches", "single"])
+
+
+def line(marker):
+    """The line of racing_kernels.py that ends in `# marker`."""
+    text = inspect.getsource(kernels).splitlines()
+    found = [n for n, row in enumerate(text, 1) if row.endswith("# " + marker)]
+    assert len(found) == 1, marker
+    return found[0]
+
+
+@pytest.fixture
+def checked():
+    with scope(checks=("race", "uninitialised-read")):
+        yield
+
+
+@pytest.fixture
+def marked(checked):
+    stop = mark_empties()
+    yield
+    stop()
+
+
+def only(faults):
+    assert len(faults) == 1, faults
+    return faults[0]
+
+
+def integers(*shape):
+    return torch.zeros(*shape, dtype=torch.int32)
+
+
+def test_nothing_is_checked_unless_asked_for():
+    assert not run(kernels.all_store_here, (4,), integers(8), BLOCK=8)
+
+
+@BUDGETS
+def test_programs_that_store_to_the_same_place(checked, budget):
+    fault = only(run(kernels.all_store_here, (4,), integers(8), BLOCK=8, budget=budget))
+    assert (fault.kind, fault.severity) == ("race", "error")
+    assert (fault.line, fault.tensor) == (line("RACE all_store_here"), "out_ptr")
+    assert fault.count == 24
+    assert "store writes offset 0 of `out_ptr`, which program" in fault.message
+    assert "atomics" in fault.hint
+
+
+def test_race_between_two_programs_names_both(checked):
+    fault = only(run(kernels.all_store_here, (2,), integers(8), BLOCK=8))
+    assert (fault.program_id, fault.lane, fault.index) == ((0, 0, 0), (0,), 0)
+    assert "which program (1, 0, 0) writes here too" in fault.message
+
+
+@BUDGETS
+def test_storing_the_same_value_is_no_race(checked, budget):
+    assert not run(kernels.all_store_the_same, (4,), integers(8), BLOCK=8, budget=budget)
+
+
+@BUDGETS
+def test_store_to_what_another_program_reads(checked, budget):
+    x = torch.arange(1, 65, dtype=torch.int32)
+    (fault,) = run(kernels.shift_in_place, (4,), x, 64, BLOCK=16, budget=budget)
+    read, wrote = line("READ shift_in_place"), line("RACE shift_in_place")
+    assert fault.kind == "race"
+    assert fault.line == wrote
+    assert fault.index in (16, 32, 48)
+    assert f"reads at line {read}," in fault.message
+    assert "two launches" in fault.hint
+
+
+def test_load_of_what_another_program_writes(checked):
+    x, scratch = torch.arange(1, 65, dtype=torch.int32), integers(64)
+    fault = only(run(kernels.mirror_through_memory, (2,), x, scratch, 64, BLOCK=32))
+    assert fault.line == line("RACE mirror_through_memory")
+    assert (fault.tensor, fault.program_id, fault.index) == ("scratch_ptr", (0, 0, 0), 63)
+    wrote = line("WRITE mirror_through_memory")
+    assert f"which program (1, 0, 0) writes at line {wrote}," in fault.message
+
+
+@BUDGETS
+def test_programs_in_place_on_their_own_elements_do_not_race(checked, budget):
+    x = torch.arange(1, 101, dtype=torch.int32)
+    assert not run(kernels.scale_in_place, (4,), x, 100, BLOCK=16, budget=budget)
+    assert torch.equal(x, 2 * torch.arange(1, 101, dtype=torch.int32))
+
+
+def test_elements_of_one_tile_that_store_to_the_same_place(checked):
+    index = torch.tensor([0, 3, 2, 3], dtype=torch.int32)
+    fault = only(run(kernels.scatter, (1,), integers(4), index, BLOCK=4))
+    assert (fault.line, fault.lane, fault.index) == (line("RACE scatter"), (1,), 3)
+    assert "another element of the same tile" in fault.message
+    assert "mask" in fault.hint
+
+
+@BUDGETS
+def test_plain_store_beside_atomics(checked, budget):
+    fault = only(run(kernels.clear_and_add, (4,), integers(1), BLOCK=4, budget=budget))
+    assert fault.tensor == "out_ptr"
+    assert {line("WRITE clear_and_add"), line("RACE clear_and_add")} >= {fault.line}
+    assert not run(kernels.add_atomically, (4,), integers(1), budget=budget)
+
+
+def test_sum_without_atomics(checked):
+    fault = only(run(kernels.add_plainly, (4,), integers(1)))
+    assert fault.line == line("RACE add_plainly")
+
+
+def test_kernels_that_order_themselves_are_left_alone(checked, capsys):
+    out = integers(1)
+    assert not run(kernels.last_one_sums, (4,), integers(4), integers(1), out, P=4)
+    assert "races are not looked for in it" in capsys.readouterr().err
+
+
+def test_accesses_of_several_sizes(checked):
+    assert not run(kernels.bytes_and_words, (5,), torch.zeros(8, dtype=torch.int8), WORDS=False)
+    fault = only(run(kernels.bytes_and_words, (5,), torch.zeros(8, dtype=torch.int8), WORDS=True))
+    assert (fault.line, fault.count) == (line("RACE bytes_and_words"), 1)
+
+
+def test_races_through_pointers_chosen_at_run_time(checked):
+    a, b = integers(2), integers(2)
+    faults = run(kernels.through_addresses, (4,), a, b, integers(1))
+    assert only(faults).line == line("RACE through_addresses")
+
+
+@pytest.mark.parametrize("dtype", MARKS)
+@BUDGETS
+def test_read_of_what_nothing_has_written(marked, dtype, budget):
+    x, out = torch.empty(64, dtype=dtype), torch.zeros(64, dtype=dtype)
+    assert not run(kernels.write_some, (4,), x, 50, BLOCK=16, budget=budget)
+    assert not run(kernels.double, (4,), x, out, 50, BLOCK=16, budget=budget)
+    fault = only(run(kernels.double, (4,), x, out, 60, BLOCK=16, budget=budget))
+    assert (fault.kind, fault.line) == ("uninitialised-read", line("UNWRITTEN"))
+    assert (fault.tensor, fault.program_id, fault.lane) == ("x_ptr", (3, 0, 0), (2,))
+    assert (fault.index, fault.count) == (50, 10)
+    assert "torch.zeros" in fault.hint
+
+
+def test_atomic_on_what_nothing_has_written(marked):
+    fault = only(run(kernels.count_up, (1,), torch.empty(4, dtype=torch.int32), EXCHANGE=False))
+    assert (fault.kind, fault.line) == ("uninitialised-read", line("UNWRITTEN count_up"))
+    assert not run(kernels.count_up, (1,), torch.empty(4, dtype=torch.int32), EXCHANGE=True)
+
+
+def test_what_torch_wrote_and_copied(marked):
+    written = torch.empty(16).fill_(3.0)
+    assert not run(kernels.double, (1,), written, torch.zeros(16), 16, BLOCK=16)
+    copied = torch.empty_like(written).clone()
+    assert only(run(kernels.double, (1,), copied, torch.zeros(16), 16, BLOCK=16)).count == 16
+    computed = torch.empty(16) + 1
+    assert not run(kernels.double, (1,), computed, torch.zeros(16), 16, BLOCK=16)
+
+
+def test_unmarked_again_afterwards():
+    functions = torch.empty, torch.empty_like, torch.Tensor.new_empty
+    mark_empties()()
+    assert (torch.empty, torch.empty_like, torch.Tensor.new_empty) == functions

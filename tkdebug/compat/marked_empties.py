@@ -1,0 +1,68 @@
+"""Fills what torch leaves unwritten with the marks that kernels' reads are checked for.
+
+`torch.empty` and its kin give memory as it was. While `mark_empties` is in force each of them fills
+its result with the mark of its type (`tkdebug.interpreter.unwritten`); copies of unwritten memory
+are as unwritten.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.interpreter.unwritten import MARKS, bits_type
+
+_FUNCTIONS = ("empty", "empty_like", "empty_strided", "empty_permuted")
+_METHODS = ("new_empty", "new_empty_strided")
+
+
+def mark_empties() -> Callable[[], None]:
+    """Mark fresh memory from now on; the result, called once, stops it."""
+    undo: list[Callable[[], None]] = []
+    for name in _FUNCTIONS:
+        original = getattr(torch, name)
+        setattr(torch, name, _marking(original))
+        undo.append(functools.partial(setattr, torch, name, original))
+    for name in _METHODS:
+        # The methods are inherited from torch's C base class.
+        setattr(Tensor, name, _marking(getattr(Tensor, name)))
+        undo.append(functools.partial(delattr, Tensor, name))
+
+    def stop() -> None:
+        for step in undo:
+            step()
+
+    return stop
+
+
+def _marking(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def marked(*arguments: Any, **keywords: Any) -> Any:
+        made = function(*arguments, **keywords)
+        # Off inside the interpreter, whose own tiles need no marks.
+        if not torch._C._is_torch_function_enabled():  # noqa: SLF001
+            return made
+        if keywords.get("out") is None and isinstance(made, Tensor):
+            _mark(made)
+        return made
+
+    return marked
+
+
+def _mark(tensor: Tensor) -> None:
+    """Fill a fresh tensor's memory, if it has any and its type has a mark."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+        mark = MARKS.get(tensor.dtype)
+        # Subclasses (fake tensors while torch traces) and other layouts have no memory to fill.
+        plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+        if mark is None or not plain or tensor.is_meta:
+            return
+        storage = tensor.untyped_storage()
+        bits = bits_type(tensor.element_size())
+        memory = torch.empty(0, dtype=bits, device=storage.device)
+        memory.set_(storage, 0, (storage.nbytes() // memory.element_size(),), (1,))
+        memory.fill_(mark)
