@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ir.rewriter import Pattern, Rewriter, apply_patterns
+from tkdebug.compiler.ir.rewriter import Pattern, Rewriter, apply_patterns, by_root
 from tkdebug.compiler.ir.verifier import verify
 from tkdebug.errors import IRError
 
@@ -141,7 +141,7 @@ def test_patterns_that_do_not_converge_are_an_error() -> None:
         return True
 
     with pytest.raises(IRError, match=r"rule swap on arith.addi .*do not converge"):
-        apply_patterns(module, rewriter, [Pattern("swap", ("arith.addi",), swap)])
+        apply_patterns(module, rewriter, by_root([Pattern("swap", ("arith.addi",), swap)]))
 
 
 def test_pattern_sees_ops_that_other_patterns_built() -> None:
@@ -155,7 +155,7 @@ def test_pattern_sees_ops_that_other_patterns_built() -> None:
         root = {"arith.xori": "arith.addi", "arith.ori": "arith.xori"}[to]
         return Pattern(to, (root,), apply)
 
-    apply_patterns(module, rewriter, [turn("arith.ori"), turn("arith.xori")])
+    apply_patterns(module, rewriter, by_root([turn("arith.ori"), turn("arith.xori")]))
     assert [record.rule for record in rewriter.records] == ["arith.xori", "arith.ori"]
     assert "%a = arith.ori %n, %n : i32" in print_module(module)
 

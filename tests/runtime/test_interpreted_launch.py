@@ -1,4 +1,6 @@
+import gc
 import sys
+import weakref
 
 import pytest
 import torch
@@ -62,6 +64,25 @@ def test_launch_computes():
     kernel, x, out = run_scale()
     assert torch.equal(out, x * 6)
     assert "tt.func @scale" in kernel.asm["ttir"]
+
+
+def test_a_launch_keeps_nothing_alive_for_the_garbage_collector():
+    def machinery():
+        kinds = ("Evaluator", "Emitter", "Visitor", "Buffer")
+        return [found for found in gc.get_objects() if type(found).__name__ in kinds]
+
+    gc.collect()
+    before = machinery()
+    gc.disable()
+    try:
+        _, x, out = run_scale(n=99)
+        run_scale(n=99)
+        tensors = [weakref.ref(tensor) for tensor in (x, out)]
+        del x, out
+        assert [tensor() for tensor in tensors] == [None, None]
+        assert machinery() == before
+    finally:
+        gc.enable()
 
 
 def test_compiled_kernel_launches_again():

@@ -45,6 +45,7 @@ def _size_bytes(value: Value) -> int:
     return count * size
 
 
+_WRITERS = frozenset(name for name, spec in OPS.items() if Effects.WRITE in spec.effects)
 # Index vectors (offsets, order, ranks, rounds) of an atomic, bytes per element.
 _ATOMIC_SCRATCH_BYTES = 144
 
@@ -64,20 +65,19 @@ def _block_peak(block: Block) -> int:
     dying: dict[int, list[Value]] = {}
     for value, place in last.items():
         dying.setdefault(place, []).append(value)
-    alive = sum(_size_bytes(argument) for argument in block.arguments)
-    counted = set(block.arguments)
-    peak = alive
+    sizes = {argument: _size_bytes(argument) for argument in block.arguments}
+    peak = alive = sum(sizes.values())
     for place, op in enumerate(block.operations):
-        inside = max((_block_peak(b) for region in op.regions for b in region.blocks), default=0)
-        results = sum(_size_bytes(result) for result in op.results)
-        counted.update(op.results)
+        inside = max([_block_peak(b) for region in op.regions for b in region.blocks], default=0)
+        results = 0
+        for result in op.results:
+            sizes[result] = size = _size_bytes(result)
+            results += size
         # Most torch ops hold one temporary as large as their result.
         peak = max(peak, alive + 2 * results + _scratch_bytes(op) + inside)
         alive += results
         for value in dying.get(place, ()):
-            if value in counted:
-                alive -= _size_bytes(value)
-                counted.discard(value)
+            alive -= sizes.pop(value, 0)
     return peak
 
 
@@ -89,18 +89,20 @@ def written_arguments(module: Module) -> frozenset[int] | None:
         value: frozenset([place]) for place, value in enumerate(parameters)
     }
     unknown = frozenset([-1])
+    ops = list(function.walk())
+    moving = [op for op in ops if op.regions or any(map(_holds_pointer, op.results))]
     changed = True
     while changed:
         changed = False
-        for op in function.walk():
+        for op in moving:
             for value, found in _flow(op, origin, unknown):
                 known = origin.get(value, frozenset())
                 if not found <= known:
                     origin[value] = known | found
                     changed = True
     written: set[int] = set()
-    for op in function.walk():
-        if op.name in OPS and Effects.WRITE in OPS[op.name].effects:
+    for op in ops:
+        if op.name in _WRITERS:
             written |= origin.get(op.operands[0], unknown)
     return None if -1 in written else frozenset(written)
 

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -57,8 +56,14 @@ class Prepared:
         self.names = _argument_names(module)
         self.announced = False
 
-
-_prepared: WeakKeyDictionary[Module, Prepared] = WeakKeyDictionary()
+    @classmethod
+    def of(cls, module: Module) -> Prepared:
+        """That of a module, made when it is first asked for."""
+        prepared = module.derived.get(cls)
+        if prepared is None:
+            prepared = module.derived[cls] = cls(module)
+        assert isinstance(prepared, cls)
+        return prepared
 
 
 def _argument_names(module: Module) -> tuple[str, ...]:
@@ -87,9 +92,7 @@ def run_module(
     Returns:
         The faults, which were also handed to the hooks.
     """
-    prepared = _prepared.get(module)
-    if prepared is None:
-        prepared = _prepared[module] = Prepared(module)
+    prepared = Prepared.of(module)
     name = kernel_name or module.name
     launch_id = record.id if record is not None else 0
     faults = FaultLog(name, launch_id, grid)
@@ -118,7 +121,10 @@ def run_module(
                     strict_ieee=KNOBS.strict_ieee,
                     checks=checks,
                 )
-                evaluator.run_kernel(module.function, arguments.values)
+                try:
+                    evaluator.run_kernel(module.function, arguments.values)
+                finally:
+                    evaluator.release()
                 if report is not None:
                     report(min(first + size, total))
         finally:

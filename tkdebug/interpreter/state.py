@@ -20,6 +20,26 @@ from tkdebug.interpreter.masks import MaskAlgebra
 from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, DeferredTile, TileValue
 
 _LARGEST_FLOAT32 = float.fromhex("0x1.fffffep127")
+_INT_DTYPES = {
+    1: torch.bool,
+    8: torch.int8,
+    16: torch.int16,
+    32: torch.int32,
+    64: torch.int64,
+}
+_DTYPES = {
+    **{f"i{bits}": dtype for bits, dtype in _INT_DTYPES.items()},
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "f8E4M3FN": torch.float8_e4m3fn,
+    "f8E5M2": torch.float8_e5m2,
+    "f8E4M3FNUZ": torch.float8_e4m3fnuz,
+    "f8E5M2FNUZ": torch.float8_e5m2fnuz,
+    # torch has no such type; its bits travel as bytes.
+    "f8E4M3B11FNUZ": torch.uint8,
+}
 
 
 class EvaluatorState:
@@ -59,36 +79,22 @@ class EvaluatorState:
         self.strict_ieee = strict_ieee
         self.checks = checks
         self.active: Tensor | None = None
-        self.int_dtypes = {
-            1: torch.bool,
-            8: torch.int8,
-            16: torch.int16,
-            32: torch.int32,
-            64: torch.int64,
-        }
-        self.dtypes = {
-            "i1": torch.bool,
-            "i8": torch.int8,
-            "i16": torch.int16,
-            "i32": torch.int32,
-            "i64": torch.int64,
-            "f16": torch.float16,
-            "bf16": torch.bfloat16,
-            "f32": torch.float32,
-            "f64": torch.float64,
-            "f8E4M3FN": torch.float8_e4m3fn,
-            "f8E5M2": torch.float8_e5m2,
-            "f8E4M3FNUZ": torch.float8_e4m3fnuz,
-            "f8E5M2FNUZ": torch.float8_e5m2fnuz,
-            # torch has no such type; its bits travel as bytes.
-            "f8E4M3B11FNUZ": torch.uint8,
-        }
+        self.int_dtypes = _INT_DTYPES
+        self.dtypes = _DTYPES
         self.index = IndexAlgebra(self)  # type: ignore[arg-type]
         self.masks = MaskAlgebra(self)  # type: ignore[arg-type]
         self.access = StridedAccess(self)  # type: ignore[arg-type]
         # The buffers that a pointer from memory may point into, once such a pointer was seen.
         self._known: Sequence[Buffer] | None = None
         self._positions: dict[tuple[int, int, int], Tensor] = {}
+
+    def release(self) -> None:
+        """Let go of everything; the evaluator is of no use any more.
+
+        Its parts refer back to it: without this its tiles and the script's tensors would wait for
+        the garbage collector.
+        """
+        vars(self).clear()
 
     # -- programs ---------------------------------------------------------------------------
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.frontend.source import KernelSource
@@ -20,6 +21,8 @@ from tkdebug.compiler.tensor import constexpr, unwrap
 from tkdebug.runtime.specialize import constant_key
 
 _UNBOUND = object()
+_names: WeakKeyDictionary[KernelSource, tuple[str, ...]] = WeakKeyDictionary()
+_WITHOUT_NAMES = ("ctx", "op", "ops", "type_comment", "kind", "simple", "is_async", "conversion")
 _PLAIN = (bool, int, float, str, tuple, constexpr, LanguageType)
 
 
@@ -40,7 +43,7 @@ def content_key(fn: FunctionType, source: KernelSource) -> str:
 def _references(fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
     """What `fn` refers to outside itself, by dotted name, sorted so that keys are stable."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-    for dotted in sorted(_free_names(source.definition)):
+    for dotted in _free_names(source):
         first, *attributes = dotted.split(".")
         if first in cells:
             value = _cell_value(cells[first])
@@ -61,30 +64,44 @@ def _cell_value(cell: Any) -> Any:
         return _UNBOUND
 
 
-@lru_cache(maxsize=1024)
-def _free_names(definition: ast.FunctionDef) -> frozenset[str]:
-    """Names, dotted where attributes are read off them, that the body reads and does not bind."""
+def _free_names(source: KernelSource) -> tuple[str, ...]:
+    """Sorted names, dotted where attributes are read off them, that the body does not bind."""
+    names = _names.get(source)
+    if names is None:
+        names = _names[source] = tuple(sorted(_find_free_names(source.definition)))
+    return names
+
+
+def _find_free_names(definition: ast.FunctionDef) -> set[str]:
     bound = {node.arg for node in ast.walk(definition.args) if isinstance(node, ast.arg)}
     names: list[str] = []
     pending: list[Any] = list(definition.body)
     # `ast.walk` also visits operators and contexts, and takes a third of a small kernel's compile.
     while pending:
         node = pending.pop()
-        kind = type(node)
+        kind: Any = type(node)
         if kind is ast.Name:
             (bound.add if type(node.ctx) is ast.Store else names.append)(node.id)
+        elif kind is ast.Attribute:
+            names.append(_dotted(node))
+            pending.append(node.value)
         elif kind is ast.arg:
             bound.add(node.arg)
         else:
-            if kind is ast.Attribute:
-                names.append(_dotted(node))
-            for field in node._fields:
+            for field in _inner_fields(kind):
                 value = getattr(node, field, None)
                 if type(value) is list:
-                    pending += [item for item in value if isinstance(item, ast.AST)]
-                elif isinstance(value, ast.expr | ast.stmt | ast.arguments | ast.arg):
+                    pending += value
+                elif value is not None:
                     pending.append(value)
-    return frozenset(n for n in names if n and n.partition(".")[0] not in bound)
+    return {n for n in names if n and n.partition(".")[0] not in bound}
+
+
+@cache
+def _inner_fields(kind: type) -> tuple[str, ...]:
+    """The fields of a kind of node that can hold names; () for what is no node."""
+    fields: tuple[str, ...] = getattr(kind, "_fields", ())
+    return () if kind is ast.Constant else tuple(f for f in fields if f not in _WITHOUT_NAMES)
 
 
 def _dotted(node: ast.expr) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 from tkdebug.knobs import KNOBS
@@ -91,6 +92,8 @@ def parse_options(
         UnknownOptionError: a keyword that is no option.
         OptionValueError: a value an option cannot have.
     """
+    if not keywords:
+        return _unasked(debug, KNOBS.override_arch, bool(KNOBS.default_fp_fusion))
     values = {
         "debug": debug,
         "arch": KNOBS.override_arch,
@@ -112,3 +115,9 @@ def parse_options(
     values["extern_libs"] = tuple((str(name), str(path)) for name, path in items)
     values["debug"] = bool(values["debug"] or debug)
     return LaunchOptions(**values)
+
+
+@lru_cache(maxsize=16)
+def _unasked(debug: bool, arch: str | None, enable_fp_fusion: bool) -> LaunchOptions:
+    """The options of a launch that names none."""
+    return LaunchOptions(debug=debug, arch=arch, enable_fp_fusion=enable_fp_fusion)

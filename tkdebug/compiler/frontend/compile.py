@@ -119,4 +119,6 @@ def compile_to_tile_ir(
         )
         if nan_padded:
             function.attributes[NAN_PADDED] = tuple(nan_padded)
+    # It refers to the emitter: let both go now and not with the next garbage collection.
+    emit.call_function = None
     return module

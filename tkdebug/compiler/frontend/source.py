@@ -55,6 +55,8 @@ class KernelSource:
     def column(self, node: ast.AST) -> int:
         """1-based column of `node` in characters (the AST counts UTF-8 bytes)."""
         offset: int = getattr(node, "col_offset", 0)
+        if self.text.isascii():
+            return offset + 1
         text = self.line(getattr(node, "lineno", 0))
         if text is None or text.isascii():
             return offset + 1
@@ -88,7 +90,8 @@ class _SameCode:
         return id(self.code)
 
 
-@lru_cache(maxsize=1024)
+# Few: an AST is hundreds of objects, and each full garbage collection walks those that are kept.
+@lru_cache(maxsize=64)
 def _source_of(key: _SameCode) -> KernelSource:
     fn, code = key.fn, key.code
     file, first_line = code.co_filename, code.co_firstlineno

@@ -33,6 +33,8 @@ PYTHON_BUILTINS = (
     "ValueError TypeError RuntimeError AssertionError Exception Ellipsis"
 ).split()
 
+# They emit no op, and so need no location: half of a kernel's nodes.
+_LEAVES = frozenset((ast.Name, ast.Constant))
 ExpressionHandler = Callable[["Visitor", Any], Any]
 # Gets what follows the statement; gives None to go on there, or how the whole list ended.
 StatementHandler = Callable[["Visitor", Any, Rest], "Outcome | None"]
@@ -136,9 +138,12 @@ class Visitor:
         """The value of an expression."""
         # As `visiting`, written out: it is entered for every node of a kernel.
         builder = self.emit.builder
-        previous, builder.location = builder.location, self.locate(node)
+        previous = builder.location
+        kind = type(node)
         try:
-            handler = self.program.expressions.get(type(node))
+            if kind not in _LEAVES:
+                builder.location = self.locate(node)
+            handler = self.program.expressions.get(kind)
             if handler is None:
                 raise SemanticError(_unsupported(node))
             return handler(self, node)
@@ -150,11 +155,18 @@ class Visitor:
 
     def statement(self, node: ast.stmt, rest: Rest) -> Outcome | None:
         """Compile one statement; None means that control goes on with `rest`."""
-        with self.visiting(node):
+        builder = self.emit.builder
+        previous, builder.location = builder.location, self.locate(node)
+        try:
             handler = self.program.statements.get(type(node))
             if handler is None:
                 raise SemanticError(_unsupported(node))
             return handler(self, node, rest)
+        except Exception as error:
+            self._raise_at(node, error)
+            raise
+        finally:
+            builder.location = previous
 
     def run(self, statements: Sequence[ast.stmt], after: Rest | None, start: int = 0) -> Outcome:
         """Compile `statements[start:]`, then `after`."""

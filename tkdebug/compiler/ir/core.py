@@ -72,9 +72,10 @@ class Operation:
         self.location = location
         self.attributes = dict(attributes)
         self.block: Block | None = None
-        self._operands: tuple[Value, ...] = ()
-        self.operands = tuple(operands)
-        self.results = tuple(Value(type_, self, i) for i, type_ in enumerate(result_types))
+        self._operands = tuple(operands)
+        for value in self._operands:
+            value.uses[self] = value.uses.get(self, 0) + 1
+        self.results = tuple([Value(type_, self, i) for i, type_ in enumerate(result_types)])
         self.regions = tuple(regions)
         for region in self.regions:
             region.parent = self
@@ -108,11 +109,18 @@ class Operation:
 
     def walk(self) -> Iterator[Operation]:
         """This operation and every one inside its regions, in program order."""
+        return self._walk_regions() if self.regions else iter((self,))
+
+    def _walk_regions(self) -> Iterator[Operation]:
         yield self
         for region in self.regions:
             for block in region.blocks:
                 for op in list(block.operations):
-                    yield from op.walk()
+                    # Most ops have no regions: a generator for each would be most of the walk.
+                    if op.regions:
+                        yield from op.walk()
+                    else:
+                        yield op
 
     def erase(self) -> None:
         """Take the operation out of its block and drop its uses; its results must be unused."""
@@ -188,11 +196,14 @@ class Module:
     Attributes:
         name: the kernel's name.
         body: the block that holds the `tt.func`.
+        derived: what others worked out from a module that no longer changes, each under a key of
+            its own. It stands here so that it dies together with the module.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.body = Block()
+        self.derived: dict[object, object] = {}
         self._next_id = 1
 
     def new_id(self) -> int:

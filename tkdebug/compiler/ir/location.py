@@ -6,13 +6,15 @@ Invariant: a location always names at least one file line; there is no unknown l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tkdebug.errors import Frame
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLocation:
+class SourceLocation(NamedTuple):
     """A place in `function`; `caller` is the call site when the function was inlined there.
+
+    A tuple, as one is made for nearly every node of a kernel's source.
 
     Attributes:
         line: 1-based line in `file`.
@@ -71,5 +73,5 @@ Location = SourceLocation | FusedLocation
 
 def fuse(*locations: Location) -> Location:
     """One location for all of `locations`, each place once, in order."""
-    places = tuple(dict.fromkeys(place for loc in locations for place in loc.sources))
+    places = tuple(dict.fromkeys([place for loc in locations for place in loc.sources]))
     return places[0] if len(places) == 1 else FusedLocation(places)

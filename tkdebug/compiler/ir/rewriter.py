@@ -319,7 +319,7 @@ class Pattern:
 
     Attributes:
         rule: name of the rule, as records show it.
-        roots: names of the ops it looks at; empty for every op.
+        roots: names of the ops it looks at.
     """
 
     rule: str
@@ -331,29 +331,35 @@ class Pattern:
 _MAX_REWRITES_PER_OP = 20
 
 
-def apply_patterns(module: Module, rewriter: Rewriter, patterns: Sequence[Pattern]) -> None:
-    """Apply `patterns` until none matches.
+def by_root(patterns: Iterable[Pattern]) -> dict[str, list[Pattern]]:
+    """The patterns that look at each op, in order."""
+    table: dict[str, list[Pattern]] = {}
+    for pattern in patterns:
+        for root in pattern.roots:
+            table.setdefault(root, []).append(pattern)
+    return table
+
+
+def apply_patterns(
+    module: Module, rewriter: Rewriter, patterns: Mapping[str, Sequence[Pattern]]
+) -> None:
+    """Apply `patterns`, by the names of the ops they look at, until none matches.
 
     Raises:
         IRError: the patterns do not converge.
     """
-    table: dict[str, list[Pattern]] = {}
-    anywhere = [pattern for pattern in patterns if not pattern.roots]
-    for pattern in patterns:
-        for root in pattern.roots:
-            table.setdefault(root, list(anywhere)).append(pattern)
     # Worked from the end, so that ops are looked at in program order.
-    worklist = list(module.walk())
+    worklist = [op for op in module.walk() if op.name in patterns]
     worklist.reverse()
     waiting = set(worklist)
     budget = _MAX_REWRITES_PER_OP * (len(worklist) + 50)
     while worklist:
         op = worklist.pop()
         waiting.discard(op)
-        for pattern in table.get(op.name, anywhere):
-            if op.block is None:
-                break
-            affected = [user for result in op.results for user in result.uses]
+        if op.block is None:
+            continue
+        affected = [user for result in op.results for user in result.uses]
+        for pattern in patterns[op.name]:
             first_new = len(rewriter.records)
             if not pattern.apply(op, rewriter):
                 continue
@@ -368,7 +374,7 @@ def apply_patterns(module: Module, rewriter: Rewriter, patterns: Sequence[Patter
             affected.append(op)
             affected += rewriter.take_built()
             for user in reversed(affected):
-                if user.block is not None and user not in waiting:
+                if user.block is not None and user.name in patterns and user not in waiting:
                     waiting.add(user)
                     worklist.append(user)
             break

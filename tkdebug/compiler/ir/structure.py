@@ -27,23 +27,21 @@ ISOLATED = frozenset(("tt.func", "tt.reduce", "tt.scan", "tt.map_elementwise"))
 # it may never end, and a kernel that hangs must still hang after every pass.
 TRANSPARENT = frozenset(("scf.for", "scf.if"))
 LOOPS = frozenset(("scf.for", "scf.while"))
+# By name, since every pass asks for every op, and flags of an enum are slow to ask.
+_TERMINATORS = frozenset(name for name, spec in OPS.items() if Effects.TERMINATOR in spec.effects)
+PURE = frozenset(name for name, spec in OPS.items() if not spec.effects)
 
 
 def is_terminator(op: Operation) -> bool:
     """Whether `op` ends its block."""
-    spec = OPS.get(op.name)
-    return spec is not None and Effects.TERMINATOR in spec.effects
+    return op.name in _TERMINATORS
 
 
 def is_effect_free(op: Operation) -> bool:
     """Whether `op`, with everything inside it, does nothing but compute its results."""
-    spec = OPS.get(op.name)
-    if spec is None:
-        return False
-    if not spec.effects and not op.regions:
-        return True
-    if spec.effects and op.name not in TRANSPARENT:
-        return False
+    is_pure = op.name in PURE
+    if not op.regions or not (is_pure or op.name in TRANSPARENT):
+        return is_pure
     return all(
         is_terminator(inner) or is_effect_free(inner)
         for region in op.regions

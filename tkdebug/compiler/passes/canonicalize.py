@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Block, Module, Operation
-from tkdebug.compiler.ir.rewriter import Rewriter, apply_patterns
+from tkdebug.compiler.ir.rewriter import Rewriter, apply_patterns, by_root
 from tkdebug.compiler.passes.peephole import PATTERNS
+
+_PATTERNS = by_root(PATTERNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Canonicalize:
         for op in list(module.walk()):
             if op.name == "tt.hint":
                 _use_from_here(op, rewriter)
-        apply_patterns(module, rewriter, PATTERNS)
+        apply_patterns(module, rewriter, _PATTERNS)
 
 
 def _use_from_here(hint: Operation, rewriter: Rewriter) -> None:

@@ -12,8 +12,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation
 from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import ISOLATED
-from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.ir.structure import ISOLATED, PURE
 
 _Table = dict[Hashable, Operation]
 
@@ -37,8 +36,7 @@ class EliminateCommonSubexpressions:
                     for inner in region.blocks:
                         self._block(inner, {} if op.name in ISOLATED else known, rewriter)
                 continue
-            spec = OPS.get(op.name)
-            if spec is None or spec.effects or not op.results:
+            if op.name not in PURE or not op.results:
                 continue
             key = _key(op)
             kept = known.get(key)

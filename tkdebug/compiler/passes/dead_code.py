@@ -11,8 +11,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import TRANSPARENT, is_terminator
-from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.ir.structure import PURE, TRANSPARENT, is_terminator
 
 # Ops whose results are handed out of their regions one by one, so that single ones can go.
 _SLOTTED = frozenset(("scf.for", "scf.if", "scf.while"))
@@ -43,8 +42,7 @@ class _Liveness:
     def mark(self, module: Module) -> None:
         """Find everything live, from the ops with effects backwards."""
         for op in module.walk():
-            spec = OPS.get(op.name)
-            has_effects = spec is None or (bool(spec.effects) and op.name not in TRANSPARENT)
+            has_effects = op.name not in PURE and op.name not in TRANSPARENT
             if has_effects and not is_terminator(op):
                 self._op(op)
         while self._worklist:

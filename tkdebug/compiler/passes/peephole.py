@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tkdebug.compiler.ir.core import Attribute, Operation, Value
 from tkdebug.compiler.ir.rewriter import Pattern, Rewriter
-from tkdebug.compiler.ir.structure import constant_value, constant_values
+from tkdebug.compiler.ir.structure import PURE, constant_value, constant_values
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.ops.table import OPS
 
@@ -46,7 +46,7 @@ def _defined_by(value: Value, name: str) -> Operation | None:
 
 def _fold_constants(op: Operation, rewriter: Rewriter) -> bool:
     spec = OPS.get(op.name)
-    if spec is None or spec.fold is None or not op.operands or not spec.is_pure:
+    if spec is None or spec.fold is None or not op.operands or op.name not in PURE:
         return False
     numbers = constant_values(op.operands)
     if numbers is None or (op.name in DIVISIONS and numbers[1] == 0):
