@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tkdebug.errors import TkError
@@ -121,6 +121,55 @@ def decode(
     return tuple(rows)
 
 
+def file_numbers(data: bytes) -> dict[str, int]:
+    """Path of each file of a section that is one line program -> its number in it.
+
+    Raises:
+        LineProgramError: the section is cut short, or not one line program.
+    """
+    header, _ = _only_header(data)
+    return {path: number for number, path in reversed([*enumerate(header.files)][1:])}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of a line program.
+
+    Attributes:
+        start: offset of its first byte in the section.
+        stop: offset behind its last byte.
+        emits: whether it makes a row.
+        call: the operands of DW_LNE_inlined_call as they stand there, None for another operation.
+    """
+
+    start: int
+    stop: int
+    emits: bool
+    call: tuple[int, int] | None
+
+
+def steps(data: bytes) -> Iterator[Step]:
+    """The operations of a section that is one line program, in order.
+
+    Raises:
+        LineProgramError: the section is cut short, or not one line program.
+    """
+    header, reader = _only_header(data)
+    rows: list[Row] = []
+    machine = _Machine(header, reader, {}, b"", rows)
+    while reader.at < header.stop:
+        start, count = reader.at, len(rows)
+        machine.step()
+        yield Step(start, reader.at, len(rows) > count, machine.call)
+
+
+def _only_header(data: bytes) -> tuple[_Header, _Reader]:
+    header, reader = _header(data, 0)
+    if header.stop != len(data):
+        raise LineProgramError("line table: got several programs, expected one")
+    return header, reader
+
+
 def _header(data: bytes, start: int) -> tuple[_Header, _Reader]:
     reader = _Reader(data, start, len(data))
     length = reader.number(4)
@@ -176,6 +225,7 @@ class _Machine:
         self.rows = rows
         self.first_row = len(rows)
         self.function = ""
+        self.call: tuple[int, int] | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -185,19 +235,22 @@ class _Machine:
         self.callee = ""
 
     def run(self) -> None:
-        reader = self.reader
+        while self.reader.at < self.header.stop:
+            self.step()
+
+    def step(self) -> None:
+        self.call = None
         opcode_base = len(self.header.operand_counts) + 1
-        while reader.at < self.header.stop:
-            opcode = reader.number(1)
-            if opcode >= opcode_base:
-                advance, delta = divmod(opcode - opcode_base, self.header.line_range)
-                self.address += advance * self.header.minimum_instruction_bytes
-                self.line += self.header.line_base + delta
-                self._emit()
-            elif opcode == 0:
-                self._extended()
-            else:
-                self._standard(opcode)
+        opcode = self.reader.number(1)
+        if opcode >= opcode_base:
+            advance, delta = divmod(opcode - opcode_base, self.header.line_range)
+            self.address += advance * self.header.minimum_instruction_bytes
+            self.line += self.header.line_base + delta
+            self._emit()
+        elif opcode == 0:
+            self._extended()
+        else:
+            self._standard(opcode)
 
     def _standard(self, opcode: int) -> None:
         reader = self.reader
@@ -234,7 +287,7 @@ class _Machine:
             case 3:  # DW_LNE_define_file
                 self.header.files.append(reader.string())
             case 0x90:  # DW_LNE_inlined_call
-                context, name = reader.uleb(), reader.uleb()
+                context, name = self.call = reader.uleb(), reader.uleb()
                 self.context = self.first_row + context - 1 if context else None
                 self.callee = self._string(name) if context else ""
         if stop > reader.stop:

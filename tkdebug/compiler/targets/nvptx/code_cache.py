@@ -28,7 +28,15 @@ _FORMAT = 1
 _SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
-_STAGES = ("codegen", "libdevice", "llvm_stage", "ptx_stage")
+_STAGES = (
+    "codegen",
+    "cubin_sections",
+    "debug_info",
+    "inline_rows",
+    "libdevice",
+    "llvm_stage",
+    "ptx_stage",
+)
 # Whatever of these is installed decides what code comes out.
 _LIBRARIES = (
     "llvmlite",

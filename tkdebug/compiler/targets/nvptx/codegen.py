@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from tkdebug.compiler.targets.nvptx import code_cache, diagnosis, wire
+from tkdebug.compiler.targets.nvptx.debug_info import with_debug_info
 from tkdebug.compiler.targets.nvptx.diagnosis import CodegenError
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.compiler.targets.nvptx.probing import deadly_op
@@ -19,6 +20,8 @@ from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
 from tkdebug.compiler.targets.targets import Target
 from tkdebug.errors import Frame
 from tkdebug.knobs import KNOBS
+from tkdebug.linemap.cubins import CubinError
+from tkdebug.linemap.line_programs import LineProgramError
 from tkdebug.linemap.ptx_locations import PtxLine, rewrite_locations
 
 __all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "start_worker"]
@@ -54,7 +57,8 @@ def generate(
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
     """
-    parts = (llvm_ir, kernel, target.name, str(max_registers), str(PTX_VERSION))
+    options = f"{max_registers} {PTX_VERSION} {KNOBS.debug_info}"
+    parts = (llvm_ir, kernel, target.name, options)
     key = code_cache.key_of((*parts, _text_of(locations, entry)))
     if not KNOBS.always_compile and (found := code_cache.load(key, kernel)):
         edited = on_ptx(found.ptx) if on_ptx else None
@@ -156,10 +160,11 @@ def assemble(
         detail, line = diagnosis.ptxas_complaint(log, ptx)
         op_id = next((entry.op_id for entry in ptx_lines if entry.line == line), None)
         raise CodegenError(kernel, "assemble", detail, op_id, locations)
-    times = (*times_ns, ("assemble", time.perf_counter_ns() - start))
     try:
+        cubin = with_debug_info(cubin) if KNOBS.debug_info else cubin
+        times = (*times_ns, ("assemble", time.perf_counter_ns() - start))
         return native_code(ptx, cubin, kernel, log, ptx_lines, times)
-    except ValueError as error:
+    except (ValueError, CubinError, LineProgramError) as error:
         raise CodegenError(kernel, "assemble", str(error)) from None
 
 
