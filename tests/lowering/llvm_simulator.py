@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from simulated_instructions import BINARY, CALLS, COMPARE, SIGNED
 from simulated_ptx import ASM_RULES
+from simulated_tma import Barrier, SimulatedMap
 
 INTS = {"i1": np.bool_, "i8": np.uint8, "i16": np.uint16, "i32": np.uint32, "i64": np.uint64}
 FLOATS = {"half": np.float16, "float": np.float32, "double": np.float64, "bfloat": np.float32}
@@ -74,6 +75,10 @@ class Simulator:
         # Asynchronous copies not yet in a group, and the groups on their way.
         self.copies: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.groups: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
+        # Bulk copies: what tensor maps describe, mbarriers by address, copies on their way to them.
+        self.tensor_maps: list[SimulatedMap] = []
+        self.barriers: dict[int, Barrier] = {}
+        self.bulk_copies: list[tuple[int, int, np.ndarray]] = []
         # Shared bytes written since the last barrier, and by which warp.
         self.written_by = np.full(shared_bytes, -1)
         self.read_by = np.full(shared_bytes, -1)

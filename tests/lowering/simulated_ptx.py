@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from simulated_tma import TMA_RULES
 
 if TYPE_CHECKING:
     from llvm_simulator import Simulator, Value
@@ -133,4 +134,5 @@ ASM_RULES: list[tuple[re.Pattern[str], Callable[..., object]]] = [
     (COPY, _copy_async),
     (COMMIT, _commit),
     (WAIT, _wait),
+    *TMA_RULES,
 ]

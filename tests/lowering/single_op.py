@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 from llvm_simulator import FLOATS, Simulator, to_bfloat
+from simulated_tma import SimulatedMap
 
 from tkdebug.compiler.ir import Module, Value
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.compiler.ir.types import MemDescType, TensorType
+from tkdebug.compiler.ir.types import DescriptorType, MemDescType, TensorType
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
 from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
     async_copies,
+    bulk_copies,
     conversions,
     dots,
     indexing,
@@ -26,6 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     sorting,
 )
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.driver import TENSOR_MAP
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
@@ -33,6 +36,7 @@ _FAMILIES = (
     arithmetic,
     async_copies,
     conversions,
+    bulk_copies,
     shapes,
     reductions,
     scans,
@@ -60,7 +64,7 @@ class Piece:
         function.attributes["num_warps"] = num_warps
         self.shared_bytes = place_shared(self.module)
         self.arguments = function.regions[0].block.arguments
-        types = [llvm_type(a.type) for a in self.arguments for _ in range(registers(a))]
+        types = [declared_type(a) for a in self.arguments for _ in range(registers(a))]
         self.parameters = len(types)
         emit = Emitter("k", [*types, "ptr addrspace(1)"], 32 * num_warps)
         self.ctx = Lowering(self.module, TARGETS[target], emit, LOWERINGS)
@@ -101,8 +105,16 @@ class Piece:
                     kept.append(result)
         return kept
 
-    def run(self, *inputs: np.ndarray, memory: bytes = b"") -> list[np.ndarray]:
-        """The outputs for tiles given whole; checks that all copies are equal."""
+    def run(
+        self,
+        *inputs: np.ndarray,
+        memory: bytes = b"",
+        tensor_maps: Sequence[SimulatedMap] = (),
+    ) -> list[np.ndarray]:
+        """The outputs for tiles given whole; checks that all copies are equal.
+
+        A descriptor is given as its place among `tensor_maps`.
+        """
         threads = 32 * self.num_warps
         parameters = []
         for argument, tile in zip(self.arguments, inputs, strict=True):
@@ -111,6 +123,7 @@ class Piece:
         self.ctx.emit.ret()
         text = self.ctx.emit.module("test")
         self.simulator = Simulator(text, parameters, threads, self.shared_bytes, memory)
+        self.simulator.tensor_maps = list(tensor_maps)
         self.simulator.run()
         return [self._collect(value, threads) for value in self.outputs()]
 
@@ -136,6 +149,14 @@ class Piece:
         return np.broadcast_to(self.simulator.get(value.type, value.text), (32 * self.num_warps,))
 
 
+def declared_type(value: Value) -> str:
+    return TENSOR_MAP if isinstance(value.type, DescriptorType) else llvm_type(value.type)
+
+
+def parameter_type(value: Value) -> str:
+    return "ptr" if isinstance(value.type, DescriptorType) else llvm_type(value.type)
+
+
 def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         return (a == b) | ((a != a) & (b != b))
@@ -157,7 +178,7 @@ def places(layout: LinearLayout, threads: int) -> Sequence[tuple[tuple[int, int]
 
 def distribute(value: Value, tile: np.ndarray, threads: int) -> list[np.ndarray]:
     """The tile's elements by register and thread."""
-    type_ = llvm_type(value.type)
+    type_ = parameter_type(value)
     if type_ == "bfloat":
         tile = to_bfloat(tile.astype(np.float32))
     elif type_ in FLOATS:

@@ -9,7 +9,7 @@ import torch
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.addresses import AddressOps
-from tkdebug.interpreter.memory import Access
+from tkdebug.interpreter.memory import Access, loaded_type
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -34,10 +34,9 @@ class DescriptorBlockOps(AddressOps):
         )
 
     def _descriptor_access(
-        self, descriptor: DescriptorTile, block: ir.TensorType, offsets: Sequence[TileValue]
+        self, descriptor: DescriptorTile, shape: tuple[int, ...], offsets: Sequence[TileValue]
     ) -> tuple[TileValue, TileValue]:
         """Pointer tile and mask of a block: inside the descriptor's shape along every axis."""
-        shape = block.shape
         rank = len(shape)
         total: IntTile = 0
         mask: TileValue = 1
@@ -111,9 +110,9 @@ class DescriptorBlockOps(AddressOps):
     ) -> TileValue:
         """tt.descriptor_load."""
         assert isinstance(descriptor, DescriptorTile)
-        block = op.result.type
+        block = loaded_type(op)
         assert isinstance(block, ir.TensorType)
-        pointer, mask = self._descriptor_access(descriptor, block, offsets)
+        pointer, mask = self._descriptor_access(descriptor, block.shape, offsets)
         other = None
         if descriptor.padding == "nan":
             other = self.constant(block, float("nan"))
@@ -125,8 +124,8 @@ class DescriptorBlockOps(AddressOps):
         """tt.descriptor_store."""
         assert isinstance(descriptor, DescriptorTile)
         block = op.operands[1].type
-        assert isinstance(block, ir.TensorType)
-        pointer, mask = self._descriptor_access(descriptor, block, offsets)
+        assert isinstance(block, ir.TensorType | ir.MemDescType)
+        pointer, mask = self._descriptor_access(descriptor, block.shape, offsets)
         if isinstance(mask, int) and not mask:
             return ()
         if isinstance(pointer, AddressTile):

@@ -89,7 +89,7 @@ class DescriptorOps(SortingOps):
         assert isinstance(descriptor, DescriptorTile)
         block = op.operands[1].type
         assert isinstance(block, ir.TensorType)
-        pointer, mask = self._descriptor_access(descriptor, block, offsets)
+        pointer, mask = self._descriptor_access(descriptor, block.shape, offsets)
         kind = str(op.attributes["kind"])
         stored = self.dense(value, block)
         whole = (self.programs, *block.shape)

@@ -14,8 +14,8 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Evaluate
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.errors import LaunchError
+from tkdebug.interpreter.bulk_copies import BulkCopyOps
 from tkdebug.interpreter.footprint import spins_in_vain
-from tkdebug.interpreter.in_flight import AsyncOps
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -83,7 +83,7 @@ def _evaluation(op: Operation) -> Evaluate:
     return run
 
 
-class Evaluator(AsyncOps):
+class Evaluator(BulkCopyOps):
     """Runs one batch of programs."""
 
     def __init__(self, plan: Plan, *arguments: Any, **keywords: Any) -> None:

@@ -173,7 +173,7 @@ class AsyncOps(SharedBufferOps):
                 continue
             assert isinstance(old, Tensor)
             assert isinstance(new, Tensor)
-            differ = _bits(old) != _bits(new)
+            differ = bits_of(old) != bits_of(new)
             changed |= differ.reshape(differ.shape[0], -1).any(1)
         return changed.reshape(-1, 1, 1)
 
@@ -222,5 +222,6 @@ def _count(op: Operation, name: str) -> int:
 _BIT_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _bits(tensor: Tensor) -> Tensor:
+def bits_of(tensor: Tensor) -> Tensor:
+    """The elements as integers, so that NaN equals itself."""
     return tensor.contiguous().view(_BIT_DTYPES[tensor.element_size()])

@@ -72,6 +72,9 @@ class Access:
 
 def loaded_type(op: Operation) -> ir.Type:
     """Type of what an op reads from memory, wherever it puts it."""
+    if not op.results:
+        buffer = op.operands[1].type
+        return ir.tile(ir.shape_of(buffer), ir.element_of(buffer))
     type_ = op.results[0].type
     if isinstance(type_, ir.TokenType):
         pointer = op.operands[0].type

@@ -73,6 +73,7 @@ def compile_tile_ir(src: Specialization) -> TileStage:
         CompileError: the kernel's source is wrong or not available; also told as a fault.
     """
     from tkdebug.compiler.artifacts import SnapshotRecorder
+    from tkdebug.compiler.ops.descriptors import MAPPABLE
 
     started_ns = time.perf_counter_ns()
     front_end = _compile_source(src)
@@ -82,6 +83,8 @@ def compile_tile_ir(src: Specialization) -> TileStage:
     front_end_ns = time.perf_counter_ns() - started_ns
     if src.arg_divisibility is not None:
         module.function.attributes["arg_divisibility"] = src.arg_divisibility
+    if src.mappable:
+        module.function.attributes[MAPPABLE] = src.mappable
     recorder = SnapshotRecorder() if HOOKS.wants_compiled() else None
     if recorder is not None:
         recorder.take(module, front_end_ns)

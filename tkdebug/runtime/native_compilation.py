@@ -181,6 +181,8 @@ def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
 
 
 def _binary(compiled: CompiledModule, target: Target) -> Binary:
+    from tkdebug.compiler.analysis.tensor_maps import tensor_maps
+
     code = compiled.code
     return Binary(
         llvm_ir=compiled.llvm_ir,
@@ -192,6 +194,7 @@ def _binary(compiled: CompiledModule, target: Target) -> Binary:
         shared_bytes=compiled.shared_bytes,
         registers=code.registers,
         spill_bytes=code.spill_store_bytes,
+        tensor_maps=tensor_maps(compiled.module.function),
         ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
     )
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.runtime.options import LaunchOptions
-from tkdebug.runtime.specialize import ALIGNMENT, arg_divisibility, constant_key, upstream_name
+from tkdebug.runtime.specialize import (
+    ALIGNMENT,
+    arg_divisibility,
+    constant_key,
+    mappable_names,
+    upstream_name,
+)
 
 if TYPE_CHECKING:
     from tkdebug.runtime.jit import JITFunction
@@ -58,6 +64,13 @@ class Specialization:
     def arg_divisibility(self) -> tuple[int, ...] | None:
         """A known divisor of each run-time parameter, None where alignment is not noted."""
         return None if self.alignment is None else arg_divisibility(self.specs, self.alignment)
+
+    @cached_property
+    def mappable(self) -> tuple[str, ...]:
+        """The descriptors that may be passed as tensor maps, as the IR names them."""
+        if self.alignment is None:
+            return ()
+        return mappable_names(self.fn.arg_names, self.specs, self.alignment)
 
     @cached_property
     def hash(self) -> str:

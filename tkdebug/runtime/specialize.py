@@ -28,6 +28,7 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 UINT64_MAX = (1 << 64) - 1
 # What upstream notes about pointers and ints: it decides how wide loads can be.
 ALIGNMENT = 16
+MAPPABLE = "mappable"
 
 # torch's names of element types -> ours.
 TORCH_DTYPES: Mapping[str, dtype] = {
@@ -215,14 +216,20 @@ def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> t
 
 
 def aligned(value: Any) -> Hashable:
-    """Whether an argument is a multiple of 16, for a descriptor its last extent; tuples of such."""
+    """Whether an argument is a multiple of 16; tuples of such.
+
+    For a descriptor whether its last extent is: False also where no tensor map could describe the
+    tensor, `MAPPABLE` where one could but the extent is no multiple.
+    """
     if isinstance(value, bool | float):
         return False
     if isinstance(value, int):
         return value % ALIGNMENT == 0
     if isinstance(value, TensorDescriptor):
         # Its base and strides always are; an access is masked by its last extent.
-        return int(value.shape[-1]) % ALIGNMENT == 0
+        if not value.is_mappable:
+            return False
+        return int(value.shape[-1]) % ALIGNMENT == 0 or MAPPABLE
     if is_tensor_like(value):
         return int(value.data_ptr()) % ALIGNMENT == 0
     if isinstance(value, tuple):
@@ -264,6 +271,20 @@ def _append_divisors(divisors: list[int], spec: ArgSpec, aligned: Hashable) -> N
         return
     can_be = spec.is_ptr() or (isinstance(spec, dtype) and spec.is_int() and spec != dtypes.int1)
     divisors.append(ALIGNMENT if can_be and aligned is True else 1)
+
+
+def mappable_names(
+    names: Sequence[str], specs: Sequence[ArgSpec], alignment: Sequence[Hashable]
+) -> tuple[str, ...]:
+    """The run-time arguments that are descriptors of tensors that tensor maps could describe."""
+    found: list[str] = []
+    for name, spec, aligned in zip(names, specs, alignment, strict=True):
+        if isinstance(spec, tuple) and isinstance(aligned, tuple):
+            inner = [f"{name}.{index}" for index in range(len(spec))]
+            found += mappable_names(inner, spec, aligned)
+        elif isinstance(spec, dtypes.tensor_descriptor_type) and aligned in (True, MAPPABLE):
+            found.append(name)
+    return tuple(found)
 
 
 def runtime_values(specs: Sequence[ArgSpec], values: Sequence[Any]) -> list[Any]:

@@ -14,6 +14,9 @@ MAX_RANK = 5
 MAX_TILE_ELEMS = 1 << 20
 # Addresses and strides of a tensor map (PTX ISA, cp.async.bulk.tensor).
 ALIGNMENT_BYTES = 16
+# What tensor maps cannot describe is accessed by pointers.
+_MAX_STRIDE_BYTES = 1 << 40
+_MAX_EXTENT = 1 << 32
 # Made by torch.compile while it traces: they have no address.
 _ADDRESSLESS = ("FakeTensor", "FunctionalTensor")
 
@@ -93,6 +96,14 @@ class TensorDescriptor:
         for axis, size in enumerate(self.shape):
             if size <= 0:
                 raise DescriptorError(f"shape[{axis}]: got {size}, expected a positive size")
+
+    @property
+    def is_mappable(self) -> bool:
+        """Whether a tensor map can describe the tensor (cuTensorMapEncodeTiled's limits)."""
+        item_bytes = self.base.dtype.itemsize
+        return all(
+            0 < stride * item_bytes < _MAX_STRIDE_BYTES for stride in self.strides[:-1]
+        ) and all(size <= _MAX_EXTENT for size in self.shape)
 
     @staticmethod
     def from_tensor(

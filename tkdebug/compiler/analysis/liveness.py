@@ -19,6 +19,7 @@ from tkdebug.compiler.ir.structure import LOOPS
 _WAITS = {
     "ttg.async_copy_global_to_local": ("ttg.async_wait", "num"),
     "ttng.warp_group_dot": ("ttng.warp_group_dot_wait", "pendings"),
+    "ttng.async_tma_copy_local_to_global": ("ttng.async_tma_store_wait", "pendings"),
 }
 
 

@@ -5,8 +5,12 @@ be under way. An op that conflicts with it needs a barrier before it. Invariant:
 when they are joined, so that loops reach a fixed point.
 
 An async copy begins to write where it is issued (so what it overwrites must have been read) and
-has written at the wait that covers it (so others need a barrier after that). An async dot reads
-from where it is issued to its wait.
+has written at the wait that covers it (so others need a barrier after that). An async dot, and a
+bulk copy to memory, reads from where it is issued to its wait.
+
+A bulk copy to a buffer is issued by one thread and waited for by all at its mbarrier, so nobody
+needs a barrier to see it. Making an mbarrier and ending it write its word; to whoever announces
+bytes to it or waits at it in between, the hardware shows it whole, so these count as reads.
 """
 
 from __future__ import annotations
@@ -18,10 +22,18 @@ from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, Region, off
 from tkdebug.compiler.analysis.ring_index import RingIndex
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import MemDescType
+from tkdebug.compiler.ops import bulk_copies
 
 BARRIERS = frozenset(("gpu.barrier", "tt.barrier"))
 # Ops that change what is under way.
-QUEUE_OPS = frozenset(("ttg.async_commit_group", "ttg.async_wait", "ttng.warp_group_dot_wait"))
+QUEUE_OPS = frozenset(
+    (
+        "ttg.async_commit_group",
+        "ttg.async_wait",
+        "ttng.warp_group_dot_wait",
+        bulk_copies.STORE_WAIT,
+    )
+)
 # Older groups are taken to be of this age or older.
 _MAX_AGE = 8
 
@@ -34,12 +46,14 @@ class Accesses:
         reads: what it reads at once.
         writes: what it writes at once.
         starts: what it begins to write and has not written when it ends.
+        lands_at_barrier: whether all threads wait for what it starts, at an mbarrier.
         lasting: what it reads on after it ended.
     """
 
     reads: frozenset[Region] = frozenset()
     writes: frozenset[Region] = frozenset()
     starts: frozenset[Region] = frozenset()
+    lands_at_barrier: bool = False
     lasting: frozenset[Region] = frozenset()
 
 
@@ -59,6 +73,16 @@ def accesses(op: Operation, aliases: BufferAliases) -> Accesses:
         case "ttng.warp_group_dot":
             read = aliases.regions(op.operands[0]) | aliases.regions(op.operands[1])
             return Accesses(reads=read, lasting=read if op.attributes.get("async") else frozenset())
+        case bulk_copies.INIT | bulk_copies.INVAL:
+            return Accesses(writes=aliases.regions(op.operands[0]))
+        case bulk_copies.EXPECT | bulk_copies.WAIT:
+            return Accesses(reads=aliases.regions(op.operands[0]))
+        case bulk_copies.LOAD:
+            buffer, barrier = (aliases.regions(value) for value in op.operands[1:3])
+            return Accesses(reads=barrier, starts=buffer, lands_at_barrier=True)
+        case bulk_copies.STORE:
+            read = aliases.regions(op.operands[1])
+            return Accesses(reads=read, lasting=read)
     return Accesses()
 
 
@@ -102,6 +126,7 @@ class HazardState:
         started: copies that belong to no group yet.
         copies: groups of copies that may not have landed.
         dots: dots that may still read.
+        stores: bulk copies to memory that may still read.
     """
 
     reads: frozenset[Region] = frozenset()
@@ -109,6 +134,7 @@ class HazardState:
     started: frozenset[Region] = frozenset()
     copies: InFlight = field(default_factory=dict)
     dots: InFlight = field(default_factory=dict)
+    stores: InFlight = field(default_factory=dict)
 
     def join(self, other: HazardState) -> HazardState:
         """What may be on either of two paths."""
@@ -118,6 +144,7 @@ class HazardState:
             self.started | other.started,
             _joined(self.copies, other.copies),
             _joined(self.dots, other.dots),
+            _joined(self.stores, other.stores),
         )
 
     def conflicts(self, op: Accesses) -> bool:
@@ -135,33 +162,31 @@ class HazardState:
             self,
             reads=self.reads | done.reads,
             writes=self.writes | done.writes,
-            started=self.started | done.starts,
+            started=self.started if done.lands_at_barrier else self.started | done.starts,
         )
         if op.name == "ttg.async_commit_group":
             return state.committed()
         if op.name == "ttg.async_wait":
             return state.copies_landed(_count(op, "num"))
         if op.name == "ttng.warp_group_dot" and op.attributes.get("async"):
-            dots = {region: ages.older() for region, ages in state.dots.items()}
-            return replace(state, dots=_joined(dots, dict.fromkeys(done.lasting, Ages())))
+            return replace(state, dots=_with_newest(state.dots, done.lasting))
+        if op.name == bulk_copies.STORE:
+            return replace(state, stores=_with_newest(state.stores, done.lasting))
         if op.name == "ttng.warp_group_dot_wait":
-            pendings = _count(op, "pendings")
-            ended = {r for r, ages in state.dots.items() if ages.may_reach(pendings)}
-            left = {r: ages for r, ages in state.dots.items() if ages.least < pendings}
+            ended, left = _waited(state.dots, _count(op, "pendings"))
             return replace(state, reads=state.reads | ended, dots=left)
+        if op.name == bulk_copies.STORE_WAIT:
+            ended, left = _waited(state.stores, _count(op, "pendings"))
+            return replace(state, reads=state.reads | ended, stores=left)
         return state
 
     def committed(self) -> HazardState:
         """After what was started became a group."""
-        copies = {region: ages.older() for region, ages in self.copies.items()}
-        # A region that is under way twice counts as both old and new.
-        fresh = dict.fromkeys(self.started, Ages())
-        return replace(self, started=frozenset(), copies=_joined(copies, fresh))
+        return replace(self, started=frozenset(), copies=_with_newest(self.copies, self.started))
 
     def copies_landed(self, kept: int) -> HazardState:
         """After a wait that leaves at most the last `kept` groups under way."""
-        landed = {r for r, ages in self.copies.items() if ages.may_reach(kept)}
-        left = {r: ages for r, ages in self.copies.items() if ages.least < kept}
+        landed, left = _waited(self.copies, kept)
         return replace(self, writes=self.writes | landed, copies=left)
 
     def inside(self, loop: Operation) -> HazardState:
@@ -183,7 +208,20 @@ class HazardState:
             frozenset(map(change, self.started)),
             _changed(self.copies, change),
             _changed(self.dots, change),
+            _changed(self.stores, change),
         )
+
+
+def _with_newest(items: InFlight, regions: Iterable[Region]) -> InFlight:
+    """After one more group; a region that is under way twice counts as both old and new."""
+    older = {region: ages.older() for region, ages in items.items()}
+    return _joined(older, dict.fromkeys(regions, Ages()))
+
+
+def _waited(items: InFlight, kept: int) -> tuple[set[Region], InFlight]:
+    """What has ended after a wait that leaves `kept` groups, and what may not have."""
+    ended = {region for region, ages in items.items() if ages.may_reach(kept)}
+    return ended, {region: ages for region, ages in items.items() if ages.least < kept}
 
 
 def _joined(a: InFlight, b: InFlight) -> InFlight:

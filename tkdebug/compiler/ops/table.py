@@ -9,6 +9,7 @@ from __future__ import annotations
 from tkdebug.compiler.ops import (
     arith,
     atomics,
+    bulk_copies,
     control,
     conversion,
     cuda,
@@ -51,6 +52,7 @@ FAMILIES = (
     cuda,
     conversion,
     gpu,
+    bulk_copies,
 )
 
 OPS: dict[str, OpSpec] = {spec.name: spec for family in FAMILIES for spec in family.OPS}

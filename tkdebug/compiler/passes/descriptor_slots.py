@@ -15,7 +15,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Block, Operation, Region, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, TensorType, Type
-from tkdebug.compiler.ops.descriptors import NAN_PADDED
+from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
 from tkdebug.compiler.passes.op_builder import OpBuilder
 from tkdebug.errors import CompileError, IRError
 
@@ -65,14 +65,22 @@ class Slots:
         return descriptor
 
     def spread_parameters(self, function: Operation) -> None:
-        """Replace each descriptor parameter by base, shape and strides, all as they are passed."""
+        """Replace each descriptor parameter by base, shape and strides, all as they are passed.
+
+        Those that are tensor maps stay what they are, with shape and strides behind them.
+        """
         block = function.regions[0].block
         if not any(isinstance(a.type, DescriptorType) for a in block.arguments):
             return
         names = function.attributes.get("arg_names")
         divisors = function.attributes.get("arg_divisibility")
         padded = function.attributes.pop(NAN_PADDED, ())
+        mapped = function.attributes.get(TENSOR_MAPS, ())
+        function.attributes.pop(MAPPABLE, None)
         assert isinstance(padded, tuple)
+        assert isinstance(mapped, tuple)
+        if kept := tuple(name for name in padded if name in mapped):
+            function.attributes[NAN_PADDED] = kept
         parts: list[tuple[Value, list[Value]]] = []
         new_names: list[Attribute] = []
         new_divisors: list[Attribute] = []
@@ -81,9 +89,12 @@ class Slots:
             divisor = divisors[index] if isinstance(divisors, tuple) else 1
             extra: list[Value] = []
             if isinstance(argument.type, DescriptorType):
-                padding = "nan" if name in padded else "zero"
-                extra = self._spread_parameter(block, argument, str(name), padding)
-                new_names += [f"{name}.base", *(value.name for value in extra)]
+                argument.name = str(name)
+                extra = _dimensions(block, argument.type, argument.name)
+                if name not in mapped:
+                    padding = "nan" if name in padded else "zero"
+                    self._use_pointer(block, argument, extra, padding)
+                new_names += [argument.name, *(value.name for value in extra)]
                 new_divisors += [divisor, *_divisors(divisors, index, len(extra))]
             else:
                 new_names.append(name)
@@ -96,25 +107,23 @@ class Slots:
             function.attributes["arg_divisibility"] = tuple(new_divisors)
         self._rewriter.record_change(function, _RULE)
 
-    def _spread_parameter(
-        self, block: Block, argument: Value, name: str, padding: str
-    ) -> list[Value]:
+    def _use_pointer(
+        self, block: Block, argument: Value, dimensions: Sequence[Value], padding: str
+    ) -> None:
+        """Let a descriptor parameter be its base pointer."""
         type_ = argument.type
         assert isinstance(type_, DescriptorType)
         rank = len(type_.block.shape)
-        labels = [f"{name}.{part}{i}" for part in ("shape", "stride") for i in range(rank)]
-        extra = [_named(Value(ir.I64, block, 0), label) for label in labels]
         argument.type = PointerType(type_.block.element)
-        argument.name = f"{name}.base"
+        argument.name = f"{argument.name}.base"
         function = block.parent_op
         assert function is not None
         first = block.operations[0]
         build = OpBuilder(self._rewriter, first, _RULE, function.location)
         # Extents are i32 in the language, and positive where the host makes the descriptor.
-        shape = tuple(build.op("arith.trunci", (size,), ir.I32) for size in extra[:rank])
-        strides = tuple(extra[rank:-1])
+        shape = tuple(build.op("arith.trunci", (size,), ir.I32) for size in dimensions[:rank])
+        strides = tuple(dimensions[rank:-1])
         self.known[argument] = Descriptor(type_.block, shape, strides, padding)
-        return extra
 
     def spread_operands(self, op: Operation) -> None:
         """Hand shape and strides on with every descriptor that `op` hands on."""
@@ -217,6 +226,13 @@ def _divisors(divisors: Attribute, index: int, count: int) -> Sequence[Attribute
     The language's view of the same numbers follows it.
     """
     return divisors[index + 1 : index + 1 + count] if isinstance(divisors, tuple) else ()
+
+
+def _dimensions(block: Block, type_: DescriptorType, name: str) -> list[Value]:
+    """New parameters for the shape and the strides of a descriptor."""
+    rank = len(type_.block.shape)
+    labels = [f"{name}.{part}{i}" for part in ("shape", "stride") for i in range(rank)]
+    return [_named(Value(ir.I64, block, 0), label) for label in labels]
 
 
 def _named(value: Value, name: str) -> Value:

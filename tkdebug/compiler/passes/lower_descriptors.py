@@ -1,10 +1,11 @@
 """`LowerDescriptors`: accesses through tensor descriptors become those of pointer tiles with masks.
 
-A descriptor becomes its base pointer, followed wherever it is handed on (parameters, loops,
-branches) by its shape and strides as values of their own. What the hardware's rules for descriptors
-promise is noted as hints: the base and all strides but the last are multiples of 16 bytes, the last
-stride is 1. An element is inside the tensor if its index along every axis, read without sign, is
-below the extent: that also keeps negative indices out, and does not overflow.
+Those of parameters that `SelectTensorMaps` chose stay. Any other descriptor becomes its base
+pointer, followed wherever it is handed on (parameters, loops, branches) by its shape and strides as
+values of their own. What the hardware's rules for descriptors promise is noted as hints: the base
+and all strides but the last are multiples of 16 bytes, the last stride is 1. An element is inside
+the tensor if its index along every axis, read without sign, is below the extent: that also keeps
+negative indices out, and does not overflow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ALIGNMENT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class LowerDescriptors:
-    """Replaces every descriptor and every op on one."""
+    """Replaces every descriptor that is no tensor map, and every op on one."""
 
     name: ClassVar[str] = "lower-descriptors"
 
@@ -45,6 +46,9 @@ def _lower_block(block: Block, slots: Slots, rewriter: Rewriter) -> None:
     for op in list(block.operations):
         lower = _LOWERINGS.get(op.name)
         if lower is not None:
+            if op.operands and isinstance(op.operands[0].type, DescriptorType):
+                # A tensor map: bulk copies do the access.
+                continue
             rule = op.name.removeprefix("tt.").replace("_", "-")
             lower(op, OpBuilder(rewriter, op, f"lower-{rule}"), slots)
             continue

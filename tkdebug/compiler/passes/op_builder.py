@@ -49,6 +49,14 @@ class OpBuilder:
         self._rewriter.record_new(built, self._rule)
         return built.result
 
+    def effect(self, name: str, operands: Sequence[Value], **attributes: Attribute) -> Operation:
+        """An op `name` without results."""
+        built = self._rewriter.build_before(
+            self._anchor, name, operands, (), attributes, location=self._location
+        )
+        self._rewriter.record_new(built, self._rule)
+        return built
+
     def replace(
         self,
         name: str,

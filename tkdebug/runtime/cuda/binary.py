@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.analysis.tensor_maps import TensorMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Binary:
         shared_bytes: dynamic shared memory of a block.
         registers: of a thread.
         spill_bytes: of a thread, that went to local memory.
+        tensor_maps: by the position of the parameter, for descriptors that are passed as such.
         ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
     """
 
@@ -32,4 +37,5 @@ class Binary:
     shared_bytes: int
     registers: int
     spill_bytes: int
+    tensor_maps: Mapping[int, TensorMap] = field(default_factory=dict)
     ptx_ops: Mapping[int, int] = field(default_factory=dict)

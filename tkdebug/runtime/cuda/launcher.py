@@ -13,6 +13,7 @@ Nothing is allocated on the device and nothing waits, so launches may be capture
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from tkdebug.runtime.cuda.packing import (
     checked_value,
     padded_format,
 )
+from tkdebug.runtime.cuda.tensor_maps import tensor_map_of
 
 # CUlaunchConfig (cuda.h): grid x y z, block x y z, dynamic shared bytes, stream, attributes, count.
 _CONFIG = "7I4xQQI4x"
@@ -97,7 +99,7 @@ def make_submit(
     namespace: dict[str, Any] = {
         "take": free.pop,
         "give": free.append,
-        "new_memory": lambda: _new_memory(layout.size, len(slots)),
+        "new_memory": lambda: _new_memory(layout.size, [slot.padded_bytes for slot in slots]),
         "pack": layout.pack_into,
         "unpackable": (struct.error, OverflowError, TypeError),
         "checked": _value_checker(kernel, slots),
@@ -106,6 +108,11 @@ def make_submit(
         "bfloat16_bits": bfloat16_bits,
         # Kept alive with the function: the text holds its address.
         "attributes": attributes,
+        **{
+            f"tensor_map{place}": tensor_map_of(slot.tensor_map)
+            for place, slot in enumerate(slots)
+            if slot.tensor_map is not None
+        },
     }
     exec(compile(text, f"<launch of {kernel}>", "exec"), namespace)
     submit: Submit = namespace["submit"]
@@ -119,7 +126,7 @@ def _submit_text(
     attributes: ctypes.Array[ctypes.c_char] | None,
 ) -> str:
     taken = "".join(f", {name}" for name in arguments)
-    values = "".join(f", {slot.expression}" for slot in slots)
+    values = "".join(f", {_value_text(slot, place)}" for place, slot in enumerate(slots))
     count = 0 if attributes is None else len(attributes) // struct.calcsize(f"={_ATTRIBUTE}")
     where = 0 if attributes is None else ctypes.addressof(attributes)
     config = f"x, y, z, {shape.threads}, 1, 1, {shape.shared_bytes}, stream, {where}, {count}"
@@ -144,6 +151,10 @@ def submit(x, y, z, stream{taken}):
 """
 
 
+def _value_text(slot: Slot, place: int) -> str:
+    return slot.expression if slot.tensor_map is None else f"tensor_map{place}({slot.expression})"
+
+
 def _value_checker(kernel: str, slots: Sequence[Slot]) -> Callable[[Sequence[Any]], list[Any]]:
     def checked(values: Sequence[Any]) -> list[Any]:
         return [
@@ -153,14 +164,16 @@ def _value_checker(kernel: str, slots: Sequence[Slot]) -> Callable[[Sequence[Any
     return checked
 
 
-def _new_memory(size_bytes: int, slots: int) -> _Memory:
+def _new_memory(size_bytes: int, slot_bytes: Sequence[int]) -> _Memory:
     """Memory for one launch: the config, the values, and the table of pointers to them."""
     table = -(-size_bytes // SLOT_BYTES) * SLOT_BYTES
+    slots = len(slot_bytes)
     memory = bytearray(table + max(slots, 1) * _POINTER_BYTES)
     # A bytearray stays where it is as long as nobody resizes it.
     base = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
     assert base % SLOT_BYTES == 0
-    pointers = [base + _CONFIG_BYTES + index * SLOT_BYTES for index in range(slots)]
+    starts = itertools.accumulate(slot_bytes, initial=base + _CONFIG_BYTES)
+    pointers = list(starts)[:-1]
     struct.pack_into(f"={slots}Q", memory, table, *pointers)
     return memory, base, base + table
 

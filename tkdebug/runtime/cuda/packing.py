@@ -3,6 +3,7 @@
 Responsible for which slots an argument fills, in the order of the kernel's IR arguments, and for
 what may stand in each. A tensor descriptor is passed as the hardware-neutral tuple (address, shape,
 strides, all 64 bits wide), then once more as the language sees it (shape as i32, strides as i64).
+Where the kernel takes it as a tensor map, that stands in place of the address, in a larger slot.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler import dtypes
 from tkdebug.compiler.dtypes import dtype, tensor_descriptor_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.errors import UnsupportedError
+from tkdebug.runtime.cuda.tensor_maps import ALIGNMENT_BYTES, SIZE_BYTES
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.analysis.tensor_maps import TensorMap
 
 SLOT_BYTES = 8
 # Of little-endian struct codes without padding: the size of the value is the kernel's business.
@@ -35,6 +40,8 @@ _INT_CODES = {
 _FLOAT_CODES = {dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d"}
 _ADDRESS = "Q"
 _BOOL = "?"
+_TENSOR_MAP = f"{SIZE_BYTES}s"
+_BASE_ADDRESS = ".base.data_ptr()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +52,54 @@ class Slot:
         name: as the IR names it, such as `x`, `pair.0`, `desc.shape.1`.
         code: what `struct` packs it with.
         expression: Python text of its value in terms of the arguments `v0`, `v1`, …
+        tensor_map: how a tensor map is made of that value; None in all other slots.
     """
 
     name: str
     code: str
     expression: str
+    tensor_map: TensorMap | None = None
+
+    @property
+    def alignment(self) -> int:
+        """Of the parameter in the kernel's parameter memory, in bytes."""
+        return ALIGNMENT_BYTES if self.tensor_map is not None else struct.calcsize(f"={self.code}")
+
+    @property
+    def padded_bytes(self) -> int:
+        """What the slot takes where arguments are packed."""
+        return -(-struct.calcsize(f"={self.code}") // SLOT_BYTES) * SLOT_BYTES
 
 
-def kernel_slots(names: Sequence[str], specs: Sequence[ArgSpec]) -> list[Slot]:
+def kernel_slots(
+    names: Sequence[str],
+    specs: Sequence[ArgSpec],
+    tensor_maps: Mapping[int, TensorMap] | None = None,
+) -> list[Slot]:
     """The slots of a kernel, in order.
 
     A tensor that is an argument itself stands in the expressions as its address; those inside
     tuples and descriptors are asked for theirs.
 
+    Args:
+        names: of the parameters.
+        specs: their types.
+        tensor_maps: by the position of the slot, for descriptors that are passed as such.
+
     Raises:
         UnsupportedError: a parameter of a type that cannot be passed.
     """
-    return [
+    slots = [
         slot
         for index, (name, spec) in enumerate(zip(names, specs, strict=True))
         for slot in _slots(name, spec, f"v{index}", is_nested=False)
     ]
+    for place, map_ in (tensor_maps or {}).items():
+        descriptor = slots[place].expression.removesuffix(_BASE_ADDRESS)
+        slots[place] = replace(
+            slots[place], code=_TENSOR_MAP, expression=descriptor, tensor_map=map_
+        )
+    return slots
 
 
 def _slots(name: str, spec: ArgSpec, expression: str, is_nested: bool) -> Iterator[Slot]:
@@ -88,7 +122,7 @@ def _slots(name: str, spec: ArgSpec, expression: str, is_nested: bool) -> Iterat
 
 
 def _descriptor_slots(name: str, rank: int, expression: str) -> Iterator[Slot]:
-    yield Slot(name, _ADDRESS, f"{expression}.base.data_ptr()")
+    yield Slot(name, _ADDRESS, f"{expression}{_BASE_ADDRESS}")
     for part, codes in ((("shape", "strides"), "qq"), (("shape", "strides"), "iq")):
         for field, code in zip(part, codes, strict=True):
             for axis in range(rank):
@@ -111,10 +145,10 @@ def _scalar_code(name: str, spec: Any) -> str:
 
 
 def padded_format(slots: Sequence[Slot]) -> str:
-    """The struct format of all slots, each padded to 8 bytes."""
+    """The struct format of all slots, each padded to a multiple of 8 bytes."""
     parts = []
     for slot in slots:
-        unused = SLOT_BYTES - struct.calcsize(f"={slot.code}")
+        unused = slot.padded_bytes - struct.calcsize(f"={slot.code}")
         parts.append(slot.code + (f"{unused}x" if unused else ""))
     return "".join(parts)
 
@@ -139,6 +173,8 @@ def checked_value(kernel: str, slot: Slot, value: Any) -> Any:
     """
     if slot.code == _BOOL:
         return bool(value)
+    if slot.tensor_map is not None:
+        return value
     convert: Callable[[Any], Any] = float if slot.code in "efd" else operator.index
     try:
         number = convert(value)

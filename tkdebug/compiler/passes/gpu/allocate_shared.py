@@ -92,7 +92,7 @@ def _swizzled(function: Operation, aliases: BufferAliases) -> set[Operation]:
         owner
         for op in function.walk()
         if op.name.startswith(_SWIZZLED_USERS)
-        for operand in op.operands
+        for operand in op.operands[:2]
         for owner in aliases.owners(operand)
     }
 

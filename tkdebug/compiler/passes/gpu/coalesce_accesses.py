@@ -22,9 +22,10 @@ from tkdebug.compiler.analysis.vectorization import (
 )
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.types import TensorType, shape_of
+from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
 from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
+from tkdebug.compiler.passes.select_tensor_maps import LOAD
 from tkdebug.errors import IRError
 
 ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
@@ -57,6 +58,18 @@ class CoalesceAccesses:
             for access in group:
                 access.op.attributes["layout"] = layout
                 rewriter.record_change(access.op, "choose-layout")
+        for op in module.walk():
+            if op.name == LOAD:
+                # Where a block goes to registers, it goes there from shared memory, by rows.
+                shape, element_bytes = (
+                    shape_of(op.result.type),
+                    element_of(op.result.type).bits // 8,
+                )
+                order = tuple(reversed(range(len(shape))))
+                op.attributes["layout"] = tiled(
+                    shape, order, MAX_ACCESS_BYTES // element_bytes, warps
+                )
+                rewriter.record_change(op, "choose-layout")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.layout_inference import default_layout
+from tkdebug.compiler.analysis.tensor_maps import landing_layout
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.location import Location
-from tkdebug.compiler.ir.types import MemDescType, element_of, shape_of, with_encoding
+from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape_of, with_encoding
 from tkdebug.compiler.layouts import (
     LANE,
     REGISTER,
@@ -110,7 +111,7 @@ def _mma_operand(placement: Placement, value: Value, wanted: LinearLayout) -> Va
     phases = max(1, min(8 // per_phase, row_bytes // _CHUNK_BYTES))
     vector = min(max(1, _CHUNK_BYTES // element_bytes), shape[fastest_first[0]])
     layout = shared(shape, vector, min(per_phase, 8), phases, fastest_first)
-    buffer = _buffer(placement, source, layout, _CHUNK_BYTES, order)
+    buffer = _buffer(placement, source, _landed(source) or layout, _CHUNK_BYTES, order)
     load = placement.rewriter.build_before(
         placement.after(value),
         "ttg.local_load",
@@ -154,7 +155,7 @@ def _turned_buffer(
     fastest_first = (1 - k_dim, k_dim)
     phases = min(4, shape[k_dim] // together, max(1, shape[1 - k_dim] // (2 * together)))
     layout = shared(shape, min(2 * together, shape[1 - k_dim]), together, phases, fastest_first)
-    first = _buffer(placement, value, layout, _CHUNK_BYTES, None)
+    first = _buffer(placement, value, _landed(value) or layout, _CHUNK_BYTES, None)
     wanted = turning((shape[0], shape[1]), k_dim, together, placement.homes.num_warps)
     load = placement.rewriter.build_before(
         placement.after(value),
@@ -211,7 +212,15 @@ def _fma_buffer(placement: Placement, value: Value, index: int, acc: LinearLayou
         per_phase = min(lanes, default=1)
         phases = min(1 << len(lanes), shape[inner] // vector, _SEGMENT_BYTES // _CHUNK_BYTES)
     layout = shared(shape, vector, per_phase, phases, fastest_first)
-    return _buffer(placement, source, layout, _CHUNK_BYTES, order)
+    return _buffer(placement, source, _landed(source) or layout, _CHUNK_BYTES, order)
+
+
+def _landed(value: Value) -> LinearLayout | None:
+    """How a block lies in shared memory that a tensor map brings there; None for other values."""
+    op, type_ = value.defining_op, value.type
+    if op is None or op.name != "tt.descriptor_load" or not isinstance(type_, TensorType):
+        return None
+    return landing_layout(type_)
 
 
 def _peeled(value: Value) -> tuple[Value, tuple[int, ...] | None]:

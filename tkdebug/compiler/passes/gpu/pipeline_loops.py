@@ -14,6 +14,12 @@ measured on an H200: no faster, and slower where it costs a block its place.)
         the body, reading buffers
     wait for all groups
 
+Blocks that tensor maps bring (bulk copies) are not waited for by groups: each place of the ring has
+an mbarrier, one thread announces the iteration's bytes to it and issues the copies, and all threads
+wait at it. That wait shows the blocks to tensor cores too, so such loops have no fence, and one
+barrier an iteration, for the reuse of buffers. The phase to wait for alternates with each turn of
+the ring.
+
 Where an address depends on another load (a page table), that one runs one iteration further ahead,
 into registers, so that nobody waits for it.
 
@@ -44,6 +50,13 @@ from tkdebug.compiler.ir.types import (
     element_of,
 )
 from tkdebug.compiler.ops.arith import wrap
+from tkdebug.compiler.passes.gpu.arrivals import (
+    FENCE,
+    Arrivals,
+    holds_block,
+    is_landed,
+    make_mutable,
+)
 from tkdebug.compiler.passes.gpu.pipelined_loads import (
     PipelinedLoad,
     buffer_bytes,
@@ -52,7 +65,6 @@ from tkdebug.compiler.passes.gpu.pipelined_loads import (
 from tkdebug.compiler.passes.gpu.run_ahead import Ahead, Lookups, Slice, masked
 from tkdebug.compiler.passes.op_builder import OpBuilder
 
-FENCE = "ttng.fence_async_shared"
 # What scratch memory of conversions and reductions is expected to take.
 _SCRATCH_BYTES = 4096
 
@@ -142,7 +154,12 @@ class _Pipeline:
         self.distance = stages - 1
         self.rewriter = rewriter
         self.before = self._builder(loop, "fill-pipeline")
-        self.rings: list[Value] = []
+        self.bulk = [load for load in loads if load.is_bulk]
+        self.plain = [load for load in loads if not load.is_bulk]
+        # Where bulk copies land, and whether threads read what did.
+        self.arrivals: Arrivals | None = None
+        self.is_read_by_threads = False
+        self.rings: dict[PipelinedLoad, Value] = {}
         self.copies: dict[Operation, list[Operation]] = {load.op: [] for load in loads}
 
     def build(self) -> None:
@@ -150,33 +167,36 @@ class _Pipeline:
         assert self.loop.block is not None
         place = self.loop.block.operations.index(self.loop)
         following = self.loop.block.operations[place + 1]
-        self.rings = [
-            self.before.op(
+        self.rings = {
+            load: self.before.op(
                 "ttg.local_alloc", (), load.ring_type(self.stages), alignment=load.alignment
             )
             for load in self.loads
-        ]
+        }
+        if self.bulk:
+            self.arrivals = Arrivals.make(
+                [load.op for load in self.bulk],
+                self.stages,
+                self.rewriter,
+                self.loop,
+                "fill-pipeline",
+            )
         limits = [self._limit(count) for count in (self.distance, self.stages)]
         carried = self._fill()
         first = self.body.operations[0]
-        start = self._builder(first, "wait-for-copies")
-        start.op("ttg.async_wait", (), TOKEN, num=self.distance - 1)
-        fences = self._fences()
-        if fences:
-            # What is copied becomes visible to the tensor cores before the barrier, not after it.
-            fence = self.rewriter.build_before(
-                first, FENCE, (), (), location=fuse(*(op.location for op in fences))
-            )
-            self.rewriter.record_new(fence, "order-proxies-once")
         zero, last = (self.before.constant(I32, number) for number in (0, self.distance))
         reading, filling = (self._carry(value) for value in (zero, last))
+        phase = None if self.arrivals is None else self._carry(zero)
+        fences = self._fences()
+        fence = self._wait(first, reading, phase, fences)
         ahead = carried.map(self._carry)
         runs_on = _has_carried_dot(self.loop)
         self._read(reading)
         self._copy_ahead(self.body.terminator if runs_on else first, ahead, filling, limits)
-        self._step((reading, filling))
+        self._step(reading, filling, phase)
         self._drain(following)
         for old in fences:
+            assert fence is not None
             self.rewriter.replace_with_ops(old, "order-proxies-once", [fence])
         for load in self.loads:
             self.rewriter.replace_with_ops(load.op, "copy-ahead", self.copies[load.op])
@@ -184,6 +204,38 @@ class _Pipeline:
             self.lookups.erase_unused(self.ahead, self.rewriter)
         self.loop.attributes["pipelined"] = self.stages
         self.rewriter.record_change(self.loop, "carry-pipeline")
+
+    def _wait(
+        self,
+        anchor: Operation,
+        reading: Value,
+        phase: Value | None,
+        fences: Sequence[Operation],
+    ) -> Operation | None:
+        """Wait for what the iteration reads; what takes the place of the dots' fences."""
+        if self.plain:
+            start = self._builder(anchor, "wait-for-copies")
+            start.op("ttg.async_wait", (), TOKEN, num=self.distance - 1)
+        locations = [op.location for op in fences]
+        landed = self._landed(fences)
+        wait: Operation | None = None
+        if self.arrivals is not None:
+            assert phase is not None
+            also = locations if landed else []
+            wait = self.arrivals.wait(anchor, "wait-for-copies", reading, phase, *also)
+        if landed or not fences:
+            return wait
+        # What is copied becomes visible to the tensor cores before the barrier, not after it.
+        fence = self.rewriter.build_before(anchor, FENCE, (), (), location=fuse(*locations))
+        self.rewriter.record_new(fence, "order-proxies-once")
+        return fence
+
+    def _landed(self, fences: Sequence[Operation]) -> bool:
+        """Whether bulk copies brought all that the dots behind the fences read from buffers."""
+        ops = self.body.operations
+        dots = (ops[ops.index(fence) + 1] for fence in fences)
+        buffers = [v for dot in dots for v in dot.operands if isinstance(v.type, MemDescType)]
+        return bool(fences) and all(map(is_landed, buffers))
 
     def _fences(self) -> list[Operation]:
         """Fences before dots that read nothing written in the body itself."""
@@ -242,7 +294,7 @@ class _Pipeline:
                 {**known, **values, **found}, self.rewriter, self.loop, "fill-pipeline"
             )
             self._copies(self.loop, clones, self.before.constant(I32, k), comes, "fill-pipeline")
-            self.before.op("ttg.async_commit_group", (), TOKEN)
+            self._commit(self.before)
             values = self.ahead.next(clones)
         return Ahead(values, found, scouted)
 
@@ -278,16 +330,35 @@ class _Pipeline:
         rule: str,
     ) -> None:
         """Start the copies of one iteration into buffer `slot` of each ring, if it comes."""
-        for load, ring in zip(self.loads, self.rings, strict=True):
+        for load in self.plain:
             build = OpBuilder(self.rewriter, anchor, rule, load.op.location)
             pointer, *rest = (clones.get(value, value) for value in load.op.operands)
             mask = masked(build, pointer, rest[0] if rest else None, comes)
-            buffer = build.op("ttg.memdesc_index", (ring, slot))
+            buffer = build.op("ttg.memdesc_index", (self.rings[load], slot))
             kept = {k: v for k, v in load.op.attributes.items() if k != "layout"}
             operands = (pointer, buffer) if mask is None else (pointer, buffer, mask)
             token = build.op("ttg.async_copy_global_to_local", operands, TOKEN, **kept)
             assert token.defining_op is not None
             self.copies[load.op].append(token.defining_op)
+        if self.arrivals is None:
+            return
+        places = [
+            OpBuilder(self.rewriter, anchor, rule, load.op.location).op(
+                "ttg.memdesc_index", (self.rings[load], slot)
+            )
+            for load in self.bulk
+        ]
+        coordinates = [
+            [clones.get(value, value) for value in load.op.operands[1:]] for load in self.bulk
+        ]
+        copies = self.arrivals.copy(anchor, rule, slot, places, coordinates, comes)
+        for load, copy in zip(self.bulk, copies, strict=True):
+            self.copies[load.op].append(copy)
+
+    def _commit(self, build: OpBuilder) -> None:
+        """Make a group of an iteration's copies; bulk copies are in none."""
+        if self.plain:
+            build.op("ttg.async_commit_group", (), TOKEN)
 
     # Inside the loop
 
@@ -300,13 +371,13 @@ class _Pipeline:
 
     def _read(self, slot: Value) -> None:
         """Let every use of a load read the ring."""
-        for load, ring in zip(self.loads, self.rings, strict=True):
+        for load, ring in self.rings.items():
             build = OpBuilder(self.rewriter, load.op, "read-ring", load.op.location)
             buffer = build.op("ttg.memdesc_index", (ring, slot))
             for user in list(load.op.result.uses):
                 if user.block is not self.body:
                     continue
-                if user.name == "ttg.local_alloc" and _holds(user, load):
+                if user.name == "ttg.local_alloc" and holds_block(user, load.buffer_type):
                     new = self.rewriter.replace_with_op(
                         user,
                         "read-ring",
@@ -314,10 +385,12 @@ class _Pipeline:
                         (ring, slot),
                         result_types=[load.buffer_type],
                     )
-                    _make_mutable(new.result)
+                    make_mutable(new.result)
                 elif user.name == "ttg.convert_layout":
+                    self.is_read_by_threads |= load.is_bulk
                     self.rewriter.replace_with_op(user, "read-ring", "ttg.local_load", (buffer,))
             if load.op.result.uses:
+                self.is_read_by_threads |= load.is_bulk
                 value = build.op("ttg.local_load", (buffer,), load.op.result.type)
                 load.op.result.replace_all_uses_with(value)
 
@@ -335,8 +408,12 @@ class _Pipeline:
         position = self._plus_steps(build, counter, step, self.distance)
         known = {counter: position, **ahead.values, **ahead.found}
         clones = self.ahead.clone(known, self.rewriter, anchor, "copy-ahead")
-        self._copies(anchor, clones, slot, build.compare("slt", wide, limits[0]), "copy-ahead")
-        build.op("ttg.async_commit_group", (), TOKEN)
+        comes = build.compare("slt", wide, limits[0])
+        if self.is_read_by_threads:
+            # What threads read from a buffer, they have read before a bulk copy fills it again.
+            build.effect(FENCE, ())
+        self._copies(anchor, clones, slot, comes, "copy-ahead")
+        self._commit(build)
         self._next = Ahead(self.ahead.next(clones), {}, {})
         if self.lookups is not None:
             position = self._plus_steps(build, counter, step, self.stages)
@@ -345,15 +422,20 @@ class _Pipeline:
             found, scouted = self.lookups.look_up(known, comes, self.rewriter, anchor)
             self._next = Ahead(self._next.values, found, scouted)
 
-    def _step(self, slots: Sequence[Value]) -> None:
-        """Yield the next slots and what runs ahead."""
+    def _step(self, reading: Value, filling: Value, phase: Value | None) -> None:
+        """Yield the next slots, the phase to wait for, and what runs ahead."""
         terminator = self.body.terminator
         build = self._builder(terminator, "step-ring")
         after = []
-        for slot in slots:
+        for slot in (reading, filling):
             stepped = build.binary("addi", slot, 1)
             inside = build.compare("slt", stepped, build.constant(I32, self.stages))
             after.append(build.op("arith.select", (inside, stepped, build.constant(I32, 0)), I32))
+            if slot is reading and phase is not None:
+                turned = build.binary("xori", phase, 1)
+                turning = build.op("arith.select", (inside, phase, turned), I32)
+        if phase is not None:
+            after.append(turning)
         terminator.operands = (*terminator.operands, *after, *self._next.all())
         self.rewriter.record_change(terminator, "carry-pipeline")
 
@@ -362,8 +444,11 @@ class _Pipeline:
     def _drain(self, following: Operation) -> None:
         """Nothing is on its way, and the buffers are free."""
         build = self._builder(following, "drain-pipeline")
-        build.op("ttg.async_wait", (), TOKEN, num=0)
-        for ring in self.rings:
+        if self.plain:
+            build.op("ttg.async_wait", (), TOKEN, num=0)
+        if self.arrivals is not None:
+            self.arrivals.end(following, "drain-pipeline")
+        for ring in self.rings.values():
             dealloc = self.rewriter.build_before(
                 following, "ttg.local_dealloc", [ring], [], location=self.loop.location
             )
@@ -377,23 +462,6 @@ def _ahead(loop: Operation, loads: Sequence[PipelinedLoad]) -> tuple[Slice, Look
     ahead = Slice.of(loop, operands, [lookup.result for lookup in lookups])
     assert ahead is not None
     return ahead, Lookups.of(loop, lookups) if lookups else None
-
-
-def _holds(alloc: Operation, load: PipelinedLoad) -> bool:
-    """Whether the buffer is like those of the ring."""
-    type_ = alloc.result.type
-    assert isinstance(type_, MemDescType)
-    return type_.layout == load.layout and not type_.is_multiple
-
-
-def _make_mutable(buffer: Value) -> None:
-    """Views of a buffer that was immutable."""
-    for user in buffer.uses:
-        for result in user.results:
-            if isinstance(result.type, MemDescType):
-                type_ = result.type
-                result.type = MemDescType(type_.shape, type_.element, type_.layout, True)
-                _make_mutable(result)
 
 
 def _has_carried_dot(loop: Operation) -> bool:

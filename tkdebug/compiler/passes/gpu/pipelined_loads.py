@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_index, vector_elems
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.structure import constant_value
@@ -29,6 +30,7 @@ from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes.gpu.run_ahead import Slice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
+from tkdebug.compiler.passes.select_tensor_maps import LOAD
 
 DOTS = ("tt.dot", "ttg.local_dot", "ttng.warp_group_dot")
 # The least that cp.async copies (PTX ISA, "cp.async").
@@ -66,7 +68,7 @@ class PipelinedLoad:
     """A load and the kind of buffer that it is copied to.
 
     Attributes:
-        op: the `tt.load`.
+        op: the `tt.load`, or `tt.descriptor_load` by a tensor map.
         layout: of one buffer.
         alignment: of the buffers, in bytes.
         lookups: loads that its operands are computed from.
@@ -76,6 +78,11 @@ class PipelinedLoad:
     layout: LinearLayout
     alignment: int
     lookups: tuple[Operation, ...] = ()
+
+    @property
+    def is_bulk(self) -> bool:
+        """Whether a tensor map does it."""
+        return self.op.name == LOAD
 
     def ring_type(self, buffers: int) -> MemDescType:
         """The type of `buffers` buffers."""
@@ -104,7 +111,7 @@ def pipelined_loads(
         return []
     found = []
     for op in loop.regions[0].block.operations:
-        if op.name != "tt.load" or not _is_plain(op):
+        if op.name != LOAD and (op.name != "tt.load" or not _is_plain(op)):
             continue
         if needs_dot and not _reaches_dot(op, loop):
             continue
@@ -116,7 +123,7 @@ def pipelined_loads(
         if Slice.of(loop, op.operands, [lookup.result for lookup in lookups]) is None:
             continue
         load = replace(_with_buffer(op), lookups=tuple(lookups))
-        if _copy_bytes(load, infos) >= _MIN_COPY_BYTES:
+        if load.is_bulk or _copy_bytes(load, infos) >= _MIN_COPY_BYTES:
             found.append(load)
     # What others are addressed by is in registers earlier than it could be copied.
     looked_up = {lookup for load in found for lookup in load.lookups}
@@ -210,14 +217,18 @@ def _steps(value: Value, start: Value) -> bool:
 
 def _with_buffer(op: Operation) -> PipelinedLoad:
     """The buffer that the load's value goes to anyway, else one of its own."""
+    type_ = op.result.type
+    if op.name == LOAD:
+        assert isinstance(type_, TensorType)
+        return PipelinedLoad(op, landing_layout(type_), LANDING_ALIGNMENT)
     for user in op.result.uses:
         if user.name == "ttg.local_alloc" and user.block is op.block:
-            type_ = user.result.type
-            assert isinstance(type_, MemDescType)
+            held = user.result.type
+            assert isinstance(held, MemDescType)
             alignment = user.attributes.get("alignment", MAX_ACCESS_BYTES)
             assert isinstance(alignment, int)
-            return PipelinedLoad(op, type_.layout, alignment)
-    return PipelinedLoad(op, _swizzled(op.result.type), MAX_ACCESS_BYTES)
+            return PipelinedLoad(op, held.layout, alignment)
+    return PipelinedLoad(op, _swizzled(type_), MAX_ACCESS_BYTES)
 
 
 def _swizzled(type_: object) -> LinearLayout:
@@ -250,7 +261,7 @@ def _copy_bytes(load: PipelinedLoad, infos: Mapping[Value, AxisInfo]) -> int:
 
 def buffer_bytes(loop: Operation) -> Iterator[tuple[Operation, int]]:
     """The buffers that a loop's body makes, with their sizes."""
-    for op in loop.regions[0].block.operations:
+    for op in loop.walk():
         if op.name == "ttg.local_alloc":
             type_ = op.result.type
             assert isinstance(type_, MemDescType)

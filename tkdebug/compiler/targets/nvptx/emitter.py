@@ -428,7 +428,8 @@ class Emitter:
     def parameter(self, index: int) -> LLVMValue:
         """The kernel's parameter `index`."""
         words = self._parameters[index].split()
-        type_ = " ".join(words[:2]) if words[0] == "ptr" else words[0]
+        is_in_space = len(words) > 1 and words[1].startswith("addrspace")
+        type_ = " ".join(words[:2]) if is_in_space else words[0]
         return LLVMValue(type_, f"%arg{index}")
 
     def _name(self, type_: str) -> LLVMValue:

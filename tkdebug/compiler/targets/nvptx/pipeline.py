@@ -9,6 +9,8 @@ from tkdebug.compiler.passes.drop_asserts import DropAsserts
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.defer_reductions import DeferReductions
+from tkdebug.compiler.passes.gpu.lower_tensor_loads import LowerTensorLoads
+from tkdebug.compiler.passes.gpu.lower_tensor_stores import LowerTensorStores
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
@@ -16,6 +18,7 @@ from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
 from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
 from tkdebug.compiler.passes.pipeline import Pass
+from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
 from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets import Target
@@ -34,6 +37,7 @@ def gpu_pipeline(target: Target, num_stages: int, *, debug: bool = True) -> tupl
 
     return (
         *(() if debug else (DropAsserts(), EliminateDeadCode())),
+        SelectTensorMaps(target),
         LowerDescriptors(),
         LowerScaledDot(),
         WidenDotOperands(target),
@@ -46,7 +50,9 @@ def gpu_pipeline(target: Target, num_stages: int, *, debug: bool = True) -> tupl
         HoistLoopInvariants(),
         EliminateDeadCode(),
         DeferReductions(),
+        LowerTensorStores(),
         PipelineLoops(num_stages, target.shared_bytes_per_block),
+        LowerTensorLoads(),
         OverlapDots(),
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),

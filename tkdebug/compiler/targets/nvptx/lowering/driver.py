@@ -11,7 +11,10 @@ from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
-from tkdebug.errors import IRError
+
+# A CUtensorMap, by value in the kernel's parameters, where bulk copies read it (PTX ISA, "Opaque
+# Types": a tensor map is in constant, parameter or global memory).
+TENSOR_MAP = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
 
 
 def lower_module(module: Module, target: Target, symbol: str) -> str:
@@ -47,7 +50,8 @@ def _parameters(arguments: list[Value], divisibility: object) -> Iterator[str]:
     known = divisibility if isinstance(divisibility, tuple) else ()
     for index, argument in enumerate(arguments):
         if isinstance(argument.type, DescriptorType):
-            raise IRError("a tensor descriptor reached lowering; lower-descriptors comes before")
+            yield TENSOR_MAP
+            continue
         type_ = llvm_type(argument.type)
         if isinstance(argument.type, PointerType):
             align = known[index] if index < len(known) else 1

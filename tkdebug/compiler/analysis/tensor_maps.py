@@ -1,0 +1,132 @@
+"""What a tensor map can describe: its box, its swizzle, and where in shared memory a block lands.
+
+A tensor map is the hardware's form of a tensor descriptor: bulk copies (TMA) move boxes of the
+tensor it describes. A block that is larger than a box is moved by several copies. Everything here
+follows from the block's type; who may use tensor maps is `SelectTensorMaps`'s question.
+
+Source: PTX ISA, "Tensors" (bounding box, swizzling modes) and "cp.async.bulk.tensor"; CUDA driver
+API, "cuTensorMapEncodeTiled" (limits of boxes).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.types import DescriptorType, ScalarType, TensorType
+from tkdebug.compiler.layouts import LinearLayout, nvmma_shared
+from tkdebug.compiler.ops.descriptors import NAN_PADDED
+
+# Elements of a box along one axis.
+_MAX_BOX = 256
+_MIN_ROWS = 8
+_MIN_ROW_BYTES = 16
+_SWIZZLES = (128, 64, 32)
+_ELEMENT_BITS = (8, 16, 32, 64)
+# Where swizzle patterns start (PTX ISA, "Swizzling Modes").
+LANDING_ALIGNMENT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """How the tensor map of a kernel's parameter is encoded.
+
+    Attributes:
+        element: the IR's name of the element type, such as f16.
+        box: what one copy moves, in elements, the contiguous axis last.
+        swizzle_bytes: 0, 32, 64 or 128.
+        padding: what reads outside the tensor give, "zero" or "nan".
+    """
+
+    element: str
+    box: tuple[int, ...]
+    swizzle_bytes: int
+    padding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One bulk copy of a block.
+
+    Attributes:
+        start: where its box begins in the block, in elements along each axis.
+        offset_bytes: where it lands in the buffer.
+    """
+
+    start: tuple[int, ...]
+    offset_bytes: int
+
+
+def misfit(block: TensorType, padding: str) -> str | None:
+    """Why no tensor map has blocks of this type; None when one can."""
+    element, shape = block.element, block.shape
+    if not isinstance(element, ScalarType) or element.bits not in _ELEMENT_BITS:
+        return f"tensor maps have no elements of {element}"
+    if len(shape) < 2:
+        return "its blocks have one axis"
+    row_bytes = shape[-1] * element.bits // 8
+    if row_bytes < _MIN_ROW_BYTES:
+        return f"its blocks have rows of {row_bytes} bytes, of {_MIN_ROW_BYTES} that a copy moves"
+    rows = math.prod(shape[:-1])
+    if rows < _MIN_ROWS:
+        return f"its blocks have {rows} rows, of {_MIN_ROWS} that a swizzle pattern has"
+    if len(shape) > 2 and max(shape[:-1]) > _MAX_BOX:
+        return f"its blocks have more than {_MAX_BOX} elements along an axis"
+    if padding == "nan" and (element.is_integer or element.bits == 8):
+        return f"tensor maps cannot pad {element} with NaN"
+    return None
+
+
+def tensor_map(block: TensorType, padding: str) -> TensorMap:
+    """The tensor map for blocks of a type that has no misfit."""
+    element_bytes = block.element.bits // 8
+    swizzle = _swizzle(block)
+    inner = max(swizzle, _MIN_ROW_BYTES) // element_bytes
+    outer = (min(size, _MAX_BOX) for size in block.shape[:-1])
+    return TensorMap(str(block.element), (*outer, inner), swizzle, padding)
+
+
+def landing_layout(block: TensorType) -> LinearLayout:
+    """How a block lies in shared memory: columns of boxes, swizzled as wgmma reads them."""
+    return nvmma_shared(block.shape, _swizzle(block), block.element.bits)
+
+
+def messages(block: TensorType) -> tuple[Message, ...]:
+    """The copies that move a block."""
+    element_bytes = block.element.bits // 8
+    box = tensor_map(block, "zero").box
+    steps = [range(0, size, of) for size, of in zip(block.shape, box, strict=True)]
+    rows = math.prod(block.shape[:-1])
+    made = []
+    for start in itertools.product(*steps):
+        # Only the rows of blocks of two axes are cut; the columns of boxes follow each other.
+        row = start[0] if len(start) == 2 else 0
+        elems = start[-1] * rows + row * box[-1]
+        made.append(Message(start, elems * element_bytes))
+    return tuple(made)
+
+
+def tensor_maps(function: Operation) -> dict[int, TensorMap]:
+    """The tensor maps that a `tt.func` takes, by the position of the parameter."""
+    names = function.attributes.get("arg_names", ())
+    padded = function.attributes.get(NAN_PADDED, ())
+    assert isinstance(names, tuple)
+    assert isinstance(padded, tuple)
+    return {
+        place: tensor_map(argument.type.block, padding_of(names, padded, place))
+        for place, argument in enumerate(function.regions[0].block.arguments)
+        if isinstance(argument.type, DescriptorType)
+    }
+
+
+def padding_of(names: Sequence[object], nan_padded: Sequence[object], place: int) -> str:
+    """What the descriptor parameter at `place` pads with."""
+    return "nan" if place < len(names) and names[place] in nan_padded else "zero"
+
+
+def _swizzle(block: TensorType) -> int:
+    row_bytes = block.shape[-1] * block.element.bits // 8
+    return next((width for width in _SWIZZLES if row_bytes >= width), 0)

@@ -1,0 +1,122 @@
+"""`SelectTensorMaps`: which tensor descriptors become tensor maps, and why the others do not.
+
+A descriptor that the host made and that a kernel only loads operands of dots from, or only stores
+to, can be handed to the kernel as a tensor map, by which one thread moves whole blocks between
+memory and shared memory (TMA). The accesses of all other descriptors become those of pointer tiles;
+each carries the reason in its attribute `by_pointers`.
+
+The bulk copies are made by a unit of its own, whose accesses the memory model orders with the
+threads' only where fences say so. No kernel in which that order could be seen uses them: neither
+one that both reads and writes a descriptor, nor one whose programs tell others of their stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.analysis.tensor_maps import misfit, padding_of
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.ir.types import DescriptorType
+from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
+from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
+from tkdebug.compiler.targets import Target
+
+LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
+_ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectTensorMaps:
+    """Decides for each descriptor how it is accessed.
+
+    Attributes:
+        target: what is compiled for.
+    """
+
+    target: Target
+    name: ClassVar[str] = "select-tensor-maps"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Write the chosen parameters to the function, and the reasons to all other accesses."""
+        function = module.function
+        arguments = function.regions[0].block.arguments
+        reasons: dict[Value, str] = {}
+        chosen: list[str] = []
+        telling = _tells_others(module)
+        for place, argument in enumerate(arguments):
+            if isinstance(argument.type, DescriptorType) and argument.uses:
+                reason = self._reason(function, place, argument) or telling
+                if reason is None:
+                    chosen.append(_names(function)[place])
+                else:
+                    reasons[argument] = reason
+        if chosen:
+            function.attributes[TENSOR_MAPS] = tuple(chosen)
+            rewriter.record_change(function, "use-tensor-maps")
+        for op in _accesses(module):
+            if _names_of(function, op.operands[0]) not in chosen:
+                reason = reasons.get(op.operands[0], "the descriptor is made in the kernel")
+                op.attributes["by_pointers"] = reason
+                rewriter.record_change(op, "keep-pointers")
+
+    def _reason(self, function: Operation, place: int, argument: Value) -> str | None:
+        """Why this parameter is no tensor map; None when it can be one."""
+        type_ = argument.type
+        assert isinstance(type_, DescriptorType)
+        if not self.target.tma:
+            return f"{self.target} has no TMA"
+        names = _names(function)
+        mappable, padded = (function.attributes.get(key, ()) for key in (MAPPABLE, NAN_PADDED))
+        assert isinstance(mappable, tuple)
+        assert isinstance(padded, tuple)
+        if not names or names[place] not in mappable:
+            return "its strides are not known to be those of a tensor map"
+        unfit = misfit(type_.block, padding_of(names, padded, place))
+        return unfit or _misuse(argument)
+
+
+def _names(function: Operation) -> tuple[str, ...]:
+    names = function.attributes.get("arg_names", ())
+    assert isinstance(names, tuple)
+    return tuple(str(name) for name in names)
+
+
+def _names_of(function: Operation, value: Value) -> str | None:
+    is_parameter = value.owner is function.regions[0].block
+    names = _names(function)
+    return names[value.index] if is_parameter and value.index < len(names) else None
+
+
+def _accesses(module: Module) -> Iterator[Operation]:
+    for op in module.walk():
+        if op.operands and isinstance(op.operands[0].type, DescriptorType):
+            if op.name.startswith("tt.descriptor_"):
+                yield op
+
+
+def _misuse(argument: Value) -> str | None:
+    """What is done with a descriptor that bulk copies do not do."""
+    kinds = {user.name for user in argument.uses}
+    for name in sorted(kinds - {LOAD, STORE}):
+        if name.startswith("tt.descriptor_"):
+            return f"{name.removeprefix('tt.descriptor_')}s are made by pointers"
+        return "a loop or a branch hands it on"
+    if kinds == {LOAD, STORE}:
+        return "it is both loaded from and stored to"
+    if not all(feeds_dot(user.result) for user in argument.uses if user.name == LOAD):
+        # They would go through shared memory, one trip more than to registers.
+        return "no dot multiplies what it loads"
+    return None
+
+
+def _tells_others(module: Module) -> str | None:
+    """How the kernel orders its accesses with those of other threads or programs, if it does."""
+    for op in module.walk():
+        if op.name == "tt.barrier":
+            return "the kernel has a barrier, which does not order bulk copies"
+        if op.name in _ATOMICS and op.attributes.get("sem", "acq_rel") != "relaxed":
+            return "the kernel has an atomic that orders memory, but not bulk copies"
+    return None
