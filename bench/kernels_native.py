@@ -5,6 +5,8 @@ Which of the two `import triton` gives is settled before this is imported (`nati
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
@@ -124,6 +126,56 @@ def matmul_kernel(
     c_ptrs = c_ptr + out_m[:, None] * stride_cm + out_n[None, :] * stride_cn
     inside = (out_m[:, None] < M) & (out_n[None, :] < N)
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+def set_block_shapes(nargs: dict[str, Any]) -> None:
+    """Let the descriptors have the blocks of the configuration that is tried."""
+    m, n, k = (nargs[f"BLOCK_{axis}"] for axis in "MNK")
+    nargs["a_desc"].block_shape = [m, k]
+    nargs["b_desc"].block_shape = [k, n]
+    nargs["c_desc"].block_shape = [m, n]
+
+
+DESCRIPTOR_CONFIGS = [
+    triton.Config(
+        config.kwargs,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        pre_hook=set_block_shapes,
+    )
+    for config in MATMUL_CONFIGS
+]
+
+
+@triton.autotune(configs=DESCRIPTOR_CONFIGS, key=["M", "N", "K"])
+@triton.jit
+def descriptor_matmul_kernel(
+    a_desc,
+    b_desc,
+    c_desc,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    pid = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    programs_in_group = GROUP_M * tiles_n
+    first_m = (pid // programs_in_group) * GROUP_M
+    rows = min(tiles_m - first_m, GROUP_M)
+    start_m = (first_m + (pid % programs_in_group) % rows) * BLOCK_M
+    start_n = ((pid % programs_in_group) // rows) * BLOCK_N
+
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        a = a_desc.load([start_m, k])
+        b = b_desc.load([k, start_n])
+        acc = tl.dot(a, b, acc)
+    c_desc.store([start_m, start_n], acc.to(c_desc.dtype))
 
 
 def attention_config(m: int, n: int, warps: int, stages: int) -> triton.Config:

@@ -70,6 +70,8 @@ ROWS = (
     Row("matmul", (8192, "bfloat16"), "matmul 8192^3 bf16", None, 0.80),
     Row("matmul", (8192, "float8_e4m3fn"), "matmul 8192^3 fp8 (e4m3)"),
     Row("matmul", (8192, "int8"), "matmul 8192^3 int8"),
+    Row("descriptor-matmul", (4096,), "matmul 4096^3 fp16 by tensor descriptors", 0.97, 0.80),
+    Row("descriptor-matmul", (8192,), "matmul 8192^3 fp16 by tensor descriptors", 0.97, 0.80),
     Row("attention", (64, False), "attention forward 4x32x4096x64 fp16", 0.7),
     Row("attention", (64, True), "attention forward 4x32x4096x64 fp16, causal", 0.7),
     Row("attention", (128, False), "attention forward 4x32x4096x128 fp16", 0.7),

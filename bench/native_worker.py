@@ -32,11 +32,13 @@ import triton.language as tl  # noqa: E402
 from kernels_native import (  # noqa: E402
     add_kernel,
     attention_kernel,
+    descriptor_matmul_kernel,
     empty_kernel,
     layer_norm_kernel,
     matmul_kernel,
     softmax_kernel,
 )
+from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 # Larger than any L2: zeroed between timed calls, so that none finds its data there.
 L2_EVICTION_BYTES = 256 << 20
@@ -139,6 +141,22 @@ def matmul(n: int, dtype: str) -> Work:
     return Work(ours, eager, 2.0 * n**3, "TFLOP/s", 0 if is_int else 2e-2)
 
 
+def descriptor_matmul(n: int) -> Work:
+    a, b = (torch.randn(n, n, device="cuda").half() for _ in range(2))
+    c = torch.empty_like(a)
+    # The tuner sets the blocks.
+    described = [TensorDescriptor.from_tensor(tensor, [64, 64]) for tensor in (a, b, c)]
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        return (triton.cdiv(n, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"]),)
+
+    def ours() -> torch.Tensor:
+        descriptor_matmul_kernel[grid](*described, n, n, n)
+        return c
+
+    return Work(ours, lambda: torch.matmul(a, b), 2.0 * n**3, "TFLOP/s", 2e-2)
+
+
 def attention(head_dim: int, causal: bool) -> Work:
     batch, heads, tokens = 4, 32, 4096
     shape = (batch, heads, tokens, head_dim)
@@ -167,6 +185,7 @@ MAKERS: dict[str, Callable[..., Work]] = {
     "softmax": softmax,
     "layer-norm": layer_norm,
     "matmul": matmul,
+    "descriptor-matmul": descriptor_matmul,
     "attention": attention,
 }
 

@@ -12,6 +12,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compat import gpu_crashes
 from tkdebug.compat.gpu_crashes import ArmedCoreDumps, CrashWatch
+from tkdebug.compiler.analysis.tensor_maps import TensorMap
 from tkdebug.events import HOOKS, Hook
 from tkdebug.linemap.core_dumps import decode_core_dump
 from tkdebug.runtime.crashes import faults_of, no_dump_fault
@@ -30,7 +31,7 @@ def one_program(x, o, far, BLOCK: tl.constexpr):
 def kernel(name="one_program", function=GRID.function):
     pointer = tl.pointer_type(tl.float32)
     source = SimpleNamespace(fn=one_program, specs=[pointer, pointer, tl.int64, tl.int32])
-    binary = SimpleNamespace(entry=name, ptx_ops={})
+    binary = SimpleNamespace(entry=name, ptx_ops={}, tensor_maps={})
     return SimpleNamespace(
         name=name, function=function, module=GRID.module, binary=binary, src=source
     )
@@ -69,6 +70,28 @@ def test_launch_is_told_from_others(other):
     fault = fault_of(other, other, SAME, other, other)
     assert fault.launch_id == 3
     assert "launch 3 (" in fault.message
+
+
+@tkdebug.jit
+def described(n, desc, far):
+    pass
+
+
+@pytest.mark.parametrize("far", [77, 78])
+def test_arguments_behind_a_tensor_map_are_found(far):
+    type_ = tl.tensor_descriptor_type(tl.block_type(tl.float16, (8, 32)))
+    source = SimpleNamespace(fn=described, specs=[tl.int32, type_, tl.int64])
+    maps = {1: TensorMap("f16", (8, 32), 64, "zero")}
+    binary = SimpleNamespace(entry="k", ptx_ops={}, tensor_maps=maps)
+    made = SimpleNamespace(**{**vars(KERNEL), "src": source, "binary": binary})
+    # A tensor map is aligned to 64 bytes; behind it stand shape and strides, twice.
+    dims = struct.pack("<4q2i2q", 8, 32, 32, 1, 8, 32, 32, 1)
+    parameters = struct.pack("<i60x128s", 5, b"map") + dims + struct.pack("<q", 77)
+    flights = InFlight()
+    record = SimpleNamespace(id=1, grid=GRID.size, device_ns=None)
+    flights.add(made, record, (5, object(), far))
+    (flight,) = flights.latest
+    assert flight.could_be(replace(GRID, parameters=parameters)) is (far == 77)
 
 
 def test_launch_seen_to_end_after_the_crash_may_be_the_one():

@@ -32,7 +32,7 @@ import torch
 
 import tkdebug.interpreter.faults
 import tkdebug.interpreter.launch
-from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir import DescriptorType, Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.targets import target_of
@@ -328,12 +328,15 @@ def _run_text(text: str, grid: Any, values: list[Any], memory: Memory) -> str:
 
 def _values_for(module: Module, values: list[Any]) -> list[Any]:
     """The values of a launch, with descriptors spread where the module takes them so."""
-    if len(module.function.regions[0].block.arguments) == len(values):
+    arguments = module.function.regions[0].block.arguments
+    if len(values) == len(arguments):
         return values
     spread: list[Any] = []
     for value in values:
         if isinstance(value, TensorDescriptor):
-            spread += [value.base, *value.shape, *value.strides]
+            # Tensor maps stay descriptors.
+            is_map = isinstance(arguments[len(spread)].type, DescriptorType)
+            spread += [value if is_map else value.base, *value.shape, *value.strides]
         else:
             spread.append(value)
     return spread

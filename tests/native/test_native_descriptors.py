@@ -7,12 +7,14 @@ import itertools
 import pytest
 import test_lower_descriptors as descriptors
 import test_lower_scaled_dot as scaled
+import test_tensor_maps as maps
 import torch
 
 import tkdebug
 from tkdebug import TensorDescriptor
 
 pytestmark = pytest.mark.gpu
+describe = TensorDescriptor.from_tensor
 
 
 def run_both(kernel, grid, *arguments):
@@ -84,6 +86,89 @@ def test_reductions_in_memory(kind):
     value = torch.randint(0, 100, (4, 8), dtype=torch.int32)
     described = TensorDescriptor.from_tensor(start, [4, 8])
     same(descriptors.reduce_kernel, (3,), described, value, f"atomic_{kind}")
+
+
+@pytest.mark.parametrize("size", [(200, 136, 336), (64, 64, 64), (1000, 520, 72)])
+@pytest.mark.parametrize(
+    ("blocks", "settings"),
+    [
+        ((128, 128, 64), {}),
+        ((128, 128, 64), {"turned": True, "num_stages": 4}),
+        ((128, 256, 64), {"num_warps": 8}),
+        ((64, 64, 16), {"num_stages": 2}),
+        ((64, 64, 64), {"num_stages": 1}),
+        ((16, 32, 32), {"num_stages": 2}),
+        ((64, 64, 32), {"num_warps": 2}),
+        ((64, 64, 32), {"dtype": torch.bfloat16}),
+        ((64, 64, 32), {"dtype": torch.float32}),
+        ((64, 64, 64), {"dtype": torch.float8_e4m3fn, "turned": True}),
+        ((64, 64, 64), {"dtype": torch.float8_e4m3fn}),
+    ],
+)
+def test_products_by_tensor_maps(size, blocks, settings):
+    (M, N, K), (BM, BN, BK), options = size, blocks, dict(settings)
+    dtype, turned = options.pop("dtype", torch.float16), options.pop("turned", False)
+    # Rows of 8-bit elements are multiples of 16.
+    M, N, K = (-(-n // 16) * 16 for n in (M, N, K))
+    a, b = maps.whole((M, K), dtype).cuda(), maps.whole((K, N), dtype).cuda()
+    c = torch.full((M, N), 7.0, dtype=torch.float32, device="cuda")
+    operand = describe(b.T.contiguous(), [BN, BK]) if turned else describe(b, [BK, BN])
+    described = (describe(a, [BM, BK]), operand, describe(c, [BM, BN]))
+    with tkdebug.mode("native"):
+        kernel = maps.product_kernel[(-(-M // BM), -(-N // BN))](
+            *described, K, BM, BN, BK, turned, **options
+        )
+    assert "cp.async.bulk.tensor" in kernel.asm["ptx"]
+    assert torch.equal(c, (a.double() @ b.double()).float())
+
+
+def test_tensor_maps_follow_the_tensors_of_each_launch():
+    """One kernel on tensors of other sizes, places and strides."""
+    with tkdebug.mode("native"):
+        for size in (64, 128, 80, 64):
+            a, b = (maps.whole((size, size + 32)).cuda()[:, 16:-16] for _ in range(2))
+            c = torch.zeros(size, size, dtype=torch.float16, device="cuda")
+            described = [TensorDescriptor.from_tensor(t, [64, 64]) for t in (a, b, c)]
+            maps.product_kernel[(-(-size // 64), -(-size // 64))](*described, size, 64, 64, 64)
+            assert torch.equal(c, (a.float() @ b.float()).half())
+
+
+def test_blocks_padded_with_nan_by_a_tensor_map():
+    a, b = maps.whole((40, 64)).cuda(), maps.whole((64, 64)).cuda()
+    c = torch.zeros(64, 64, dtype=torch.float16, device="cuda")
+    described = (describe(a, [64, 64], "nan"), describe(b, [64, 64]), describe(c, [64, 64]))
+    with tkdebug.mode("native"):
+        maps.product_kernel[(1, 1)](*described, 64, 64, 64, 64)
+    assert bool(c[40:].isnan().all())
+    assert torch.equal(c[:40], (a.float() @ b.float()).half())
+
+
+def test_programs_that_compute_several_tiles_by_tensor_maps():
+    a, b = maps.whole((64 * 37, 96)).cuda(), maps.whole((96, 64)).cuda()
+    c = torch.zeros(64 * 37, 64, dtype=torch.float16, device="cuda")
+    described = (describe(a, [64, 32]), describe(b, [32, 64]), describe(c, [64, 64]))
+    with tkdebug.mode("native"):
+        maps.persistent_kernel[(5,)](*described, 96, 37, 64, 64, 32)
+    assert torch.equal(c, (a.float() @ b.float()).half())
+
+
+@pytest.mark.parametrize("kernel", ["attention", "scaled"])
+def test_other_kernels_with_tensor_maps(kernel):
+    if kernel == "attention":
+        tensors = [maps.whole((128, 64)) / 8 for _ in range(3)]
+        described = [describe(x, [64, 64]) for x in (*tensors, torch.zeros_like(tensors[0]))]
+        pairs = run_both(maps.attention_kernel, (2,), *described, 128, 64, 64, 64)
+    else:
+        pages = torch.tensor([2, 0, 3, 1], dtype=torch.int32)
+        described = (
+            describe(maps.whole((64, 128)), [64, 32]),
+            describe(maps.whole((128, 64)), [32, 64]),
+            maps.whole((128,)),
+            describe(torch.zeros(64, 64, dtype=torch.float16), [64, 64]),
+        )
+        pairs = run_both(maps.scaled_kernel, (1,), *described, pages, 128, 32)
+    for native, interpreted in pairs:
+        torch.testing.assert_close(native, interpreted, rtol=2**-9, atol=2**-6)
 
 
 @pytest.mark.parametrize(("left", "right"), list(itertools.product(scaled.OPERANDS, repeat=2)))

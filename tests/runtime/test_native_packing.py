@@ -9,9 +9,11 @@ import torch
 
 import tkdebug
 from tkdebug.compiler import dtypes
+from tkdebug.compiler.analysis.tensor_maps import TensorMap
 from tkdebug.compiler.dtypes import block_type, pointer_type, tensor_descriptor_type
 from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.errors import UnsupportedError
+from tkdebug.runtime.cuda import tensor_maps
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
 from tkdebug.runtime.cuda.packing import Slot, bfloat16_bits, checked_value, kernel_slots
 from tkdebug.runtime.errors import (
@@ -25,15 +27,16 @@ CONFIG = struct.Struct("=7I4xQQI4x")
 class FakeDriver:
     """Stands for cuLaunchKernelEx: keeps what it is given as bytes."""
 
-    def __init__(self, slots, statuses=()):
+    def __init__(self, slots, statuses=(), size=8):
         self.slots = slots
+        self.size = size
         self.statuses = list(statuses)
         self.launches = []
 
     def __call__(self, config, function, parameters, extra):
         fields = CONFIG.unpack(ctypes.string_at(config, CONFIG.size))
         pointers = (ctypes.c_uint64 * self.slots).from_address(parameters)
-        values = [ctypes.string_at(pointer, 8) for pointer in pointers]
+        values = [ctypes.string_at(pointer, self.size) for pointer in pointers]
         self.launches.append((fields, function, values))
         return self.statuses.pop(0) if self.statuses else 0
 
@@ -105,6 +108,39 @@ def test_submit_opens_tuples_and_descriptors():
     submit(1, 1, 1, 0, (7, x), descriptor)
     values = [int.from_bytes(value, "little", signed=True) for value in fake.launches[0][2]]
     assert values == [7, x.data_ptr(), x.data_ptr(), 8, 32, 32, 1, 8, 32, 32, 1]
+
+
+def test_tensor_maps_stand_where_addresses_would(monkeypatch):
+    encoded = []
+
+    def encode(map_, address, shape, strides):
+        encoded.append((map_, address, shape, strides))
+        return bytes(range(128))
+
+    monkeypatch.setattr(tensor_maps, "encode", encode)
+    x = torch.zeros(8, 32, dtype=torch.float16)
+    half = tensor_descriptor_type(block_type(dtypes.float16, (8, 32)))
+    specs = [dtypes.int32, half, (half, dtypes.int32)]
+    map_ = TensorMap("f16", (8, 32), 64, "zero")
+    slots = kernel_slots(["n", "desc", "pair"], specs, {1: map_, 10: map_})
+    assert [(slot.name, slot.code, slot.expression) for slot in slots if slot.tensor_map] == [
+        ("desc", "128s", "v1"),
+        ("pair.0", "128s", "v2[0]"),
+    ]
+    fake = FakeDriver(len(slots), size=128)
+    submit = make_submit("k", slots, ["v0", "v1", "v2"], LaunchShape(1, 128, 0), never, fake)
+    descriptor = tkdebug.TensorDescriptor.from_tensor(x, [8, 32])
+    for _ in range(2):
+        submit(1, 1, 1, 0, 7, descriptor, (descriptor, 9))
+        values = fake.launches[-1][2]
+        assert values[1] == values[10] == bytes(range(128))
+        numbers = [int.from_bytes(value[:8], "little") for value in values]
+        assert numbers[:1] + numbers[2:10] == [7, 8, 32, 32, 1, 8, 32, 32, 1]
+        assert numbers[11:] == [8, 32, 32, 1, 8, 32, 32, 1, 9]
+    # Once for each slot, whatever the number of launches.
+    assert encoded == [(map_, x.data_ptr(), (8, 32), (32, 1))] * 2
+    submit(1, 1, 1, 0, 7, descriptor, (tkdebug.TensorDescriptor.from_tensor(x[1:], [8, 32]), 9))
+    assert encoded[2:] == [(map_, x[1:].data_ptr(), (7, 32), (32, 1))]
 
 
 def test_floats_beyond_the_type_become_infinite_as_in_c():

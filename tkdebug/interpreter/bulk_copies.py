@@ -22,13 +22,13 @@ from tkdebug.interpreter.in_flight import AsyncOps, LandingQueue, bits_of
 from tkdebug.interpreter.memory import loaded_type
 from tkdebug.interpreter.values import BufferView, DescriptorTile, TileValue
 
-# The word of an mbarrier: its phase, how many arrive in each, how many of them have not yet, and
-# the bytes that have not landed. The highest bits tell it from other contents.
+# The word of an mbarrier: its phase, how many arrive in each, how many of them have not yet, a mark
+# that tells it from other contents, and the bytes that have not landed (more may than were
+# announced, so they have a sign).
 _COUNT_BITS = 12
-_PHASE, _ALL, _LEFT, _BYTES = 0, 1, 1 + _COUNT_BITS, 1 + 2 * _COUNT_BITS
+_PHASE, _ALL, _LEFT, _MARK_AT, _BYTES = 0, 1, 1 + _COUNT_BITS, 1 + 2 * _COUNT_BITS, 32
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
-_BYTES_MASK = (1 << 31) - 1
-_MARK_AT = 56
+_MARK_MASK = (1 << _BYTES - _MARK_AT) - 1
 _MARK = 0x2B
 
 
@@ -124,7 +124,7 @@ class BulkCopyOps(AsyncOps):
     def _state(self, op: Operation, barrier: BufferView, programs: Tensor) -> Tensor:
         """(P,) i64: the words of an mbarrier, which must be one in `programs`."""
         words = self.read_view(barrier).reshape(-1).expand(self.programs)
-        if bool((programs & ((words >> _MARK_AT) != _MARK)).any()):
+        if bool((programs & ((words >> _MARK_AT & _MARK_MASK) != _MARK)).any()):
             where = op.location.primary
             raise LaunchError(
                 f"{where.file}:{where.line}: {op.name} #{op.id}: its buffer holds no mbarrier; "
@@ -207,6 +207,6 @@ class BulkCopyOps(AsyncOps):
 
 def _ended(state: Tensor) -> Tensor:
     """The words after what has just been done: a phase that has nothing left ends."""
-    is_over = ((state >> _LEFT & _COUNT_MASK) == 0) & ((state >> _BYTES & _BYTES_MASK) == 0)
+    is_over = ((state >> _LEFT & _COUNT_MASK) == 0) & ((state >> _BYTES) == 0)
     anew = (state ^ (1 << _PHASE)) + ((state >> _ALL & _COUNT_MASK) << _LEFT)
     return torch.where(is_over, anew, state)

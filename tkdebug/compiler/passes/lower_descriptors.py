@@ -241,7 +241,7 @@ def _lower_reduce(op: Operation, build: OpBuilder, slots: Slots) -> None:
     build.replace(
         "tt.atomic_rmw",
         (pointers, value, mask),
-        {"kind": op.attributes["kind"], "sem": "relaxed", "scope": "gpu"},
+        {**op.attributes, "sem": "relaxed", "scope": "gpu"},
         (value.type,),
     )
 

@@ -12,7 +12,7 @@ one that both reads and writes a descriptor, nor one whose programs tell others 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,8 +58,7 @@ class SelectTensorMaps:
             rewriter.record_change(function, "use-tensor-maps")
         for op in _accesses(module):
             if _names_of(function, op.operands[0]) not in chosen:
-                reason = reasons.get(op.operands[0], "the descriptor is made in the kernel")
-                op.attributes["by_pointers"] = reason
+                op.attributes["by_pointers"] = _reason_of(op.operands[0], reasons)
                 rewriter.record_change(op, "keep-pointers")
 
     def _reason(self, function: Operation, place: int, argument: Value) -> str | None:
@@ -76,6 +75,14 @@ class SelectTensorMaps:
             return "its strides are not known to be those of a tensor map"
         unfit = misfit(type_.block, padding_of(names, padded, place))
         return unfit or _misuse(argument)
+
+
+def _reason_of(descriptor: Value, reasons: Mapping[Value, str]) -> str:
+    """Why an access through a descriptor is made by pointers."""
+    maker = descriptor.defining_op
+    if maker is not None and maker.name == "tt.make_tensor_descriptor":
+        return "the descriptor is made in the kernel"
+    return reasons.get(descriptor, "a loop or a branch hands the descriptor on")
 
 
 def _names(function: Operation) -> tuple[str, ...]:
@@ -103,7 +110,7 @@ def _misuse(argument: Value) -> str | None:
     for name in sorted(kinds - {LOAD, STORE}):
         if name.startswith("tt.descriptor_"):
             return f"{name.removeprefix('tt.descriptor_')}s are made by pointers"
-        return "a loop or a branch hands it on"
+        return "a loop or a branch hands the descriptor on"
     if kinds == {LOAD, STORE}:
         return "it is both loaded from and stored to"
     if not all(feeds_dot(user.result) for user in argument.uses if user.name == LOAD):

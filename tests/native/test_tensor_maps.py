@@ -1,0 +1,307 @@
+"""Host descriptors as tensor maps: chosen where they fit, right after every pass, compiled."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from corpus import Corpus
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug import TensorDescriptor
+from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.printer import print_module
+from tkdebug.compiler.ops import bulk_copies
+from tkdebug.compiler.passes import PassManager
+from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
+from tkdebug.compiler.targets import TARGETS
+from tkdebug.runtime.native_kernel import NativeKernel
+from tkdebug.runtime.specialize import mappable_names
+
+describe = TensorDescriptor.from_tensor
+
+
+def compiled(kernel, grid, *arguments, **options) -> Module:
+    """Launch interpreted, hold every pass and ptxas to it, and give the GPU IR of sm_90a."""
+    corpus = Corpus(["sm_80", "sm_90a"], check_gpu_ir=True)
+    with corpus.collecting():
+        kernel[grid](*arguments, **options)
+    assert [row.detail for row in corpus.rows if row.cause] == []
+    with tkdebug.mode("native"):
+        made = kernel.warmup(*arguments, grid=grid, **options)
+    assert isinstance(made, NativeKernel)
+    return made.gpu_module
+
+
+def count(module: Module, name: str) -> int:
+    return sum(op.name == name for op in module.walk())
+
+
+def reasons(module: Module) -> set[str]:
+    found = (op.attributes.get("by_pointers") for op in module.walk())
+    return {str(reason) for reason in found if reason is not None}
+
+
+@tkdebug.jit
+def product_kernel(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                   B_TURNED: tl.constexpr = False):  # fmt: skip
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        if B_TURNED:
+            b = b_desc.load([n, k]).T
+        else:
+            b = b_desc.load([k, n])
+        acc = tl.dot(a, b, acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def whole(shape, dtype=torch.float16):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(-4, 5, shape, generator=generator).to(dtype)
+
+
+def product(M, N, K, blocks, *, dtype=torch.float16, out=torch.float16, turned=False, **options):
+    """Launch the product, check it, and give the GPU IR."""
+    a, b, c = whole((M, K), dtype), whole((K, N), dtype), torch.zeros((M, N), dtype=out)
+    BM, BN, BK = blocks
+    operand = describe(b.T.contiguous(), [BN, BK]) if turned else describe(b, [BK, BN])
+    arguments = (describe(a, [BM, BK]), operand, describe(c, [BM, BN]), K, BM, BN, BK, turned)
+    module = compiled(product_kernel, (-(-M // BM), -(-N // BN)), *arguments, **options)
+    assert torch.equal(c, (a.float() @ b.float()).to(out))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("blocks", "settings"),
+    [
+        ((64, 64, 64), {}),
+        ((64, 64, 32), {"turned": True, "num_stages": 4}),
+        ((64, 128, 64), {"num_stages": 2}),
+        ((64, 64, 64), {"num_stages": 1}),
+        ((16, 32, 32), {"num_stages": 2}),
+        ((64, 32, 16), {"dtype": torch.float32, "out": torch.float32}),
+        ((64, 32, 64), {"dtype": torch.float8_e4m3fn, "out": torch.float32, "turned": True}),
+        ((64, 32, 64), {"dtype": torch.float8_e4m3fn, "out": torch.float32}),
+    ],
+)
+def test_operands_and_results_of_dots_are_copied_by_tensor_maps(blocks, settings):
+    module = product(100, 80, 144, blocks, **settings)
+    assert count(module, bulk_copies.LOAD) >= 2
+    assert count(module, bulk_copies.STORE) == 1
+    assert reasons(module) == set()
+    assert not [op for op in module.walk() if op.name in ("tt.load", "tt.store")]
+
+
+def test_pipelined_loop_has_one_wait_one_barrier_and_no_fence():
+    module = product(100, 80, 144, (64, 64, 64), num_stages=3)
+    (loop,) = [op for op in module.walk() if op.name == "scf.for"]
+    inside = [op.name for op in loop.walk()]
+    assert inside.count(bulk_copies.WAIT) == 1
+    assert inside.count(bulk_copies.EXPECT) == 1
+    assert inside.count(bulk_copies.LOAD) == 2
+    assert inside.count("gpu.barrier") == 1
+    for name in ("ttng.fence_async_shared", "ttg.async_wait", "ttg.async_commit_group"):
+        assert name not in inside
+
+
+def test_every_op_has_the_line_of_the_access_it_is_of():
+    module = product(100, 80, 144, (64, 64, 64))
+    first = product_kernel.kernel_source.first_line
+    load_lines = {first + 6, first + 10}
+    for op in module.walk():
+        lines = {frame.line for frame in op.location.frames}
+        if op.name == bulk_copies.LOAD:
+            assert lines <= load_lines
+        elif op.name in (bulk_copies.WAIT, bulk_copies.EXPECT, bulk_copies.INIT):
+            assert lines & load_lines
+        elif op.name in (bulk_copies.STORE, bulk_copies.STORE_WAIT):
+            assert lines == {first + 12}
+
+
+@tkdebug.jit
+def persistent_kernel(a_desc, b_desc, c_desc, K, TILES, BM: tl.constexpr, BN: tl.constexpr,
+                      BK: tl.constexpr):  # fmt: skip
+    for tile in range(tl.program_id(0), TILES, tl.num_programs(0)):
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, K, BK):
+            acc = tl.dot(a_desc.load([tile * BM, k]), b_desc.load([k, 0]), acc)
+        c_desc.store([tile * BM, 0], acc.to(tl.float16))
+
+
+def test_programs_that_compute_several_tiles_reuse_their_buffers():
+    a, b, c = whole((320, 96)), whole((96, 64)), torch.zeros(320, 64, dtype=torch.float16)
+    described = (describe(a, [64, 32]), describe(b, [32, 64]), describe(c, [64, 64]))
+    module = compiled(persistent_kernel, (2,), *described, 96, 5, 64, 64, 32)
+    assert torch.equal(c, (a.float() @ b.float()).half())
+    assert count(module, bulk_copies.STORE) == 1
+
+
+@tkdebug.jit
+def attention_kernel(q, k, v, o, N, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    x = q.load([tl.program_id(0) * BM, 0])
+    acc = tl.zeros((BM, D), tl.float32)
+    for j in range(0, N, BN):
+        s = tl.dot(x, k.load([j, 0]).T)
+        acc = tl.dot(s.to(tl.float16), v.load([j, 0]), acc)
+    o.store([tl.program_id(0) * BM, 0], acc.to(tl.float16))
+
+
+def test_what_is_loaded_once_before_a_loop_lands_where_the_dot_reads_it():
+    q, k, v = (whole((128, 64)) / 8 for _ in range(3))
+    o = torch.zeros(128, 64, dtype=torch.float16)
+    described = [describe(x, [64, 64]) for x in (q, k, v, o)]
+    module = compiled(attention_kernel, (2,), *described, 128, 64, 64, 64)
+    torch.testing.assert_close(o, (q.float() @ k.float().T).half() @ v, rtol=1e-2, atol=1e-2)
+    (loop,) = [op for op in module.walk() if op.name == "scf.for"]
+    inside = [op.name for op in loop.walk()]
+    assert inside.count(bulk_copies.LOAD) == 2
+    assert "ttng.fence_async_shared" not in inside
+    assert not [op for op in module.walk() if op.name == "ttg.local_load"]
+
+
+@tkdebug.jit
+def scaled_kernel(a_desc, b_desc, bias, c_desc, pages, K, BK: tl.constexpr):
+    acc = tl.zeros((64, 64), tl.float32)
+    at = tl.arange(0, 64)
+    for k in range(0, K, BK):
+        page = tl.load(pages + k // BK)
+        a = a_desc.load([0, k])
+        a = tl.where(a > 0, a, a * 2)
+        scale = tl.load(bias + k + tl.arange(0, BK)[:, None] + at[None, :] * 0)
+        acc = tl.dot(a, b_desc.load([page * BK, 0]) * scale, acc)
+    c_desc.store([0, 0], acc.to(tl.float16))
+
+
+def test_blocks_that_threads_read_and_rows_that_are_looked_up():
+    a, b, bias = whole((64, 128)), whole((128, 64)), whole((128,))
+    pages = torch.tensor([2, 0, 3, 1], dtype=torch.int32)
+    c = torch.zeros(64, 64, dtype=torch.float16)
+    described = (describe(a, [64, 32]), describe(b, [32, 64]), bias, describe(c, [64, 64]))
+    module = compiled(scaled_kernel, (1,), *described, pages, 128, 32)
+    picked = b.view(4, 32, 64)[pages.long()].view(128, 64) * bias[:, None]
+    assert torch.equal(c, (torch.where(a > 0, a, a * 2).float() @ picked.float()).half())
+    (loop,) = [op for op in module.walk() if op.name == "scf.for"]
+    inside = [op.name for op in loop.walk()]
+    assert inside.count(bulk_copies.LOAD) == 2
+    # Threads have read a buffer before a bulk copy fills it again.
+    assert "ttng.fence_async_shared" in inside
+
+
+def test_padding_of_a_tensor_map_is_its_descriptors():
+    a, b, c = whole((40, 64)), whole((64, 64)), torch.zeros(64, 64, dtype=torch.float16)
+    described = (
+        describe(a, [64, 64], "nan"),
+        describe(b, [64, 64]),
+        describe(c, [64, 64]),
+    )
+    module = compiled(product_kernel, (1, 1), *described, 64, 64, 64, 64)
+    assert bool(c[40:].isnan().all())
+    assert not c[:40].isnan().any()
+    assert count(module, bulk_copies.LOAD) >= 2
+
+
+# Why descriptors are accessed by pointers
+
+
+@tkdebug.jit
+def copy_kernel(x_desc, y_desc):
+    y_desc.store([0, 0], x_desc.load([0, 0]))
+
+
+def test_what_no_dot_multiplies_is_loaded_by_pointers():
+    x, y = whole((64, 64)), torch.zeros(64, 64, dtype=torch.float16)
+    module = compiled(copy_kernel, (1,), describe(x, [32, 32]), describe(y, [32, 32]))
+    assert reasons(module) == {"no dot multiplies what it loads"}
+    assert count(module, bulk_copies.STORE) == 1
+    (load,) = [op for op in module.walk() if op.name == "tt.load"]
+    assert "by_pointers" in load.attributes
+
+
+@tkdebug.jit
+def misuse_kernel(a, b, c, flag, HOW: tl.constexpr):
+    acc = tl.dot(a.load([0, 0]), b.load([0, 0])).to(tl.float16)
+    if HOW == "both":
+        b.store([0, 0], acc)
+    if HOW == "reduce":
+        b.atomic_add([0, 0], acc)
+    if HOW == "barrier":
+        tl.debug_barrier()
+    if HOW == "atomic":
+        tl.atomic_add(flag, 1)
+    if HOW == "loop":
+        d = a
+        for _ in range(2):
+            acc += tl.dot(d.load([0, 0]), b.load([0, 0])).to(tl.float16)
+            d, a = a, d
+    if HOW == "made":
+        made = tl.make_tensor_descriptor(flag, [64, 64], [64, 1], [64, 64])
+        made.store([0, 0], acc.to(tl.int32))
+    c.store([0, 0], acc)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("both", "it is both loaded from and stored to"),
+        ("reduce", "reduces are made by pointers"),
+        ("barrier", "the kernel has a barrier, which does not order bulk copies"),
+        ("atomic", "the kernel has an atomic that orders memory, but not bulk copies"),
+        ("loop", "a loop or a branch hands the descriptor on"),
+        ("made", "the descriptor is made in the kernel"),
+    ],
+)
+def test_accesses_by_pointers_carry_the_reason(how, reason):
+    a, b, c = (whole((64, 64)) / 16 for _ in range(3))
+    described = [describe(x, [64, 64]) for x in (a, b, c)]
+    flag = torch.zeros((64, 64), dtype=torch.int32)
+    module = compiled(misuse_kernel, (1,), *described, flag, how)
+    assert reasons(module) == {reason}
+
+
+@pytest.mark.parametrize(
+    ("shape", "block", "dtype", "reason"),
+    [
+        ((64,), (64,), "fp16", "its blocks have one axis"),
+        ((64, 8), (64, 4), "fp16", "its blocks have rows of 8 bytes, of 16 that a copy moves"),
+        ((64, 64), (4, 64), "fp16", "its blocks have 4 rows, of 8 that a swizzle pattern has"),
+        ((512, 2, 64), (512, 2, 64), "fp16",
+         "its blocks have more than 256 elements along an axis"),
+    ],
+)  # fmt: skip
+def test_blocks_that_no_box_has(shape, block, dtype, reason):
+    @tkdebug.jit
+    def kernel(x, y, AT: tl.constexpr):
+        y.store(AT, y.load(AT))
+        x.store(AT, tl.zeros(x.block_shape, tl.float16))
+
+    x, y = whole(shape), whole(shape)
+    with tkdebug.mode("interpret"):
+        tile = kernel.warmup(describe(x, block), describe(y, block), (0,) * len(shape), grid=(1,))
+    module = parse_module(print_module(tile.module, locations=True))
+    function = module.function
+    function.attributes.update(mappable=("x", "y"), num_warps=4)
+    PassManager((SelectTensorMaps(TARGETS["sm_90a"]),), verify_each=True).run(module)
+    found = {op.operands[0].name: op.attributes.get("by_pointers") for op in module.walk()
+             if op.name == "tt.descriptor_store"}  # fmt: skip
+    assert found["x"] == reason
+
+
+def test_strides_that_no_tensor_map_has_are_accessed_by_pointers():
+    a = whole((1, 64)).expand(64, 64)
+    b, c = whole((64, 64)), torch.zeros(64, 64, dtype=torch.float16)
+    described = (describe(a, [64, 64]), describe(b, [64, 64]), describe(c, [64, 64]))
+    module = compiled(product_kernel, (1, 1), *described, 64, 64, 64, 64)
+    assert reasons(module) == {"its strides are not known to be those of a tensor map"}
+    assert torch.equal(c, (a.float() @ b.float()).half())
+
+
+def test_names_of_descriptors_in_tuples():
+    from tkdebug.compiler.dtypes import block_type, float16, int32, tensor_descriptor_type
+
+    type_ = tensor_descriptor_type(block_type(float16, (64, 64)))
+    specs = (int32, (type_, int32, type_), type_)
+    alignment = (True, (True, True, "mappable"), False)
+    assert mappable_names(("n", "pair", "d"), specs, alignment) == ("pair.0", "pair.2")
