@@ -24,6 +24,7 @@ from tkdebug.runtime.errors import (
 from tkdebug.runtime.native_compilation import refuse_options
 from tkdebug.runtime.options import LaunchOptions
 from tkdebug.runtime.specialize import alignment_key, argument_spec
+from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 
 # The generated function of a jit function: keys, grids, modes. Tensors of the CPU pose as being on
 # the current device, -1.
@@ -129,6 +130,39 @@ def test_equal_native_keys_mean_equal_specialisations(native, x, values):
             specs = [argument_spec(p, v) for p, v in zip(kernel.params, given, strict=True)]
             meaning = repr((specs, alignment_key(kernel.params, given)))
             assert by_key.setdefault(compiled.key, meaning) == meaning
+
+
+@pytest.mark.parametrize("first_is_descriptor", [True, False])
+def test_equal_keys_of_descriptors_mean_equal_specialisations(native, first_is_descriptor):
+    """Whether or not the launch function has a branch for descriptors, which it has by its hint."""
+    kernel = make_kernel()
+    describe = TensorDescriptor.from_tensor
+    x = torch.zeros(32, 32)
+    repeated = describe(x, [8, 8])
+    repeated.strides = (0, 1)
+    values = [
+        describe(x, [8, 8]), describe(torch.zeros(64, 32), [8, 8]), describe(x, [8, 16]),
+        describe(x, [8, 8], "nan"), describe(x.half(), [8, 8]), describe(x[:, :24], [8, 8]),
+        describe(torch.nn.Parameter(x), [8, 8]), describe(x, (8, 8)), repeated, x, None, 7,
+    ]  # fmt: skip
+    by_key = {}
+    for value in values if first_is_descriptor else values[::-1]:
+        compiled = kernel[(1,)](value, x, 5)
+        assert compiled.launches[-1][2][0] == (x.data_ptr() if value is x else value)
+        given = (value, x, 5, 64)
+        specs = [argument_spec(p, v) for p, v in zip(kernel.params, given, strict=True)]
+        padding = getattr(value, "padding", "")
+        meaning = repr((specs, padding, alignment_key(kernel.params, given)))
+        assert by_key.setdefault(compiled.key, meaning) == meaning
+    assert len(set(by_key.values())) == len(by_key) == 9
+
+
+def test_descriptor_of_a_tensor_elsewhere_is_refused(native, x, monkeypatch):
+    monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
+    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 77)))
+    described = TensorDescriptor.from_tensor(x.view(16, 8), [8, 8])
+    with pytest.raises(PointerError, match="argument `x` is on cpu"):
+        make_kernel()[(1,)](described, 1, 2)
 
 
 def test_annotated_parameters_have_one_type(native, x):

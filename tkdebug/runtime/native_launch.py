@@ -32,6 +32,7 @@ from tkdebug.runtime.specialize import (
     INT32_MIN,
     accepts_declared,
     aligned,
+    aligned_descriptor,
     constant_key,
     is_tensor_like,
     launch_key,
@@ -211,6 +212,8 @@ def _make_launch(
     namespace: dict[str, Any] = {
         f"{_P}Tensor": torch.Tensor,
         f"{_P}Parameter": torch.nn.Parameter,
+        f"{_P}Descriptor": TensorDescriptor,
+        f"{_P}aligned_descriptor": aligned_descriptor,
         # Not through the class, on which the interpreter may have put a method that takes notes.
         f"{_P}data_ptr": torch._C.TensorBase.data_ptr,  # noqa: SLF001
         f"{_P}device": getters[0],
@@ -338,6 +341,8 @@ def _prepare_text(parameter: KernelParam, hint: Any) -> str:
     # The kind that the first launch has is looked for first.
     if isinstance(hint, int) and "int" in branches:
         branches = {"int": branches.pop("int"), **branches}
+    elif isinstance(hint, TensorDescriptor) and parameter.declared_type is None:
+        branches = {"descriptor": _descriptor_branch(parameter), **branches}
     num, name = parameter.num, parameter.name
     lines = []
     word = "if"
@@ -376,6 +381,23 @@ def _tensor_branch(parameter: KernelParam) -> tuple[str, list[str]]:
         f"if {name}.get_device() != {_P}dev: {_P}path.address({num}, {name}, {_P}dev, {_P}grid)",
     ]
     return kinds, statements
+
+
+def _descriptor_branch(parameter: KernelParam) -> tuple[str, list[str]]:
+    name, num = parameter.name, parameter.num
+    base = f"{_P}b{num}"
+    condition = f"{name}.__class__ is {_P}Descriptor and ({base} := {name}.base)"
+    condition += f".__class__ is {_P}Tensor"
+    kind = f"('descriptor', {base}.dtype, tuple({name}.block_shape), {name}.padding)"
+    alignment = f"{_P}aligned_descriptor({name})" if parameter.notes_alignment else "False"
+    statements = [
+        f"{_P}v{num} = {name}",
+        f"{_P}k{num} = {kind}",
+        f"{_P}s{num} = {alignment}",
+        f"if {base}.get_device() != {_P}dev and {_P}grid is not {_P}WARMUP:",
+        f"    {_P}path.address({num}, {base}, {_P}dev, {_P}grid)",
+    ]
+    return condition, statements
 
 
 def _int_branch(parameter: KernelParam) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ are i32, i64 or u64 by value, a float is fp32, a bool int1, None and functions a
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tkdebug.compiler import dtypes
@@ -20,7 +20,7 @@ from tkdebug.compiler.frontend.arguments import ArgSpec, Constant, is_jit_functi
 from tkdebug.compiler.tensor import constexpr, unwrap
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 from tkdebug.runtime.parameters import KernelParam
-from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.tensor_descriptor import TensorDescriptor, is_mappable
 from tkdebug.runtime.tensor_stand_ins import TensorWrapper
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
@@ -29,6 +29,8 @@ UINT64_MAX = (1 << 64) - 1
 # What upstream notes about pointers and ints: it decides how wide loads can be.
 ALIGNMENT = 16
 MAPPABLE = "mappable"
+# Launches ask for the same few again and again.
+_KEPT_EXTENTS = 1024
 
 # torch's names of element types -> ours.
 TORCH_DTYPES: Mapping[str, dtype] = {
@@ -216,25 +218,35 @@ def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> t
 
 
 def aligned(value: Any) -> Hashable:
-    """Whether an argument is a multiple of 16; tuples of such.
-
-    For a descriptor whether its last extent is: False also where no tensor map could describe the
-    tensor, `MAPPABLE` where one could but the extent is no multiple.
-    """
+    """Whether an argument is a multiple of 16; tuples of such; see `aligned_descriptor`."""
     if isinstance(value, bool | float):
         return False
     if isinstance(value, int):
         return value % ALIGNMENT == 0
     if isinstance(value, TensorDescriptor):
-        # Its base and strides always are; an access is masked by its last extent.
-        if not value.is_mappable:
-            return False
-        return int(value.shape[-1]) % ALIGNMENT == 0 or MAPPABLE
+        return aligned_descriptor(value)
     if is_tensor_like(value):
         return int(value.data_ptr()) % ALIGNMENT == 0
     if isinstance(value, tuple):
         return tuple(aligned(item) for item in value)
     return False
+
+
+def aligned_descriptor(value: TensorDescriptor) -> Hashable:
+    """What is noted about a descriptor: its base and strides are multiples of 16 in any case.
+
+    Returns:
+        True where its last extent, which masks accesses, is one too; `MAPPABLE` where it is not;
+        False where no tensor map could describe the tensor.
+    """
+    return _extents_key(tuple(value.shape), tuple(value.strides), value.base.dtype.itemsize)
+
+
+@lru_cache(_KEPT_EXTENTS)
+def _extents_key(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int) -> Hashable:
+    if not is_mappable(shape, strides, item_bytes):
+        return False
+    return int(shape[-1]) % ALIGNMENT == 0 or MAPPABLE
 
 
 def arg_divisibility(specs: Sequence[ArgSpec], alignment: Sequence[Hashable]) -> tuple[int, ...]:

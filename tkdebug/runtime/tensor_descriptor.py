@@ -97,17 +97,15 @@ class TensorDescriptor:
             if size <= 0:
                 raise DescriptorError(f"shape[{axis}]: got {size}, expected a positive size")
 
-    @property
-    def is_mappable(self) -> bool:
-        """Whether a tensor map can describe the tensor (cuTensorMapEncodeTiled's limits)."""
-        item_bytes = self.base.dtype.itemsize
-        return all(
-            0 < stride * item_bytes < _MAX_STRIDE_BYTES for stride in self.strides[:-1]
-        ) and all(size <= _MAX_EXTENT for size in self.shape)
-
     @staticmethod
     def from_tensor(
         tensor: Any, block_shape: Sequence[int], padding: str = "zero"
     ) -> TensorDescriptor:
         """A descriptor of the whole of `tensor`."""
         return TensorDescriptor(tensor, tensor.shape, tensor.stride(), block_shape, padding)
+
+
+def is_mappable(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> bool:
+    """Whether a tensor map can describe such a tensor (cuTensorMapEncodeTiled's limits)."""
+    steps_fit = all(0 < stride * item_bytes < _MAX_STRIDE_BYTES for stride in strides[:-1])
+    return steps_fit and all(size <= _MAX_EXTENT for size in shape)

@@ -35,6 +35,10 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 def tensor_map_of(map_: TensorMap) -> Callable[[TensorDescriptor], bytes]:
     """What makes the tensor map of a descriptor that a kernel takes as `map_`."""
+    import torch
+
+    # Not through the class, on which the interpreter may have put a method that takes notes.
+    plain, address_of = torch.Tensor, torch._C.TensorBase.data_ptr  # noqa: SLF001
 
     @lru_cache(_CACHED)
     def encoded(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
@@ -42,7 +46,8 @@ def tensor_map_of(map_: TensorMap) -> Callable[[TensorDescriptor], bytes]:
 
     def of(descriptor: TensorDescriptor) -> bytes:
         base = descriptor.base
-        return encoded(base.data_ptr(), tuple(descriptor.shape), tuple(descriptor.strides))
+        address = address_of(base) if base.__class__ is plain else base.data_ptr()
+        return encoded(address, tuple(descriptor.shape), tuple(descriptor.strides))
 
     return of
 
