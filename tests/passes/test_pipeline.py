@@ -12,8 +12,9 @@ from tkdebug.compiler.ir import Module, Operation, SourceLocation
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.passes import TILE_PIPELINE, PassManager, run_pipeline
-from tkdebug.compiler.passes.invariants import Inventory, lost_lines
+from tkdebug.compiler.ir.types import I32
+from tkdebug.compiler.passes import TILE_PIPELINE, Pass, PassManager, run_pipeline
+from tkdebug.compiler.passes.invariants import Inventory, lost_places
 from tkdebug.errors import IRError
 
 TEXT = """
@@ -43,6 +44,48 @@ class DropLocation:
         op = op_named(module, "arith.muli")
         op.location = SourceLocation("<ir>", 1, 1, "k")
         rewriter.record_change(op, "planted")
+
+
+@dataclass(frozen=True)
+class SwapLocations:
+    """Breaks the rule: two ops stand for each other's places; every line is still there."""
+
+    name: ClassVar[str] = "swap-locations"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        one, other = op_named(module, "arith.muli"), op_named(module, "tt.store")
+        one.location, other.location = other.location, one.location
+        rewriter.record_change(one, "planted")
+        rewriter.record_change(other, "planted")
+
+
+@dataclass(frozen=True)
+class ReplaceElsewhere:
+    """Breaks the rule: what comes in an op's stead stands for another op's place."""
+
+    name: ClassVar[str] = "replace-elsewhere"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        op = op_named(module, "arith.muli")
+        elsewhere = op_named(module, "tt.store").location
+        types = [op.result.type]
+        new = rewriter.build_before(op, op.name, op.operands, types, location=elsewhere)
+        rewriter.replace_with_values(op, "planted", [new.result], [new])
+        rewriter.commit()
+
+
+@dataclass(frozen=True)
+class InventLocation:
+    """Breaks the rule: a new op stands for a place that none had."""
+
+    name: ClassVar[str] = "invent-location"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        op, nowhere = op_named(module, "tt.store"), SourceLocation("<ir>", 99, 1, "k")
+        number = {"value": 0}
+        new = rewriter.build_before(op, "arith.constant", (), [I32], number, location=nowhere)
+        rewriter.record_new(new, "planted")
+        rewriter.commit()
 
 
 @dataclass(frozen=True)
@@ -83,12 +126,25 @@ class EraseStore:
 
 
 def test_planted_pass_that_drops_a_location_fails() -> None:
-    with pytest.raises(IRError, match=r"^<ir>:5: pass drop-location lost this source line: no op"):
+    with pytest.raises(IRError, match=r"^<ir>:5: pass drop-location lost this source line: op #4"):
         PassManager([DropLocation()], verify_each=True).run(parse_module(TEXT))
 
 
+@pytest.mark.parametrize("planted", [SwapLocations(), ReplaceElsewhere()])
+def test_planted_pass_that_moves_a_location_to_another_op_fails(planted: Pass) -> None:
+    message = f"^<ir>:5: pass {planted.name} lost this source line"
+    with pytest.raises(IRError, match=message):
+        PassManager([planted], verify_each=True).run(parse_module(TEXT))
+
+
+def test_planted_pass_that_invents_a_location_fails() -> None:
+    message = "^<ir>:99: pass invent-location gave this place to op #9, and no op stood for it"
+    with pytest.raises(IRError, match=message):
+        PassManager([InventLocation()], verify_each=True).run(parse_module(TEXT))
+
+
 def test_planted_pass_that_erases_unrecorded_fails() -> None:
-    with pytest.raises(IRError, match=r"erase-silently (lost|changed ops without a record)"):
+    with pytest.raises(IRError, match="erase-silently changed ops without a record"):
         PassManager([EraseSilently()], verify_each=True).run(parse_module(TEXT))
 
 
@@ -168,12 +224,14 @@ def test_print_after_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tkdebug: IR of k after canonicalize:\ntt.func @k(" in err
 
 
-def test_lost_lines_counts_call_sites_and_every_fused_place() -> None:
+def test_lost_places_counts_call_sites_and_every_fused_place() -> None:
     module = parse_module(
         'tt.func @k() {\n tt.return loc(fused["h.py":3:1 in "h" at "k.py":8:1 in "k", '
         '"k.py":9:1 in "k"])\n} loc("k.py":1:1 in "k")'
     )
     before = Inventory.of(module)
-    assert before.lines == {("h.py", 3), ("k.py", 8), ("k.py", 9), ("k.py", 1)}
-    op_named(module, "tt.return").location = SourceLocation("k.py", 9, 1, "k")
-    assert lost_lines(before, Inventory.of(module), ()) == {("h.py", 3), ("k.py", 8)}
+    op = op_named(module, "tt.return")
+    inlined, own = op.location.sources
+    assert before.places[op.id] == {inlined, own}
+    op.location = own
+    assert lost_places(before, Inventory.of(module), ()) == [(op.id, inlined)]

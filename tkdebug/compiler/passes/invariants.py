@@ -1,52 +1,98 @@
-"""What must hold of every pass: no source line and no op disappears unrecorded.
+"""What must hold of every pass: no op goes unrecorded, and none loses its place in the source.
 
-Used after each pass in debug runs and by the tests of each pass.
+The places of an op stay with it or with what came of it, or are logged as erased. That is compared
+op by op along the pass's records: two ops that swapped their locations are found, though every line
+is still there. Used after each pass in debug runs and by the tests of each pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Module
-from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.ir.location import Location, SourceLocation
 from tkdebug.compiler.ir.rewriter import RewriteRecord
 from tkdebug.errors import IRError
 
-Line = tuple[str, int]
+Places = frozenset[SourceLocation]
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The source lines and op ids of a module at one time."""
+    """The ops of a module at one time, by id.
 
-    lines: frozenset[Line]
-    op_ids: frozenset[int]
+    Attributes:
+        places: what each op stands for.
+        inside: what the ops inside it stand for, where it has regions.
+    """
+
+    places: Mapping[int, Places]
+    inside: Mapping[int, Places]
 
     @staticmethod
     def of(module: Module) -> Inventory:
         """Take stock of `module` as it is now."""
-        ops = list(module.walk())
-        return Inventory(
-            frozenset(_lines(op.location for op in ops)), frozenset(op.id for op in ops)
-        )
+        places: dict[int, Places] = {}
+        inside: dict[int, Places] = {}
+        for op in module.walk():
+            places[op.id] = _places(op.location)
+            if op.regions:
+                inside[op.id] = frozenset().union(*(_places(o.location) for o in op.walk()))
+        return Inventory(places, inside)
 
 
-def _lines(locations: Iterable[Location]) -> set[Line]:
-    """The lines of all places and of the calls that lead to them."""
-    places = {place for location in locations for place in location.sources}
-    return {(frame.file, frame.line) for place in places for frame in place.frames}
+def _places(location: Location) -> Places:
+    return frozenset(location.sources)
 
 
-def lost_lines(
+class _Lineage:
+    """What came of each op in one pass, by its records."""
+
+    def __init__(self, records: Sequence[RewriteRecord]) -> None:
+        self._by_old: dict[int, list[RewriteRecord]] = {}
+        for record in records:
+            for old in record.old_op_ids:
+                self._by_old.setdefault(old, []).append(record)
+
+    def covered(self, op_id: int, after: Inventory) -> Places:
+        """What an op and its successors, with all inside these, stand for, and what was logged."""
+        covered = set(after.places.get(op_id, ()))
+        seen, waiting = {op_id}, [op_id]
+        while waiting:
+            current = waiting.pop()
+            for record in self._by_old.get(current, ()):
+                for erased in record.erased_locations:
+                    covered |= _places(erased)
+                for new in set(record.new_op_ids) - seen:
+                    covered |= after.places.get(new, frozenset())
+                    covered |= after.inside.get(new, frozenset())
+                    seen.add(new)
+                    waiting.append(new)
+        return frozenset(covered)
+
+
+def lost_places(
     before: Inventory, after: Inventory, records: Sequence[RewriteRecord]
-) -> frozenset[Line]:
-    """Source lines that are gone without a record that logs them as erased."""
-    gone = before.lines - after.lines
-    if not gone:
-        return gone
-    logged = _lines(location for record in records for location in record.erased_locations)
-    return gone - logged
+) -> list[tuple[int, SourceLocation]]:
+    """Op ids with places that the op stood for, and that nothing which came of it stands for."""
+    lineage = _Lineage(records)
+    return [
+        (op_id, place)
+        for op_id, places in before.places.items()
+        if after.places.get(op_id) != places
+        for place in sorted(places - lineage.covered(op_id, after), key=str)
+    ]
+
+
+def invented_places(before: Inventory, after: Inventory) -> list[tuple[int, SourceLocation]]:
+    """Op ids with places that no op stood for before: passes know no other source."""
+    known = frozenset().union(*before.places.values())
+    return [
+        (op_id, place)
+        for op_id, places in after.places.items()
+        for place in sorted(places - known, key=str)
+    ]
 
 
 def unrecorded_ops(
@@ -55,7 +101,11 @@ def unrecorded_ops(
     """Ids of ops that came or went without a record."""
     old = {id_ for record in records for id_ in record.old_op_ids}
     new = {id_ for record in records for id_ in record.new_op_ids}
-    return (before.op_ids - after.op_ids - old) | (after.op_ids - before.op_ids - new)
+    gone, come = (
+        before.places.keys() - after.places.keys(),
+        after.places.keys() - before.places.keys(),
+    )
+    return frozenset((gone - old) | (come - new))
 
 
 def check_provenance(
@@ -64,19 +114,30 @@ def check_provenance(
     """Check what a pass did against what it recorded.
 
     Raises:
-        IRError: a line or an op disappeared, or an op appeared, unrecorded.
+        IRError: an op lost a place or has one that none had, or came or went unrecorded.
     """
-    lost = sorted(lost_lines(before, after, records))
-    if lost:
-        file, line = lost[0]
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        raise IRError(
-            f"{file}:{line}: pass {pass_name} lost this source line{more}: no op stands for it "
-            "and no record logs it as erased"
-        )
     unrecorded = sorted(unrecorded_ops(before, after, records))
     if unrecorded:
         raise IRError(
             f"pass {pass_name} changed ops without a record: "
             + ", ".join(f"#{id_}" for id_ in unrecorded[:10])
         )
+    lost = lost_places(before, after, records)
+    if lost:
+        op_id, place = lost[0]
+        raise IRError(
+            f"{place.file}:{place.line}: pass {pass_name} lost this source line{_more(lost)}: op "
+            f"#{op_id} stood for it, neither the op nor what came of it does, and no record logs "
+            "it as erased"
+        )
+    invented = invented_places(before, after)
+    if invented:
+        op_id, place = invented[0]
+        raise IRError(
+            f"{place.file}:{place.line}: pass {pass_name} gave this place to op "
+            f"#{op_id}{_more(invented)}, and no op stood for it before"
+        )
+
+
+def _more(found: Sequence[object]) -> str:
+    return f" and {len(found) - 1} more" if len(found) > 1 else ""
