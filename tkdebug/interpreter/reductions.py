@@ -237,8 +237,7 @@ def _sums_halves(op: Operation) -> bool:
     # Operands of fp8 are multiplied as fp16, which holds them exactly.
     if acc != ir.F16 or any(element != ir.F16 and element.bits != 8 for element in (a, b)):
         return False
-    rows, depth = ir.shape_of(op.operands[0].type)[-2:]
-    return rows >= 16 and ir.shape_of(op.operands[1].type)[-1] >= 8 and depth >= _HALF_SUM_DEPTH
+    return ir.shape_of(op.operands[0].type)[-1] >= _HALF_SUM_DEPTH
 
 
 def _combiner(op: Operation) -> str | None:

@@ -100,12 +100,18 @@ def _by_mma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Regis
     left, right = _Operand.of(ctx, op, 0), _Operand.of(ctx, op, 1)
     sums = Place.of(op, ctx.layout(op.result))
     totals = list(acc)
+    # A tile smaller than the instruction's comes up in it again and again.
+    rows_in_all, columns_in_all = sums.layout.shape[-2:]
     tiles = [at for at in sums.coordinates() if not at[-1] & 1 and not at[-2] & _ROW_STEP]
     products = [(a, b)]
     if op.attributes.get("input_precision") == "tf32x3" and a[0].type == "float":
         products = _split_products(ctx, a, b)
     places = {
-        at: [sums.register(at[:-2], row, col) for row, col in _fragment(*at[-2:])] for at in tiles
+        at: [
+            sums.register(at[:-2], row % rows_in_all, column % columns_in_all)
+            for row, column in _fragment(*at[-2:])
+        ]
+        for at in tiles
     }
     at_rows = dict.fromkeys((tuple(batch), m) for *batch, m, _ in tiles)
     at_columns = dict.fromkeys((tuple(batch), n) for *batch, _, n in tiles)
@@ -166,7 +172,9 @@ class _Operand:
 
     def words(self, x: Registers, batch: tuple[int, ...], kept: int, k: int) -> list[LLVMValue]:
         """The instruction's words: for A two rows, then both K halves; for B the two halves."""
-        rows = (kept, kept + _ROW_STEP) if self.index == 0 else (kept,)
+        rows = [kept]
+        if self.index == 0:
+            rows.append((kept + _ROW_STEP) % self.place.layout.shape[-2])
         return [
             self._word(x, batch, row, k + half)
             for half in (0, _K_LANES * self.width)
