@@ -15,6 +15,7 @@ from tkdebug.compiler.layouts import (
     REGISTER,
     WARP,
     Cluster,
+    Conversion,
     LayoutError,
     LinearLayout,
     NoConversion,
@@ -28,6 +29,7 @@ from tkdebug.compiler.layouts import (
     mma_v2,
     shared,
 )
+from tkdebug.compiler.layouts.shuffles import plan_shuffles
 
 PAIRS = list(itertools.permutations(named_layouts(), 2))
 SLICE_PAIRS = list(itertools.permutations(row_slices(), 2))
@@ -63,13 +65,22 @@ def test_conversion_of_random_layouts_moves_every_element(
 
 @settings(max_examples=60, deadline=None)
 @given(IN_ONE_WARP)
-def test_conversion_in_one_warp_never_needs_shared_memory(
+def test_shuffles_carry_out_every_conversion_in_one_warp(
     pair: tuple[LinearLayout, LinearLayout],
 ) -> None:
     source, target = pair
-    plan = classify_conversion(source, target)
-    assert not isinstance(plan, SharedTrip)
+    plan = plan_shuffles(source, target)
+    assert plan is not None
     assert convert(plan, source, target) == held(target)
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(4, ShufflePlan), (64, SharedTrip)])
+def test_transposing_in_one_warp_goes_the_cheaper_way(rows: int, kind: type[Conversion]) -> None:
+    across = blocked((1, 1), (1, 32), (1, 1), (1, 0), (rows, 32))
+    along = blocked((1, min(rows, 8)), (8, 4), (1, 1), (1, 0), (rows, 32))
+    plan = classify_conversion(across, along, 2)
+    assert isinstance(plan, kind)
+    assert convert(plan, across, along) == held(along)
 
 
 @settings(max_examples=60, deadline=None)

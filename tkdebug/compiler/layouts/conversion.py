@@ -1,7 +1,7 @@
 """How a tensor gets from one register layout to another, at the least cost.
 
-Nothing, register moves, shuffles inside each warp, or a trip through shared memory, in that order
-(arXiv:2505.23819). The plan is data; lowering turns it into instructions.
+Nothing, register moves, or the cheaper of shuffles inside each warp (arXiv:2505.23819) and a trip
+through shared memory. The plan is data; lowering turns it into instructions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from tkdebug.compiler.layouts.shuffles import ShufflePlan, plan_shuffles
 from tkdebug.compiler.layouts.swizzle import SharedTrip, plan_shared_trip
 
 _CACHED_PLANS = 512
+
+# Instructions that are always better than a trip through shared memory: that waits for all warps
+# twice, and for the memory, some 30 cycles each.
+_FEW = 100
+# Bytes that shared memory moves in a cycle (NVIDIA, CUDA C++ Programming Guide, "Shared Memory").
+_CYCLE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,22 @@ def classify_conversion(
         moves = _register_moves(source, target)
         if moves is not None:
             return moves
-    return plan_shuffles(source, target) or plan_shared_trip(source, target, element_bytes)
+    shuffles = plan_shuffles(source, target)
+    if shuffles is not None and shuffles.instructions <= _FEW:
+        return shuffles
+    trip = plan_shared_trip(source, target, element_bytes)
+    if shuffles is not None and shuffles.instructions <= _FEW + _cycles(
+        trip, source, element_bytes
+    ):
+        return shuffles
+    return trip
+
+
+def _cycles(trip: SharedTrip, layout: LinearLayout, element_bytes: int) -> int:
+    """For how many cycles one warp's accesses of a trip keep shared memory busy."""
+    access = layout.in_size(LANE) * trip.vector * element_bytes
+    accesses = len(trip.stores) + len(trip.loads)
+    return accesses * max(1, access // _CYCLE_BYTES) + trip.store_conflicts + trip.load_conflicts
 
 
 def _register_moves(source: LinearLayout, target: LinearLayout) -> RegisterMoves | None:

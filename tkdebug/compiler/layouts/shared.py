@@ -82,9 +82,8 @@ def nvmma_shared(
     Raises:
         LayoutError: the tensor is smaller than one tile, or the swizzle is not the hardware's.
 
-    Source: PTX ISA, "Shared Memory Matrix Layout" of wgmma with "Swizzling Modes" (canonical
-    layouts) and "Matrix Descriptor Format"; "Tensor swizzle modes" of the tensor copies; Triton's
-    TritonGPU dialect, "NVMMASharedEncodingAttr".
+    Source: PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor Format" of wgmma, and
+    "Swizzling Modes" of tensors; Triton's TritonGPU dialect, "NVMMASharedEncodingAttr".
     """
     if swizzle_bytes not in SWIZZLE_BYTES:
         raise LayoutError(f"swizzle of {swizzle_bytes} bytes; expected one of {SWIZZLE_BYTES}")

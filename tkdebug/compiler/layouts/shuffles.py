@@ -51,6 +51,14 @@ class ShufflePlan:
     copies: tuple[int, ...]
     packable: int
 
+    @property
+    def instructions(self) -> int:
+        """How many each lane executes: shuffles, and selects of registers that differ by lane."""
+        return sum(
+            len({*each.source_register} - {None}) + len({*each.target_register} - {None})
+            for each in self.rounds
+        )
+
 
 def representatives(layout: LinearLayout) -> tuple[int, ...]:
     """For every register the register with free bits 0 that holds the same element."""
