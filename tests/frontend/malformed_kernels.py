@@ -290,3 +290,8 @@ def sigmoid_of_integers(p):
 @jit
 def pointers_or_numbers(p, n):
     tl.store(tl.where(n > 3, p, n), 1.0)
+
+
+@jit
+def several_numbers_of_bins(p):
+    tl.store(p, tl.histogram(tl.arange(0, 16), [16, 16]))

@@ -226,7 +226,7 @@ class ReductionOps(ShapeOps):
             assert isinstance(element, ir.ScalarType)
             return convert(tensor, element.name, "f32", self.dtypes, False)
         if op.attributes.get("input_precision", "tf32") == "tf32" and not self.strict_ieee:
-            # The tensor core reads the upper 19 bits of an fp32 (PTX ISA 9.7.14, .tf32).
+            # A tensor core reads the upper 19 bits of an fp32; neither we nor upstream round first.
             return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
         return tensor
 

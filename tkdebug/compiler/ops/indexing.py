@@ -11,7 +11,12 @@ from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import math, operators
-from tkdebug.compiler.ops.arguments import axis_argument, shape_argument, tile_argument
+from tkdebug.compiler.ops.arguments import (
+    axis_argument,
+    int_argument,
+    shape_argument,
+    tile_argument,
+)
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
@@ -117,7 +122,7 @@ def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object
         )
     if not scalar_dtype(value).is_int():
         raise SemanticError(f"histogram only supports integers, got {value.dtype}")
-    (bins,) = shape_argument((unwrap(num_bins),), "histogram")
+    (bins,) = shape_argument(int_argument(num_bins, "histogram: num_bins", 1), "histogram")
     operands = [value]
     if unwrap(mask) is not None:
         limit = operators.to_tensor(emit, mask)
