@@ -7,7 +7,8 @@ from tkdebug.errors import Frame, TkError
 from tkdebug.events import HOOKS
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.renderers.text_format import counted, format_ns, visible
+from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.renderers.text_format import counted, visible
 from tkdebug.instrument.report import RENDERERS, render, session_faults, write_report
 
 SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
@@ -145,7 +146,7 @@ def test_text_report_shows_kernels_and_faults_with_source_caret_chain_and_hint(r
     assert shown.startswith("k.py 7 (interpret): exit status 1, ")
     lines = shown.splitlines()
     assert lines[2].split() == ["kernel", "launches", "total", "mean", "min", "max"]
-    assert lines[3].split() == ["add_kernel", "1", *("1.5 ms".split() * 4)]
+    assert lines[3].split() == ["add_kernel", "1", *("1.50 ms".split() * 4)]
     at = next(number for number, line in enumerate(lines) if "oob-load" in line)
     assert lines[at] == f"{script}:3: oob-load in add_kernel: {fault().message}"
     assert lines[at + 1 : at + 6] == [
@@ -210,7 +211,7 @@ def test_report_file_is_written_whole_or_not_at_all(recorded, tmp_path, monkeypa
 
 @pytest.mark.parametrize(
     ("duration_ns", "shown"),
-    [(0, "0 ns"), (999, "999 ns"), (1500, "1.5 us"), (123_456, "123 us"), (4.2e12, "4200 s")],
+    [(0, "0 ns"), (999, "999 ns"), (1500, "1.50 µs"), (123_456, "123 µs"), (4.2e12, "1h 10m")],
 )
 def test_format_ns_picks_the_unit(duration_ns, shown):
     assert format_ns(duration_ns) == shown

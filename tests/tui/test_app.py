@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,10 +110,7 @@ async def test_kernel_lines_light_each_other_both_ways(session):
         await loaded(pilot)
         await pilot.press("3")
         source, stage = app.query_one("#source", CodeView), app.query_one("#stage", CodeView)
-        await until(
-            pilot, lambda: source.has_focus and source.line == 12, "the kernel's first line"
-        )
-        await pilot.press("down", "down")
+        await until(pilot, lambda: source.has_focus and source.line == 14, "the kernel's first op")
         await until(pilot, lambda: stage.lit == {2}, "the ops of line 14")
         assert stage.line == 2
         await pilot.press("enter")
@@ -406,3 +404,57 @@ async def test_live_script_that_fails_before_any_kernel_shows_its_output(live):
         await until(pilot, lambda: "no such data set" in screen_text(app), "the message")
         await until(pilot, lambda: "failed (exit 1)" in screen_text(app), "the status")
         assert app.query_one(TabbedContent).active == "output"
+
+
+@pytest.mark.parametrize("tab", "12345")
+async def test_keys_of_every_pane_fit_into_80_columns(session, tab):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await pilot.press(tab)
+        await until(pilot, lambda: app.focused is not None, "the pane's focus")
+        await pilot.pause()
+        footer = screen_text(app).splitlines()[-1]
+        assert "? Help" in footer
+        assert "q Quit" in footer
+
+
+async def test_find_moves_the_cursor_of_the_side_in_focus(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press("3")
+        source, stage = app.query_one("#source", CodeView), app.query_one("#stage", CodeView)
+        await until(pilot, lambda: source.has_focus and source.line == 14, "the first op")
+        await pilot.press("slash", *"TL.", "backspace")
+        await until(pilot, lambda: app.query_one("#kernel-pane .find").has_class("-nothing"), "no")
+        assert source.line == 14  # capitals count where there are some
+        await pilot.press("ctrl+u", *"tl.load")
+        await until(pilot, lambda: source.line == 17, "the first load from here")
+        await until(pilot, lambda: stage.lit == {11}, "its op")
+        await pilot.press("enter")
+        await until(pilot, lambda: source.line == 9, "round to the load of the device function")
+        await pilot.press("up")
+        await until(pilot, lambda: source.line == 17, "back again")
+        await pilot.press("escape")
+        await until(pilot, lambda: source.has_focus, "the source")
+        assert source.line == 17
+        await pilot.press("slash", "ctrl+u", *":12", "enter")
+        await until(pilot, lambda: source.line == 12 and source.has_focus, "line 12")
+
+
+async def test_specialisations_are_told_apart_where_they_differ(tmp_path):
+    def more(file: Path) -> None:
+        other = tui_sample.compiled(file, "add_kernel", "h-other")
+        HOOKS.compiled(replace(other, signature=other.signature.replace("1024", "64")))
+
+    with Session.open(tui_sample.write_run(tmp_path / "run.tkd", during=more)) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 30)) as pilot:
+            await loaded(pilot)
+            await pilot.press("3", "n")
+            await until(pilot, lambda: "2/2 add_kernel  BLOCK=64" in screen_text(app), "the other")
+            await pilot.press("p")
+            await until(pilot, lambda: isinstance(app.screen, PickScreen), "the list")
+            assert "add_kernel  BLOCK=1024  x_ptr" in screen_text(app)
+            assert app.screen.query_one("#pick", Table).cursor == 1

@@ -7,7 +7,7 @@ from tkdebug.tui import display
 @pytest.mark.parametrize(
     ("time_ns", "text"),
     [
-        (0, "0.00 ns"),
+        (0, "0 ns"),
         (999, "999 ns"),
         (999.9, "1.00 µs"),
         (1_500_000, "1.50 ms"),

@@ -3,7 +3,7 @@ from dataclasses import replace
 import tui_sample
 
 from tkdebug.tui.follow import Follower
-from tkdebug.tui.highlight import highlight_ir, highlight_python
+from tkdebug.tui.highlight import highlight_ir, highlight_python, highlight_sass
 from tkdebug.tui.kernel_text import load_kernel_text
 
 
@@ -89,3 +89,18 @@ def test_kernel_text_marks_just_the_op_of_a_fault(session):
     assert of_op.stage_marks(snapshot.faults) == {8: "fault"}
     elsewhere = replace(text, op_ids={2: group.first.fault.op_id})
     assert elsewhere.stage_marks(snapshot.faults) == {10: "fault"}
+
+
+def test_highlight_sass_tells_addresses_guards_instructions_registers_and_constants():
+    line = "/*00a0*/  @!P1 LDG.E.64 R4, desc[UR4][R2.64+0x10]  // last"
+    (spans,) = highlight_sass((line,))
+    assert [(line[begin:end], category) for begin, end, category in spans] == [
+        ("/*00a0*/", "comment"),
+        ("@!P1", "type"),
+        ("LDG.E.64", "keyword"),
+        ("R4", "value"),
+        ("UR4", "value"),
+        ("R2.64", "value"),
+        ("0x10", "number"),
+        ("// last", "comment"),
+    ]

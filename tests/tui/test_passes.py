@@ -238,3 +238,43 @@ def test_tui_reads_passes_without_torch_or_the_compiler(native_path):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+
+
+async def test_passes_pane_begins_with_the_first_change_and_says_what_its_signs_mean(native):
+    app = TkdebugApp(native)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await passes_shown(pilot)
+        table = app.query_one("#pass-table", Table)
+        await until(pilot, lambda: table.cursor > 0, "the first change")
+        assert "~ replaced" in screen_text(app)
+        footer = screen_text(app).splitlines()[-1]
+        assert "Ops/text" in footer
+        assert "All ops" not in footer
+        assert "q Quit" in footer
+        await select(pilot, "front-end")
+        await until(pilot, lambda: "ops made of the source" in screen_text(app), "the front end")
+
+
+async def test_followed_line_shows_its_text_and_counts_lines(native):
+    app = TkdebugApp(native)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press("3", "n")
+        source = app.query_one("#source", CodeView)
+        await until(pilot, lambda: source.has_focus and source.line == 7, "the kernel")
+        await pilot.press(*["down"] * (LOAD_LINE - 7), "l")
+        await until(pilot, lambda: "what became of the line" in screen_text(app), "the life")
+        text = screen_text(app)
+        assert "x = tl.load(x_ptr + offs" in text.splitlines()[3]
+        assert "esc All ops" in text.splitlines()[-1]
+        assert "Ops/text" not in text.splitlines()[-1]
+
+
+async def test_changes_stand_beside_their_source_lines(native):
+    app = TkdebugApp(native)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(pilot)
+        await passes_shown(pilot)
+        await select(pilot, "coalesce-accesses")
+        await until(pilot, lambda: f" {LOAD_LINE}   tt.load" in screen_text(app), "the load's line")

@@ -261,6 +261,8 @@ class TkdebugApp(App[None]):
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Output that is looked at is no news; keys go to what the pane is about."""
+        if self._ending:
+            return
         if not isinstance(self.focused, Tabs):
             self._focus_pane(event.pane)
         if event.pane.id == "output" and self._unseen_output:

@@ -65,6 +65,14 @@ class CodeView(LineList):
         """Gutter and the widest line."""
         return self._width
 
+    def index_of_line(self, line: int) -> int | None:
+        """By the numbers in the gutter."""
+        return self._code.index(line)
+
+    def line_text(self, index: int) -> str:
+        """The code of a line."""
+        return self._code.lines[index]
+
     def show_code(self, code: Code, marks: Mapping[int, str]) -> None:
         """Show other code, with the cursor on its first line."""
         self._code, self._marks, self._lit = code, marks, frozenset()

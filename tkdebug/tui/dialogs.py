@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.variants import telling_parts
 from tkdebug.tui import display, palette
 from tkdebug.tui.table import Cell, Column, Table
 
@@ -27,6 +28,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Tab", "to the next part of the screen"),
             ("↑ ↓ k j g G", "move, first, last; also PgUp, PgDn, Home, End"),
             ("← →", "scroll sideways"),
+            ("/ :N", "in 3 and 5: find text, or go to line N; Enter: next, Esc: close"),
             ("Ctrl-C", "interrupt the script"),
             ("q", "quit; asks first while the script runs"),
             ("?", "this help; Esc closes it"),
@@ -151,13 +153,35 @@ class Choice:
 
 def kernel_choices(kernels: Sequence[RecordedKernel]) -> list[Choice]:
     """A row for each specialisation; of kernels compiled for a GPU that is not there, for which."""
+    told = telling_parts(kernels)
     choices = []
     for kernel in kernels:
-        arch = kernel.options.get("arch")
-        of_arch = f"for {display.shown(str(arch), 20)}  " if arch else ""
-        signature = display.shown(kernel.signature, 200)
-        choices.append(Choice(display.shown(kernel.name, 60), of_arch + signature))
+        detail = "  ".join(filter(None, (_for_arch(kernel), told[kernel.hash], kernel.signature)))
+        choices.append(Choice(display.shown(kernel.name, 60), display.shown(detail, 300)))
     return choices
+
+
+KERNEL_DETAILS = "what tells it apart, signature"
+
+
+def kernel_title(kernels: Sequence[RecordedKernel], shown: RecordedKernel) -> Text:
+    """Which of `kernels` is shown: number, name, architecture, what tells it from its like."""
+    number = next((i for i, k in enumerate(kernels, 1) if k.hash == shown.hash), 0)
+    title = Text(no_wrap=True, overflow="ellipsis")
+    title.append(f"{number}/{len(kernels)} ", style=palette.MUTED)
+    title.append(display.shown(shown.name, 80), style=palette.STRONG)
+    arch = _for_arch(shown)
+    if arch:
+        title.append(f" {display.shown(arch, 20)}")
+    told = telling_parts([k for k in kernels if k.name == shown.name]).get(shown.hash)
+    if told:
+        title.append(f"  {display.shown(told, 100)}", style=palette.GOOD)
+    return title
+
+
+def _for_arch(kernel: RecordedKernel) -> str:
+    arch = kernel.options.get("arch")
+    return f"for {arch}" if arch else ""
 
 
 class PickScreen(ModalScreen["int | None"]):
@@ -166,23 +190,30 @@ class PickScreen(ModalScreen["int | None"]):
     Args:
         title: what is chosen.
         choices: from what.
+        detail_title: the title of their details; "" where they have none.
+        begin: which one the cursor begins on.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "leave", "Cancel")]
 
-    def __init__(self, title: str, choices: Sequence[Choice]) -> None:
+    def __init__(
+        self, title: str, choices: Sequence[Choice], detail_title: str = "", begin: int = 0
+    ) -> None:
         super().__init__()
         self._title = title
         self._choices = choices
+        self._detail_title = detail_title
+        self._begin = begin
 
     def compose(self) -> ComposeResult:
         """A list."""
         widest = max((len(choice.name) for choice in self._choices), default=10)
+        columns = [Column("name", min(30, max(8, widest))), Column(self._detail_title, 0)]
+        if not self._detail_title:
+            columns = [Column("name", 0)]
         with Vertical(classes="dialog wide") as box:
             box.border_title = self._title
-            yield Table(
-                (Column("name", min(30, max(8, widest))), Column("signature", 0)), id="pick"
-            )
+            yield Table(columns, id="pick")
 
     def on_mount(self) -> None:
         """Fill it."""
@@ -191,6 +222,7 @@ class PickScreen(ModalScreen["int | None"]):
         table.show_rows(
             range(len(choices)), lambda i: (Cell(choices[i].name), Cell(choices[i].detail))
         )
+        table.move_cursor(self._begin)
         table.styles.height = min(len(choices), 16) + 1
         table.focus()
 

@@ -10,6 +10,7 @@ import ntpath
 import posixpath
 
 from tkdebug.errors import Frame
+from tkdebug.instrument.durations import format_ns
 
 MAX_SHOWN_CHARS = 500
 
@@ -52,19 +53,8 @@ def without_controls(text: str) -> str:
 
 
 def duration(time_ns: float) -> str:
-    """A duration in three digits and its unit, at most 8 characters up to a day."""
-    if time_ns < 0:
-        return "-"
-    for limit_ns, unit_ns, unit in ((1e3, 1, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms")):
-        if time_ns < limit_ns * 0.9995:
-            return f"{_three_digits(time_ns / unit_ns)} {unit}"
-    seconds = time_ns / 1e9
-    if seconds < 59.95:
-        return f"{_three_digits(seconds)} s"
-    minutes, rest = divmod(int(seconds + 0.5), 60)
-    if minutes < 60:
-        return f"{minutes}m {rest:02d}s"
-    return f"{minutes // 60}h {minutes % 60:02d}m"
+    """A duration as the reports write it, "-" where it is not known."""
+    return "-" if time_ns < 0 else format_ns(time_ns)
 
 
 def count(number: int) -> str:
@@ -89,9 +79,3 @@ def place(frame: Frame, limit: int = 70) -> str:
     """`file:line` with the file's last part only, of which `limit` characters leave the end."""
     line = f":{frame.line}"
     return shown(file_name(frame.file), max(1, limit - len(line))) + line
-
-
-def _three_digits(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

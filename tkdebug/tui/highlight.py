@@ -27,15 +27,32 @@ _IR = re.compile(
     r"|(?P<number>\b-?(?:0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\b)"
 )
 
+_SASS = re.compile(
+    r"(?P<comment>/\*.*?\*/|//.*)"
+    r"|(?P<type>@!?U?P(?:T|\d+)\b)"
+    r"|(?P<value>\b(?:U?R(?:Z|\d+)|U?P(?:T|\d+)|SR_\w+)\b(?:\.\w+)*)"
+    r"|(?P<keyword>\b[A-Z][A-Z0-9_]+\b(?:\.\w+)*)"
+    r"|(?P<number>-?\b(?:0x[0-9a-fA-F]+|\d+(?:\.\d+)?)\b)"
+)
+
 
 def highlight_ir(lines: tuple[str, ...]) -> tuple[Spans, ...]:
-    """Spans of each line of IR or assembly."""
+    """Spans of each line of IR or PTX."""
+    return _highlight(_IR, lines)
+
+
+def highlight_sass(lines: tuple[str, ...]) -> tuple[Spans, ...]:
+    """Spans of each line of SASS: address, guard, instruction, registers, constants."""
+    return _highlight(_SASS, lines)
+
+
+def _highlight(pattern: re.Pattern[str], lines: tuple[str, ...]) -> tuple[Spans, ...]:
     if len(lines) > MAX_IR_LINES:
         return ()
     return tuple(
         tuple(
             (match.start(), match.end(), _category(match))
-            for match in _IR.finditer(line[:MAX_LINE_CHARS])
+            for match in pattern.finditer(line[:MAX_LINE_CHARS])
         )
         for line in lines
     )

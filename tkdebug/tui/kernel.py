@@ -14,7 +14,8 @@ from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.tui import display, palette
 from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.dialogs import Choice, PickScreen, kernel_choices
+from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices, kernel_title
+from tkdebug.tui.find import FindBar
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.kernel_text import FIRST_STAGE, Code, KernelText, load_kernel_text
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
@@ -25,16 +26,17 @@ class KernelPane(Container):
     """Left (or above) the source, right (or below) a stage; the cursor of one lights the other."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "pick_kernel", "Pick kernel"),
+        Binding("slash", "find", "Find"),
+        Binding("p", "pick_kernel", "Kernel"),
         Binding("s", "stage(1)", "Stage"),
         Binding("S", "stage(-1)", "Previous stage", show=False),
         Binding("t", "pick_stage", "Pick stage", show=False),
         Binding("l", "follow", "Follow line"),
         Binding("n", "kernel(1)", "Next kernel", show=False),
         Binding("N", "kernel(-1)", "Previous kernel", show=False),
-        Binding("f", "file", "File"),
+        Binding("f", "file", "File", show=False),
         Binding("v", "turn", "Turn split", show=False),
-        Binding("x", "next_fault", "Next fault"),
+        Binding("x", "next_fault", "Fault"),
     ]
 
     def __init__(self) -> None:
@@ -56,6 +58,7 @@ class KernelPane(Container):
             with Vertical(classes="side"):
                 yield Static(id="stage-title", classes="side-title")
                 yield CodeView(id="stage")
+        yield FindBar()
         yield Static(id="kernel-chain")
 
     def on_mount(self) -> None:
@@ -140,7 +143,7 @@ class KernelPane(Container):
             else "nothing of the compiler was recorded for this kernel"
         )
         if event.line is not None:
-            source.go_to(event.line)
+            source.go_to(text.line_with_ops(event.line))
         self._show_title()
         self._light_stage(source.line)
 
@@ -167,11 +170,7 @@ class KernelPane(Container):
         if kernel is None:
             title.append("not compiled", style=palette.FAULT)
         else:
-            number = next((i for i, k in enumerate(self._kernels, 1) if k.hash == kernel.hash), 0)
-            title.append(f"{number}/{len(self._kernels)} ", style=palette.MUTED)
-            title.append(display.shown(kernel.name, 80), style=palette.STRONG)
-            if kernel.options.get("arch"):
-                title.append(f" for {display.shown(str(kernel.options['arch']), 20)}")
+            title = kernel_title(self._kernels, kernel)
             title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
             if kernel.error is not None:
                 error = display.shown(kernel.error, 300)
@@ -192,11 +191,20 @@ class KernelPane(Container):
             stage_title.append(f"{at + 1}/{len(shown.stages)} ", style=palette.MUTED)
             stage_title.append(display.shown(shown.stage, 60))
             stage_title.append("   s: next, S: previous, t: pick", style=palette.MUTED)
+            stage_title.append(self._elsewhere(kernel), style=palette.GOOD)
             if shown.note:
                 stage_title.append(f"   {display.shown(shown.note, 200)}", style=palette.WARNING)
         else:
             stage_title.append("no stage", style=palette.MUTED)
         self.query_one("#stage-title", Static).update(stage_title)
+
+    def _elsewhere(self, kernel: RecordedKernel) -> str:
+        """Where more stages are: the same kernel may have been compiled for a GPU besides."""
+        if kernel.options.get("arch"):
+            return ""
+        others = (k.options.get("arch") for k in self._kernels if k.name == kernel.name)
+        arch = next(filter(None, others), None)
+        return "" if arch is None else f"   n: compiled for {display.shown(str(arch), 20)}"
 
     def _show_marks(self) -> None:
         if self._text is not None:
@@ -286,16 +294,18 @@ class KernelPane(Container):
 
     def action_pick_stage(self) -> None:
         """Choose a stage from a list."""
-        stages = self._text.stages if self._text is not None else ()
-        if not stages:
+        shown = self._text
+        if shown is None or not shown.stages:
             return
+        stages = shown.stages
         choices = [Choice(display.shown(stage, 60), "") for stage in stages]
 
         def picked(index: int | None) -> None:
             if index is not None:
                 self._show_stage(stages[index])
 
-        self.app.push_screen(PickScreen("Stages", choices), picked)
+        at = stages.index(shown.stage) if shown.stage in stages else 0
+        self.app.push_screen(PickScreen("Stages", choices, begin=at), picked)
 
     def action_follow(self) -> None:
         """Follow the source line at the cursor through every pass."""
@@ -318,13 +328,15 @@ class KernelPane(Container):
         kernels = self._kernels
         if not kernels:
             return
-        choices = kernel_choices(kernels)
+        shown = self._text.kernel.hash if self._text and self._text.kernel else None
+        at = next((i for i, k in enumerate(kernels) if k.hash == shown), 0)
 
         def picked(index: int | None) -> None:
             if index is not None:
                 self._load(kernels[index], None, None)
 
-        self.app.push_screen(PickScreen("Kernels", choices), picked)
+        screen = PickScreen("Kernels", kernel_choices(kernels), KERNEL_DETAILS, at)
+        self.app.push_screen(screen, picked)
 
     def action_file(self) -> None:
         """Show the next file that this kernel's ops come from."""
@@ -340,6 +352,11 @@ class KernelPane(Container):
     def action_turn(self) -> None:
         """Put the sides above each other, or beside each other."""
         self.query_one("#kernel-split").toggle_class("turned")
+
+    def action_find(self) -> None:
+        """Find text, or go to a line, on the side in focus."""
+        source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
+        self.query_one(FindBar).open(stage if stage.has_focus else source)
 
     def action_next_fault(self) -> None:
         """Go to the next line with a fault."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from tkdebug.errors import Frame
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.stage_lines import (
+    SASS_STAGE,
     SOURCE_STAGE,
     load_line_table,
     load_stage,
@@ -18,7 +19,7 @@ from tkdebug.instrument.stage_lines import (
 )
 from tkdebug.linemap.line_table import LineTable
 from tkdebug.tui.follow import RecordedRun
-from tkdebug.tui.highlight import Spans, highlight_ir, highlight_python
+from tkdebug.tui.highlight import Spans, highlight_ir, highlight_python, highlight_sass
 from tkdebug.tui.snapshot import FaultGroup
 
 FIRST_STAGE = "tile-ir"
@@ -84,6 +85,19 @@ class KernelText:
             for number, chains in (self.all_chains or {}).items()
             if any(f.line == line and f.file == self.file for chain in chains for f in chain)
         )
+
+    def line_with_ops(self, line: int) -> int:
+        """The source line to begin with where `line`, the kernel's first, became nothing."""
+        if self.kernel is None or line != self.kernel.line or self.file != self.kernel.file:
+            return line
+        lines = {
+            frame.line
+            for chains in (self.all_chains or {}).values()
+            for chain in chains
+            for frame in chain
+            if frame.file == self.file and frame.line >= line
+        }
+        return min(lines, default=line)
 
     def source_lines(self, stage_line: int) -> tuple[int, ...]:
         """The lines of the file shown that the stage's line comes from, innermost first."""
@@ -172,6 +186,7 @@ def load_kernel_text(
         stage = FIRST_STAGE if FIRST_STAGE in stages else stages[0]
     loaded = load_stage(session, kernel, stage, table)
     lines = _lines(loaded.text)
+    spans = highlight_sass(lines) if stage == SASS_STAGE else highlight_ir(lines)
     chains = {number: chains[0] for number, chains in loaded.chains.items() if chains}
     files = dict.fromkeys([kernel.file, *(f.file for chain in chains.values() for f in chain)])
     return KernelText(
@@ -179,7 +194,7 @@ def load_kernel_text(
         file=file,
         source=source,
         stage=stage,
-        stage_code=Code(lines, 1, highlight_ir(lines)),
+        stage_code=Code(lines, 1, spans),
         chains=chains,
         all_chains=loaded.chains,
         op_ids=loaded.op_ids,

@@ -84,6 +84,27 @@ class LineList(ScrollView, can_focus=True):
         """The line, `width` cells of it from column `left` on, without the cursor's colours."""
         raise NotImplementedError
 
+    def line_text(self, index: int) -> str:
+        """What of a line can be searched."""
+        return ""
+
+    def index_of_line(self, line: int) -> int | None:
+        """Where the line of that number is, counted from 1; None where there is none."""
+        return line - 1 if 1 <= line <= self.line_count else None
+
+    def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
+        """The first line from `begin` on, and round from the other end, that has `wanted` in it.
+
+        Capitals count only where `wanted` has some.
+        """
+        fold = wanted == wanted.lower()
+        for number in range(self.line_count):
+            index = (begin + number * step) % self.line_count
+            text = self.line_text(index)
+            if wanted in (text.lower() if fold else text):
+                return index
+        return None
+
     def render_header(self, row: int, width: int) -> Strip:
         """A row that stays on top."""
         raise NotImplementedError
@@ -154,13 +175,10 @@ class LineList(ScrollView, can_focus=True):
             style = self.get_component_rich_style(
                 "lines--cursor" if self.has_focus else "lines--cursor-blurred"
             )
-            # The cursor's background goes over the line's own, its colours stay where blurred.
-            strip = Strip(
-                [
-                    Segment(text, (own or Style.null()) + Style(bgcolor=style.bgcolor))
-                    for text, own, _ in strip
-                ]
-            )
+            # The cursor's background goes over the line's own, whose colours stay where blurred:
+            # on the bright one they could not be read.
+            over = Style(color=style.color if self.has_focus else None, bgcolor=style.bgcolor)
+            strip = Strip([Segment(text, (own or Style.null()) + over) for text, own, _ in strip])
             return strip.adjust_cell_length(width, base + style).apply_style(base)
         return strip.adjust_cell_length(width, base).apply_style(base)
 

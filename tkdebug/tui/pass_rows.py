@@ -45,7 +45,9 @@ def size_text(diff: PassDiff) -> str:
 
 def change_rows(passes: KernelPasses, diff: PassDiff) -> list[TextRow]:
     """What a pass changed, op by op."""
-    rows = [TextRow(counts_text(diff), palette.STRONG)]
+    made = diff.number == 0 and not diff.changes
+    said = f"{diff.op_count:,} ops made of the source" if made else counts_text(diff)
+    rows = [TextRow(said, palette.STRONG)]
     if diff.error:
         rows.append(TextRow(f"failed: {diff.error}", palette.FAULT))
     rows += [

@@ -21,7 +21,8 @@ from tkdebug.instrument.kernel_passes import (
 from tkdebug.instrument.pass_diff import PassDiff
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.tui import display, palette
-from tkdebug.tui.dialogs import PickScreen, kernel_choices
+from tkdebug.tui.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kernel_title
+from tkdebug.tui.find import FindBar
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
 from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
@@ -35,17 +36,29 @@ _COLUMNS = (
     Column("ops", 6, right=True, from_width=46),
     Column("changes", 18),
 )
+_LIFE_COLUMNS = (
+    Column("what became of the line", 0),
+    Column("lines", 6, right=True),
+    Column("changes", 18),
+)
+
+
+_LEGEND = Text(
+    "+ added - removed ~ replaced a attributes l layouts t types m moved o operands",
+    style=palette.MUTED,
+)
 
 
 class PassesPane(Container):
     """Left (or above) the passes, right (or below) what the one at the cursor did."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d", "turn_view", "Ops or text"),
-        Binding("o", "only_changed", "Only changed"),
+        Binding("slash", "find", "Find"),
+        Binding("d", "turn_view", "Ops/text"),
+        Binding("o", "only_changed", "Changed"),
         Binding("l", "follow", "Follow line"),
-        Binding("escape", "leave_line", "All ops", show=False),
-        Binding("p", "pick_kernel", "Pick kernel"),
+        Binding("escape", "leave_line", "All ops"),
+        Binding("p", "pick_kernel", "Kernel"),
         Binding("n", "kernel(1)", "Next kernel", show=False),
         Binding("N", "kernel(-1)", "Previous kernel", show=False),
     ]
@@ -61,6 +74,7 @@ class PassesPane(Container):
         self._rows: tuple[PassDiff, ...] = ()
         self._only_changed = False
         self._as_text = False
+        self._begin_with_changes = False
 
     def compose(self) -> ComposeResult:
         """Whose passes, the list, and what one of them did."""
@@ -70,6 +84,8 @@ class PassesPane(Container):
             with Container(id="pass-side"):
                 yield Static(id="pass-title", classes="side-title")
                 yield TextList(id="pass-text")
+        yield FindBar()
+        yield Static(_LEGEND, id="pass-legend")
 
     def on_mount(self) -> None:
         """Begin empty."""
@@ -126,6 +142,7 @@ class PassesPane(Container):
         if event.kernel_hash != self._wanted:
             return
         self._passes = event.passes
+        self._begin_with_changes = True
         if event.passes is None:
             self._rows = ()
             self.query_one("#pass-table", Table).show_rows((), lambda index: ())
@@ -154,16 +171,12 @@ class PassesPane(Container):
         if passes is None:
             return
         kernel = passes.kernel
-        number = next((i for i, k in enumerate(self._kernels, 1) if k.hash == kernel.hash), 0)
-        title = Text(no_wrap=True, overflow="ellipsis")
-        title.append(f"{number}/{len(self._kernels)} ", style=palette.MUTED)
-        title.append(display.shown(kernel.name, 80), style=palette.STRONG)
-        arch = kernel.options.get("arch")
-        if arch:
-            title.append(f" for {display.shown(str(arch), 20)}")
+        title = kernel_title(self._kernels, kernel)
         if self._followed is not None:
             file, line = self._followed
             title.append(f"  follows {display.file_name(file)}:{line}", style=palette.GOOD)
+            source = self._source_line
+            title.append(f"  {display.shown(source.strip(), 80)}" if source else "")
             title.append("  Esc: all ops", style=palette.MUTED)
         elif kernel.error is not None:
             title.append(f"  did not compile: {display.shown(kernel.error, 200)}", palette.FAULT)
@@ -179,6 +192,7 @@ class PassesPane(Container):
         table = self.query_one("#pass-table", Table)
         if self._followed is not None:
             # Keys of their own, so that the cursor begins with the front end.
+            table.columns = _LIFE_COLUMNS
             table.move_cursor(0)
             life = self._life = line_life(passes, self._followed)
             steps = life.steps
@@ -186,19 +200,40 @@ class PassesPane(Container):
                 [("step", index) for index in range(len(steps))],
                 lambda index: (
                     Cell(display.shown(steps[index].name, 60)),
-                    Cell(""),
                     Cell(display.count(len(steps[index].lines))),
                     Cell(f"{len(steps[index].changes)} changed" if steps[index].changes else ""),
                 ),
             )
         else:
             self._life = None
+            table.columns = _COLUMNS
             rows = self._rows = tuple(
                 d for d in passes.diffs if d.changed or not self._only_changed
             )
             table.show_rows([row.number for row in rows], lambda index: _cells(rows[index]))
+            if self._begin_with_changes:
+                # What the front end made is all there is; the first change is news.
+                table.move_cursor(next((i for i, d in enumerate(rows) if d.changes), 0))
+                self._begin_with_changes = False
+        self.query_one("#pass-legend").display = self._life is None
+        self.refresh_bindings()
         self._show_title()
         self._show_selected()
+
+    @property
+    def _source_line(self) -> str:
+        """The text of the line followed, "" where it is not the kernel's own."""
+        if self._passes is None or self._followed is None:
+            return ""
+        (file, line), kernel = self._followed, self._passes.kernel
+        lines, index = kernel.source.split("\n"), line - kernel.line
+        return lines[index] if file == kernel.file and 0 <= index < len(lines) else ""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only keys that do something now are shown."""
+        if action in ("turn_view", "only_changed"):
+            return self._life is None
+        return action != "leave_line" or self._life is not None
 
     def _show_selected(self) -> None:
         passes, index = self._passes, self.query_one("#pass-table", Table).cursor
@@ -212,10 +247,8 @@ class PassesPane(Container):
         elif index < len(self._rows):
             diff = self._rows[index]
             title.append(display.shown(diff.name, 60))
-            title.append(
-                "  diff of the texts, d: ops" if self._as_text else "  by op, d: text",
-                style=palette.MUTED,
-            )
+            how = "diff of the texts, d: by op" if self._as_text else "by line and op, d: text"
+            title.append(f"  {how}", style=palette.MUTED)
             rows = text_diff_rows if self._as_text else change_rows
             text.show_rows(rows(passes, diff))
         self.query_one("#pass-title", Static).update(title)
@@ -267,6 +300,11 @@ class PassesPane(Container):
             self._followed = None
             self._show_passes()
 
+    def action_find(self) -> None:
+        """Find text in the list in focus."""
+        text, table = self.query_one("#pass-text", TextList), self.query_one("#pass-table", Table)
+        self.query_one(FindBar).open(text if text.has_focus else table)
+
     def action_kernel(self, step: int) -> None:
         """Show another specialisation."""
         if not self._kernels:
@@ -281,14 +319,15 @@ class PassesPane(Container):
     def action_pick_kernel(self) -> None:
         """Choose a specialisation from a list."""
         kernels = self._kernels
-        choices = kernel_choices(kernels)
+        at = next((i for i, k in enumerate(kernels) if k.hash == self._wanted), 0)
 
         def picked(index: int | None) -> None:
             if index is not None:
                 self._choose(kernels[index])
 
-        if choices:
-            self.app.push_screen(PickScreen("Kernels", choices), picked)
+        if kernels:
+            screen = PickScreen("Kernels", kernel_choices(kernels), KERNEL_DETAILS, at)
+            self.app.push_screen(screen, picked)
 
 
 def _best(kernels: tuple[RecordedKernel, ...]) -> RecordedKernel:

@@ -78,6 +78,10 @@ class Table(LineList):
         """How many rows there are."""
         return len(self._keys)
 
+    def line_text(self, index: int) -> str:
+        """The cells of a row."""
+        return "  ".join(cell.text for cell in self._cells(index))
+
     @property
     def key(self) -> Hashable | None:
         """The key of the row at the cursor, None when there are no rows."""

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, text_diff
 from tkdebug.instrument.pass_summary import counts_text, group_changes
 from tkdebug.instrument.renderers.passes_text import group_text
-from tkdebug.instrument.renderers.text_format import counted, format_ns, visible
+from tkdebug.instrument.renderers.text_format import counted, visible
 
 if TYPE_CHECKING:
     from tkdebug.instrument.passes_report import KernelReport

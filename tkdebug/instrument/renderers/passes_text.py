@@ -9,10 +9,11 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.pass_summary import ChangeGroup, counts_text, group_changes
-from tkdebug.instrument.renderers.text_format import counted, format_ns, visible
+from tkdebug.instrument.renderers.text_format import counted, visible
 
 if TYPE_CHECKING:
     from tkdebug.instrument.passes_report import KernelReport

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import KernelSummary, RunInfo
 
 if TYPE_CHECKING:
     from tkdebug.instrument.report import MergedFault
 
-_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _VISIBLE = {code: shown for code, shown in _CONTROLS.items() if chr(code) not in "\n\t"}
 
@@ -50,15 +50,6 @@ def fault_lines(session: Session, merged: MergedFault) -> Iterator[str]:
         yield visible(f"  {details}")
     if fault.hint:
         yield visible(f"  hint: {fault.hint}")
-
-
-def format_ns(duration_ns: float) -> str:
-    """A duration with three digits and the unit that suits it."""
-    for size, unit in _UNITS:
-        if duration_ns >= size:
-            value = duration_ns / size
-            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-    return f"{duration_ns:.0f} ns"
 
 
 def counted(number: int, noun: str) -> str:
