@@ -295,3 +295,25 @@ def pointers_or_numbers(p, n):
 @jit
 def several_numbers_of_bins(p):
     tl.store(p, tl.histogram(tl.arange(0, 16), [16, 16]))
+
+
+@jit
+def descriptor_without_axes(p):
+    tl.make_tensor_descriptor(p, [], [], [])
+
+
+@jit
+def stride_that_is_a_number(p):
+    tl.make_tensor_descriptor(p, [64, 64], 1, [16, 16])
+
+
+@jit
+def descriptor_of_nan_integers(p):
+    integers = p.to(tl.pointer_type(tl.int32))
+    tl.make_tensor_descriptor(integers, [64], [1], [16], padding_option="nan")
+
+
+@jit
+def descriptor_of_pointers(p):
+    pointers = p.to(tl.pointer_type(tl.pointer_type(tl.float32)))
+    tl.make_tensor_descriptor(pointers, [64], [1], [16])

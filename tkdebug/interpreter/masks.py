@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.values import Bound, Box, BoxMask, TileValue
 
 if TYPE_CHECKING:
@@ -169,11 +168,6 @@ def _ints(
         for low, high in bounds
     ]
     return list(zip(plain, shape, strict=True))
-
-
-def mask_shape(op: Operation) -> tuple[int, ...]:
-    """Shape of an op's first operand."""
-    return ir.shape_of(op.operands[0].type)
 
 
 def is_whole(box: Box, shape: tuple[int, ...]) -> bool:

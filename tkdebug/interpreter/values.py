@@ -19,7 +19,6 @@ everywhere false by its constant bounds (those are the ints 1 and 0).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
@@ -358,13 +357,3 @@ TileValue = Union[
     DescriptorTile,
     BufferView,
 ]
-
-
-def rank_of(value: Tensor) -> int:
-    """Tile rank of a tensor value."""
-    return value.dim() - 1
-
-
-def box_size(box: Box) -> int:
-    """Number of positions in a box."""
-    return math.prod(high - low for low, high in box)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tkdebug.compiler.frontend.arguments import is_jit_function, unwrap_deep
+from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.values import closest, describe, has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.operator_methods import OPERATOR_METHODS
-from tkdebug.compiler.ops.spec import Builtin, SemanticError
+from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import (
     block_pointer,
     constexpr_type,
@@ -126,8 +126,3 @@ def has_attribute(v: Visitor, owner: Any, name: str) -> bool:
     except SemanticError:
         return False
     return True
-
-
-def is_language_function(value: object) -> bool:
-    """Whether a value is something that a kernel can call with run-time values."""
-    return isinstance(value, Builtin | BoundMember) or is_jit_function(value)

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tkdebug.compiler.dtypes import LanguageType, block_type, dtype, pointer_type
+from tkdebug.compiler.dtypes import LanguageType, block_type, dtype
 from tkdebug.compiler.frontend.arguments import is_jit_function, remake
 from tkdebug.compiler.ir import Value
 from tkdebug.compiler.tensor import block_pointer, is_runtime, tensor, tensor_descriptor
@@ -179,11 +179,6 @@ def scalar_int_type(value: tensor) -> dtype | None:
     if isinstance(type_, dtype) and type_.is_int():
         return type_
     return None
-
-
-def is_pointer(value: object) -> bool:
-    """Whether `value` is a pointer or a tile of pointers."""
-    return isinstance(value, tensor) and isinstance(value.type.scalar, pointer_type)
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -1,8 +1,7 @@
 """What functions of the language ask of their arguments: constants, axes, shapes, dtypes, tiles.
 
 Each check takes what a kernel's author wrote and gives what an `emit` function computes with, or
-names what does not fit; `what` is how the message calls the argument. What run-time values become
-when they meet is `operators`'.
+names what does not fit; `what` is how the message calls the argument.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tkdebug.compiler.dtypes import LanguageType, dtype
+from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import SemanticError
-from tkdebug.compiler.tensor import tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 
 # Upstream's limit on the elements of one tile.
 MAX_TILE_ELEMS = 1 << 20
@@ -44,6 +45,19 @@ def list_argument(value: object, what: str) -> list[Any]:
     if isinstance(items, tensor | int):
         return [items]
     raise SemanticError(f"{what} must be one value or a tuple of values, got {describe(items)}")
+
+
+def scalars_argument(
+    emit: Emitter, values: object, element: dtype, what: str
+) -> tuple[tensor, ...]:
+    """One integer or a sequence of them, constants or not, as run-time values of `element`."""
+    out = []
+    for value in list_argument(values, what):
+        item = operators.to_tensor(emit, value)
+        if item.type.is_block() or not scalar_dtype(item).is_int():
+            raise SemanticError(f"{what} must be integer scalars, got {item.type}")
+        out.append(operators.cast(emit, item, element))
+    return tuple(out)
 
 
 def axis_argument(axis: object, rank: int, what: str) -> int:

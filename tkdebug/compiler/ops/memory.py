@@ -1,25 +1,23 @@
-"""Global memory: pointers, loads, stores, block pointers and tensor descriptors.
+"""Global memory: pointers, loads, stores and tensor descriptors.
 
-Block pointers are lowered to pointer tiles and masks as they are emitted. A masked-off element of
-a load without `other` is undefined by the language and zero here.
+A masked-off element of a load without `other` is undefined by the language and zero here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
 from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import block_pointers, operators
 from tkdebug.compiler.ops.arguments import (
-    axis_argument,
     describe,
+    dtype_argument,
     list_argument,
-    permutation_argument,
+    scalars_argument,
     shape_argument,
 )
 from tkdebug.compiler.ops.emitter import Emitter
@@ -267,104 +265,6 @@ def _emit_store(
     emit.op("tt.store", operands, None, (), **attributes)
 
 
-def _integers(emit: Emitter, values: Any, element: dtype, what: str) -> tuple[tensor, ...]:
-    out = []
-    for value in list_argument(values, what):
-        item = operators.to_tensor(emit, value)
-        if item.type.is_block() or not scalar_dtype(item).is_int():
-            raise SemanticError(f"{what} must be integer scalars, got {item.type}")
-        out.append(operators.cast(emit, item, element))
-    return tuple(out)
-
-
-def _emit_make_block_ptr(
-    emit: Emitter,
-    base: object,
-    shape: object,
-    strides: object,
-    offsets: object,
-    block_shape: object,
-    order: object,
-) -> block_pointer:
-    """A pointer to a block of the tensor at `base`.
-
-    Args:
-        emit: where to emit.
-        base: pointer to the tensor's first element.
-        shape: extents of the tensor, in elements.
-        strides: steps between neighbours along each axis, in elements.
-        offsets: where the block starts along each axis.
-        block_shape: constexpr extents of the block.
-        order: axes from the fastest to the slowest; a hint.
-    """
-    pointer = operators.require_pointer(base, "make_block_ptr")
-    extents = _integers(emit, shape, dt.int64, "make_block_ptr: shape")
-    steps = _integers(emit, strides, dt.int64, "make_block_ptr: strides")
-    starts = _integers(emit, offsets, dt.int32, "make_block_ptr: offsets")
-    block = shape_argument(block_shape, "make_block_ptr")
-    if not len(extents) == len(steps) == len(starts) == len(block):
-        raise SemanticError(
-            "make_block_ptr: shape, strides, offsets and block_shape must have one entry an axis; "
-            f"got {len(extents)}, {len(steps)}, {len(starts)} and {len(block)}"
-        )
-    fastest_first = list_argument(order, "make_block_ptr: order")
-    axes = permutation_argument(fastest_first, len(block), "make_block_ptr: order")
-    return block_pointer(pointer, extents, steps, starts, block, axes)
-
-
-def _emit_advance(emit: Emitter, base: object, offsets: object) -> block_pointer:
-    """The block pointer moved by `offsets`, one per axis."""
-    if not isinstance(base, block_pointer):
-        raise SemanticError(f"advance needs a block pointer, got {describe(base)}")
-    steps = _integers(emit, offsets, dt.int32, "advance: offsets")
-    if len(steps) != len(base.offsets):
-        raise SemanticError(f"advance: {len(steps)} offsets for {len(base.offsets)} axes")
-    moved = tuple(
-        operators.binary(emit, "add", offset, step)
-        for offset, step in zip(base.offsets, steps, strict=True)
-    )
-    return block_pointer(base.base, base.shape, base.strides, moved, base.block_shape, base.order)
-
-
-def _block_pointers(
-    emit: Emitter, block: block_pointer, checked: Sequence[int]
-) -> tuple[tensor, tensor | None]:
-    """The tile of pointers of a block pointer, and the mask of the checked axes."""
-    rank = len(block.block_shape)
-    pointers = block.base
-    mask: tensor | None = None
-    for axis in range(rank):
-        extent = block.block_shape[axis]
-        lane = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
-        lanes = tensor(lane.result, block_type(dt.int32, (extent,)))
-        start = operators.cast(emit, block.offsets[axis], dt.int64)
-        index = operators.binary(emit, "add", operators.cast(emit, lanes, dt.int64), start)
-        selector: list[object] = [None] * rank
-        selector[axis] = slice(None)
-        if axis in checked:
-            low = operators.compare(emit, "ge", index, 0)
-            high = operators.compare(emit, "lt", index, block.shape[axis])
-            inside = operators.binary(emit, "and", low, high)
-            inside = operators.subscript(emit, inside, tuple(selector))
-            mask = inside if mask is None else operators.binary(emit, "and", mask, inside)
-        offset = operators.binary(emit, "mul", index, block.strides[axis])
-        offset = operators.subscript(emit, offset, tuple(selector))
-        pointers = operators.binary(emit, "add", pointers, offset)
-    pointers = operators.broadcast_to(emit, pointers, block.block_shape)
-    if mask is not None:
-        mask = operators.broadcast_to(emit, mask, block.block_shape)
-    return pointers, mask
-
-
-def _checked_axes(block: block_pointer, boundary_check: object) -> list[int]:
-    axes = () if unwrap(boundary_check) is None else boundary_check
-    rank = len(block.block_shape)
-    return [
-        axis_argument(axis, rank, "boundary_check")
-        for axis in list_argument(axes, "boundary_check")
-    ]
-
-
 def _load_block(
     emit: Emitter,
     block: block_pointer,
@@ -375,8 +275,8 @@ def _load_block(
     padding = unwrap(padding_option)
     if padding not in ("", None, "zero", "nan"):
         raise SemanticError(f'padding_option must be "zero" or "nan", got {padding!r}')
-    checked = _checked_axes(block, boundary_check)
-    pointers, mask = _block_pointers(emit, block, checked)
+    checked = block_pointers.checked_axes(block, boundary_check)
+    pointers, mask = block_pointers.tile_of_pointers(emit, block, checked)
     other: object = None
     if padding == "nan":
         element = block.element_ty
@@ -398,8 +298,8 @@ def _store_block(
     boundary_check: object,
     attributes: Mapping[str, str],
 ) -> None:
-    checked = _checked_axes(block, boundary_check)
-    pointers, mask = _block_pointers(emit, block, checked)
+    checked = block_pointers.checked_axes(block, boundary_check)
+    pointers, mask = block_pointers.tile_of_pointers(emit, block, checked)
     _emit_store(emit, pointers, value, mask, {**attributes, "boundary_check": tuple(checked)})
 
 
@@ -422,20 +322,18 @@ def _emit_make_tensor_descriptor(
         padding_option: "zero" or "nan": what reads outside the tensor give.
     """
     pointer = operators.require_pointer(base, "make_tensor_descriptor")
-    extents = _integers(emit, shape, dt.int32, "make_tensor_descriptor: shape")
+    extents = scalars_argument(emit, shape, dt.int32, "make_tensor_descriptor: shape")
     block = shape_argument(block_shape, "make_tensor_descriptor")
-    raw_strides = unwrap(strides)
-    last = unwrap(raw_strides[-1])
-    if isinstance(last, int) and last != 1:
-        raise SemanticError(f"make_tensor_descriptor: the last stride must be 1, got {last}")
-    steps = _integers(emit, strides, dt.int64, "make_tensor_descriptor: strides")
-    if not len(extents) == len(steps) == len(block):
+    steps = scalars_argument(emit, strides, dt.int64, "make_tensor_descriptor: strides")
+    if not len(extents) == len(steps) == len(block) >= 1:
         raise SemanticError(
             "make_tensor_descriptor: shape, strides and block_shape must have one entry an axis; "
             f"got {len(extents)}, {len(steps)} and {len(block)}"
         )
-    element = operators.pointee(pointer)
-    assert isinstance(element, dtype)
+    last = list_argument(strides, "make_tensor_descriptor: strides")[-1]
+    if isinstance(last, int) and last != 1:
+        raise SemanticError(f"make_tensor_descriptor: the last stride must be 1, got {last}")
+    element = dtype_argument(operators.pointee(pointer), "make_tensor_descriptor")
     if block[-1] * element.itemsize < 16:
         raise SemanticError(
             "make_tensor_descriptor: Descriptor block shape must have at least 16 bytes in its "
@@ -444,6 +342,8 @@ def _emit_make_tensor_descriptor(
     padding = unwrap(padding_option)
     if padding not in ("zero", "nan"):
         raise SemanticError(f'padding_option must be "zero" or "nan", got {padding!r}')
+    if padding == "nan" and not element.is_floating():
+        raise SemanticError(f'padding_option "nan" needs floats, got {element}')
     type_ = dt.tensor_descriptor_type(block_type(element, block))
     op = emit.op(
         "tt.make_tensor_descriptor", [pointer, *extents, *steps], [type_.to_ir()], padding=padding
@@ -462,7 +362,7 @@ def descriptor_offsets(
     emit: Emitter, descriptor: tensor_descriptor, offsets: object
 ) -> list[tensor]:
     """Offsets of a block, int32, one per axis."""
-    values = _integers(emit, offsets, dt.int32, "descriptor offsets")
+    values = scalars_argument(emit, offsets, dt.int32, "descriptor offsets")
     if len(values) != len(descriptor.block_shape):
         raise SemanticError(
             f"{len(values)} offsets for a descriptor of {len(descriptor.block_shape)} axes"
@@ -502,15 +402,8 @@ def _emit_store_descriptor(emit: Emitter, desc: object, offsets: object, value: 
 _BUILTINS: tuple[Builtin, ...] = (
     Builtin("load", load),
     Builtin("store", store),
-    Builtin("make_block_ptr", _emit_make_block_ptr),
-    Builtin("advance", _emit_advance, member=True),
     Builtin("make_tensor_descriptor", _emit_make_tensor_descriptor),
     Builtin("load_tensor_descriptor", _emit_load_descriptor),
     Builtin("store_tensor_descriptor", _emit_store_descriptor),
 )
 LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}
-# Methods of tensor descriptors: `desc.load([y, x])`.
-DESCRIPTOR_METHODS = {
-    "load": LANGUAGE["load_tensor_descriptor"],
-    "store": LANGUAGE["store_tensor_descriptor"],
-}

@@ -16,8 +16,6 @@ from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 
-_FLOAT_RANK = {"fp16": 1, "bf16": 1, "fp32": 2, "fp64": 3}
-
 
 def with_scalar(type_: LanguageType, element: LanguageType) -> LanguageType:
     """`type_` with its element type replaced."""

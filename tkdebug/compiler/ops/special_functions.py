@@ -94,11 +94,6 @@ def gamma(t: Any, x: Any) -> Any:
     return t.where(pole, float("nan"), t.where(t.isfinite(x) | (x < 0), value, x))
 
 
-def _square(t: Any, x: Any) -> tuple[Any, Any]:
-    """X x as a double, and what rounding lost."""
-    return two_product(t, x, x)
-
-
 def erfcx(t: Any, x: Any) -> Any:
     """Exp(x x) erfc(x)."""
     inside = x.clamp(-30.0, 30.0)

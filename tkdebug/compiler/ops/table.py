@@ -9,6 +9,7 @@ from __future__ import annotations
 from tkdebug.compiler.ops import (
     arith,
     atomics,
+    block_pointers,
     bulk_copies,
     control,
     conversion,
@@ -36,6 +37,7 @@ FAMILIES = (
     math,
     shape,
     memory,
+    block_pointers,
     descriptors,
     linalg,
     scaled,

@@ -36,8 +36,6 @@ class Target:
         warps_per_sm: resident warps of a multiprocessor.
         blocks_per_sm: resident blocks of a multiprocessor.
         threads_per_block: most threads of one block.
-        cp_async: `cp.async`, global to shared memory past the registers.
-        bf16_mma: `mma` on bfloat16 and tf32.
         bf16_arithmetic: `add`, `sub`, `mul` on bfloat16 (before it only `fma.rn.bf16`).
         fp8_conversions: `cvt` to and from e4m3x2 and e5m2x2.
         fp8_mma: `mma` on e4m3 and e5m2.
@@ -46,7 +44,6 @@ class Target:
         tma: `cp.async.bulk.tensor`.
         wgmma: `wgmma.mma_async` and `setmaxnreg`.
         stmatrix: `stmatrix`.
-        redux_float: `redux.sync` on float32; only newer architectures than those listed.
     """
 
     name: str
@@ -62,8 +59,6 @@ class Target:
     shared_unit_bytes: int = 128
     threads_per_block: int = 1024
     threads_per_warp: int = 32
-    cp_async: bool = True
-    bf16_mma: bool = True
     bf16_arithmetic: bool = False
     fp8_conversions: bool = False
     fp8_mma: bool = False
@@ -72,7 +67,6 @@ class Target:
     tma: bool = False
     wgmma: bool = False
     stmatrix: bool = False
-    redux_float: bool = False
 
     @property
     def threads_per_sm(self) -> int:

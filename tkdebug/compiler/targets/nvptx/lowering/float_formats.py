@@ -20,7 +20,6 @@ class Float8:
         bias: of the exponent.
         largest: bits of the largest finite number.
         nan: bits of the NaN that conversions give; None where there is none.
-        is_ieee: whether the highest exponent holds infinity and NaNs.
         has_negative_zero: false where 0x80 is the only NaN.
     """
 
@@ -28,7 +27,6 @@ class Float8:
     bias: int
     largest: int
     nan: int | None
-    is_ieee: bool = False
     has_negative_zero: bool = True
 
     @property
@@ -54,7 +52,7 @@ class Float8:
 
 FORMATS: dict[str, Float8] = {
     "f8E4M3FN": Float8(3, 7, 0x7E, 0x7F),
-    "f8E5M2": Float8(2, 15, 0x7B, 0x7F, is_ieee=True),
+    "f8E5M2": Float8(2, 15, 0x7B, 0x7F),
     "f8E4M3FNUZ": Float8(3, 8, 0x7F, 0x80, has_negative_zero=False),
     "f8E5M2FNUZ": Float8(2, 16, 0x7F, 0x80, has_negative_zero=False),
     "f8E4M3B11FNUZ": Float8(3, 15, 0x7E, None),
