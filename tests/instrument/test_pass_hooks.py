@@ -87,6 +87,7 @@ def test_kernel_that_fails_in_a_pass_tells_the_passes_until_then():
     assert [p.name for p in event.passes] == [
         "front-end",
         "canonicalize",
+        "form-dots",
         "unroll-loops",
         "eliminate-common-subexpressions",
         "hoist-loop-invariants",

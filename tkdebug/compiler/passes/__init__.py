@@ -7,6 +7,7 @@ A pass is a frozen dataclass whose fields are its options; it changes the module
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.form_dots import FormDots
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.pipeline import (
     TILE_PIPELINE,
@@ -22,6 +23,7 @@ __all__ = [
     "Canonicalize",
     "EliminateCommonSubexpressions",
     "EliminateDeadCode",
+    "FormDots",
     "HoistLoopInvariants",
     "Pass",
     "PassManager",

@@ -20,6 +20,7 @@ from tkdebug.compiler.ir.verifier import verify
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.form_dots import FormDots
 from tkdebug.compiler.passes.invariants import Inventory, check_provenance
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
@@ -67,6 +68,7 @@ RunCallback = Callable[[PassRun, Module], None]
 
 TILE_PIPELINE: tuple[Pass, ...] = (
     Canonicalize(),
+    FormDots(),
     UnrollLoops(),
     EliminateCommonSubexpressions(),
     HoistLoopInvariants(),
