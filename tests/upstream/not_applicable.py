@@ -93,7 +93,7 @@ NATIVE: Table = (
     ),
     (
         "test_core.py",
-        "test_tl_range_num_stages",
+        "test_(tl_range_num_stages|dot_mulbroadcasted)",
         "counts commit groups of cp.async: upstream has one for each load, tkdebug for each "
         "iteration",
     ),
