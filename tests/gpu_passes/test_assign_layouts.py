@@ -100,6 +100,40 @@ def test_range_wanted_in_two_layouts_is_made_twice_not_converted() -> None:
     assert layouts == {views.slice_layout(parent, 0), views.slice_layout(parent, 1)}
 
 
+def small_load(size: int, attributes: str = "") -> Module:
+    """A vector that is added to the rows of a tile, and stored."""
+    return assigned(f"""
+        %r = tt.make_range {{start = 0, end = {size}}} : tensor<{size}xi32>
+        %b = tt.splat %q : !tt.ptr<f32> -> tensor<{size}x!tt.ptr<f32>>
+        %line = tt.addptr %b, %r : (tensor<{size}x!tt.ptr<f32>>, tensor<{size}xi32>)
+            -> tensor<{size}x!tt.ptr<f32>>
+        %x = tt.load %line{attributes} : tensor<{size}x!tt.ptr<f32>> -> tensor<{size}xf32>
+        tt.store %line, %x : tensor<{size}x!tt.ptr<f32>>, tensor<{size}xf32>
+        %e = tt.expand_dims %x {{axis = 1}} : tensor<{size}xf32> -> tensor<{size}x1xf32>
+        %f = tt.broadcast %e : tensor<{size}x1xf32> -> tensor<{size}x64xf32>
+        %ptrs = tt.splat %q : !tt.ptr<f32> -> tensor<{size}x64x!tt.ptr<f32>>
+        %y = tt.load %ptrs : tensor<{size}x64x!tt.ptr<f32>> -> tensor<{size}x64xf32>
+        %z = arith.addf %y, %f : tensor<{size}x64xf32>
+        tt.store %ptrs, %z : tensor<{size}x64x!tt.ptr<f32>>, tensor<{size}x64xf32>
+    """)
+
+
+def test_small_vector_is_loaded_again_where_it_is_wanted_in_another_layout() -> None:
+    module = small_load(128)
+    assert not named(module, "ttg.convert_layout")
+    layouts = [encoding_of(op.result.type) for op in named(module, "tt.load")]
+    assert sorted(map(len, (layout.shape for layout in layouts))) == [1, 1, 2]
+    assert views.slice_layout(rows_layout(128, 64), 1) in layouts
+    assert line_layout(128) in layouts
+
+
+@pytest.mark.parametrize(("size", "attributes"), [(256, ""), (128, " {volatile = true}")])
+def test_larger_or_volatile_vector_is_loaded_once(size: int, attributes: str) -> None:
+    module = small_load(size, attributes)
+    assert len(named(module, "ttg.convert_layout")) == 1
+    assert len(named(module, "tt.load")) == 2
+
+
 def test_reduction_broadcast_back_needs_no_conversion() -> None:
     module = assigned(
         LOAD_ROWS

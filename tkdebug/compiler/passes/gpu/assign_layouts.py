@@ -2,8 +2,9 @@
 
 Anchors bring layouts: accesses and dots by what earlier passes chose for them, reductions by what
 they are given. Everything computed from them follows (its *home*). What is made of constants and
-ranges alone has no home: it is made again in each layout that is wanted, which costs less than
-moving it. A conversion stands right after what it converts, so outside of loops where it can.
+ranges alone, small vectors loaded from there included, has no home: it is made again in each layout
+that is wanted, which costs less than moving it. A conversion stands right after what it converts,
+so outside of loops where it can.
 
 Invariant: afterwards every tile has a layout and every op's layouts pass `ir.layout_checks`.
 """
@@ -118,7 +119,7 @@ class Placement:
         op = value.defining_op
         assert op is not None
         source: LinearLayout | None = layout
-        if op.name not in layout_inference.SOURCES:
+        if op.name not in layout_inference.SOURCES and op.name != "tt.load":
             source = layout_inference.operand_layout(op, layout)
         if source is None:
             return self._convert_remade(value, layout)
@@ -128,6 +129,8 @@ class Placement:
         if op not in self._placed:
             self._placed[op] = sources
             op.operands = tuple(operands)
+            # What a load was given is for those that stay.
+            op.attributes.pop("layout", None)
             value.type = type_
             self.rewriter.record_change(op, "assign-layout")
             return value

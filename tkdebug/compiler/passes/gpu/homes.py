@@ -7,6 +7,7 @@ it first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.analysis import layout_inference
@@ -19,6 +20,7 @@ from tkdebug.errors import IRError
 _MAX_SWEEPS = 1000
 # They compute across elements, so making them twice costs.
 _NOT_REMADE = frozenset(("tt.scan", "tt.sort", "tt.bitonic_merge", "tt.flip"))
+_WARP_LANES = 32
 
 
 class Homes:
@@ -86,13 +88,26 @@ class Homes:
         if op.name in layout_inference.SOURCES:
             return True
         follows = layout_inference.is_elementwise(op) or op.name in layout_inference.VIEWS
-        if not follows or op.name in _NOT_REMADE or op.regions or not OPS[op.name].is_pure:
+        pure = follows and op.name not in _NOT_REMADE and not op.regions and OPS[op.name].is_pure
+        if not pure and not self._is_small_load(op):
             return False
         return all(
             value.defining_op in self._flexible
             for value in op.operands
             if isinstance(value.type, TensorType)
         )
+
+    def _is_small_load(self, op: Operation) -> bool:
+        """Whether threads that load what they want themselves cost less than handing it around.
+
+        A vector of no more elements than there are threads is in the cache after the first of
+        them; handing it around takes shared memory and two barriers.
+        """
+        if op.name != "tt.load" or op.attributes.get("volatile"):
+            return False
+        shape = shape_of(op.result.type)
+        size = math.prod(shape)
+        return max(shape) == size <= self.num_warps * _WARP_LANES
 
     def _set(self, value: Value, layout: LinearLayout | None, heavy: bool = False) -> bool:
         if layout is None or value in self._homes or not isinstance(value.type, TensorType):
