@@ -287,3 +287,10 @@ def test_run_whose_recording_stops_does_not_pass_for_clean(write_script, tmp_pat
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "recording stopped before the script did" in done.stderr.splitlines()[-1]
+
+
+def test_run_does_not_name_a_session_that_will_be_deleted(write_script, run_main, tmp_path):
+    script = write_script("launch()\n")
+    status, _, err = run_main("run", "--no-tui", "-o", tmp_path / "r.tkd", "--temporary", script)
+    assert status == 0
+    assert err == "tkdebug: 1 launch of 1 kernel, no faults\n"

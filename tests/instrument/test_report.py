@@ -5,9 +5,9 @@ from launching import compiled, enter, fault, launch
 
 from tkdebug.errors import Frame, TkError
 from tkdebug.events import HOOKS
+from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.renderers.text_format import counted, visible
 from tkdebug.instrument.report import RENDERERS, render, session_faults, write_report
 

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 import tui_sample
+from textual.color import Color
 from textual.widgets import Input, Static, TabbedContent
 
 from tkdebug.errors import SessionError
 from tkdebug.events import HOOKS, Fault
 from tkdebug.instrument.reader import Session
+from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.dialogs import HelpScreen, PickScreen, QuitScreen
 from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputView
 from tkdebug.tui.table import Cell, Table
 
@@ -458,3 +461,40 @@ async def test_specialisations_are_told_apart_where_they_differ(tmp_path):
             await until(pilot, lambda: isinstance(app.screen, PickScreen), "the list")
             assert "add_kernel  BLOCK=1024  x_ptr" in screen_text(app)
             assert app.screen.query_one("#pick", Table).cursor == 1
+
+
+async def test_palette_is_darkened_on_a_light_theme(session):
+    def colors() -> set[str]:
+        strips = app.screen._compositor.render_strips()
+        segments = [segment for strip in strips for segment in strip]
+        light = next(f for f in app.get_line_filters() if isinstance(f, OnLight))
+        filtered = light.apply(segments, Color(255, 255, 255))
+        return {s.style.color.name for s in filtered if s.style and s.style.color}
+
+    app = TkdebugApp(session)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await loaded(pilot)
+        await pilot.press("3", "T")
+        await until(pilot, lambda: not app.current_theme.dark, "the light theme")
+        await pilot.pause()
+        assert palette.ON_LIGHT["#cc79d7"] in colors()
+        assert not colors() & set(palette.ON_LIGHT)
+        await pilot.press("T")
+        assert app.current_theme.dark
+
+
+def test_palette_has_a_darker_hue_for_each_of_its_colours():
+    styles = [v for name, v in vars(palette).items() if name.isupper() and isinstance(v, str)]
+    used = {word for style in styles for word in style.split() if word.startswith("#")}
+    used |= {s.color.name for s in palette.CODE_STYLES.values() if s.color}
+    assert used <= set(palette.ON_LIGHT)
+
+
+async def test_recorded_run_with_faults_does_not_look_clean(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd", exit_status=0)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(100, 24)) as pilot:
+            await loaded(pilot)
+            assert "✖ ended, faults (the script: exit 0)" in screen_text(app)
+            assert "✓ ended" not in screen_text(app)

@@ -50,6 +50,7 @@ class Arguments:
             the usual one where this machine can.
         passes: what `passes` is to tell.
         lines: what `lines` is to tell.
+        temporary: whether the session is deleted by whoever started this run.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
     """
 
@@ -69,6 +70,7 @@ class Arguments:
     native_target: str | None = None
     passes: PassQuery | None = None
     lines: LinesQuery | None = None
+    temporary: bool = False
     coredump: bool = True
 
 
@@ -166,6 +168,7 @@ def _run_arguments(
         quick=parsed.quick,
         interpret=tuple(parsed.interpret),
         checks=CHECK_NAMES if "all" in parsed.check else tuple(parsed.check),
+        temporary=parsed.temporary,
         coredump=not parsed.no_coredump,
     )
 
@@ -300,6 +303,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a kernel that crashes on the GPU leaves no core dump, and no line is named",
     )
+    run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
 
 

@@ -28,7 +28,8 @@ def run_in_tui(arguments: Arguments) -> int:
     ended = False
     try:
         # Ours to delete, since the summary is read from it first.
-        status = run_live(child_command(arguments, path), path, owns_session=False)
+        command = child_command(arguments, path, temporary=owns_session)
+        status = run_live(command, path, owns_session=False)
         ended = _print_outcome(path, owns_session)
     finally:
         if owns_session and (ended or not path.exists()):
@@ -36,9 +37,11 @@ def run_in_tui(arguments: Arguments) -> int:
     return status
 
 
-def child_command(arguments: Arguments, session: Path) -> list[str]:
+def child_command(arguments: Arguments, session: Path, temporary: bool = False) -> list[str]:
     """The command line of the child process."""
     command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", str(session)]
+    if temporary:
+        command.append("--temporary")
     if arguments.mode is not None:
         command += ["--mode", arguments.mode]
     if arguments.report is not None:

@@ -62,7 +62,7 @@ def _run_here(
 ) -> tuple[int, int | None]:
     """Run the script in this process; exit status, and the signal that ended it."""
     owner = os.getpid()
-    with session_place(arguments.session) as (path, kept):
+    with session_place(arguments.session, arguments.temporary) as (path, kept):
         recorder = Recorder(path, script=program.name, argv=arguments.target_argv)
         ending = _run_recorded(arguments, program, recorder, crashes)
         if os.getpid() != owner:
@@ -72,10 +72,10 @@ def _run_here(
 
 
 @contextlib.contextmanager
-def session_place(session: Path | None) -> Iterator[tuple[Path, bool]]:
+def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path, bool]]:
     """Where to record, and whether that is kept: without a name, a temporary file."""
     if session is not None:
-        yield session.absolute(), True
+        yield session.absolute(), not temporary
         return
     owner = os.getpid()
     folder = tempfile.mkdtemp(prefix="tkdebug-")

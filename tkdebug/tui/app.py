@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,6 +17,7 @@ from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
 from textual.widgets import Footer, Static, TabbedContent, TabPane, Tabs
 
 from tkdebug.errors import SessionError, UnsupportedError
@@ -35,6 +37,7 @@ from tkdebug.tui.messages import (
     SnapshotTaken,
     StopFinished,
 )
+from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.snapshot import ScriptState, Snapshot
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.15
 POLL_ENDED_S = 1.0
+_ON_LIGHT = OnLight()
 _TABS = ("launches", "faults", "kernel", "output", "passes")
 _LABELS = ("1 Launches", "2 Faults", "3 Kernel", "4 Output", "5 Passes")
 
@@ -69,6 +73,7 @@ class TkdebugApp(App[None]):
             for i, tab in enumerate(_TABS, 1)
         ),
         Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("T", "turn_theme", "Light or dark", show=False),
         Binding("ctrl+c", "interrupt", "Interrupt script", priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
         Binding("q", "ask_quit", "Quit"),
@@ -319,6 +324,15 @@ class TkdebugApp(App[None]):
         if self._child is not None:
             self._child.interrupt()
             self.notify("sent Ctrl-C to the script", timeout=2)
+
+    def action_turn_theme(self) -> None:
+        """Light or dark."""
+        self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's, and on a light theme one for our own colours."""
+        filters = super().get_line_filters()
+        return filters if self.current_theme.dark else [_ON_LIGHT, *filters]
 
     def action_help(self) -> None:
         """Show the keys."""

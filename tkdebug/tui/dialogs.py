@@ -29,6 +29,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("↑ ↓ k j g G", "move, first, last; also PgUp, PgDn, Home, End"),
             ("← →", "scroll sideways"),
             ("/ :N", "in 3 and 5: find text, or go to line N; Enter: next, Esc: close"),
+            ("T", "light or dark; TEXTUAL_THEME=textual-light begins light"),
             ("Ctrl-C", "interrupt the script"),
             ("q", "quit; asks first while the script runs"),
             ("?", "this help; Esc closes it"),

@@ -56,7 +56,7 @@ def _argument(argument: ArgumentInfo) -> str:
     text = f"{kind} [{shape}]"
     if argument.strides is not None and not _contiguous(argument.shape, argument.strides):
         text += f" strides [{', '.join(map(str, argument.strides))}]"
-    if argument.value:
+    if argument.value and not argument.value.startswith("a tensor of "):  # the type says so
         text += f"  {argument.value}"
     return display.shown(text, 300)
 

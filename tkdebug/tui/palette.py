@@ -20,6 +20,23 @@ STRONG = "bold"
 ADDED = "#7fd8be"
 REMOVED = "#ff8c42"
 
+# What the hues here become on a light theme (`on_light`).
+ON_LIGHT: dict[str, str] = {
+    "#ff8c42": "#b34700",
+    "#f0e442": "#7d6400",
+    "#56b4e9": "#005f9e",
+    "#7fd8be": "#00664d",
+    "#8a94a3": "#5b6470",
+    "#9fb3c8": "#42566b",
+    "#cc79d7": "#8a2f97",
+    "#a3be8c": "#3d6b1f",
+    "#e6a15c": "#94510a",
+    "#7b8794": "#5b6470",
+    "#7cc4e8": "#0a5f8a",
+    "#d8dee9": "#2b3340",
+    "#6f7b8a": "#5b6470",
+}
+
 MARKS: dict[str, tuple[str, str]] = {
     "fault": ("✖", FAULT),
     "warning": ("▲", WARNING),

@@ -23,13 +23,19 @@ def status_line(snapshot: Snapshot | None, state: ScriptState, failure: str) -> 
     line.append("tkdebug ", style=palette.STRONG)
     if snapshot is not None:
         line.append(f"{display.file_name(snapshot.run.script)}  ")
-    line.append(*state_text(state))
+    bad = 0
+    if snapshot is not None:
+        bad = sum(group.first.fault.severity == "error" for group in snapshot.faults)
+    if bad and state.phase == "ended" and state.number == 0:
+        # A recorded run has the script's own status, which knows nothing of faults.
+        line.append("✖ ended, faults (the script: exit 0)", style=palette.FAULT)
+    else:
+        line.append(*state_text(state))
     if snapshot is not None:
         elapsed_ns = (snapshot.run.end_ns or time.time_ns()) - snapshot.run.start_ns
         if state.going_on or snapshot.run.end_ns is not None:
             line.append(f" {display.duration(elapsed_ns)}", style=palette.MUTED)
         line.append(f"  {_plural(snapshot.launch_count, 'launch', 'launches')}")
-        bad = sum(group.first.fault.severity == "error" for group in snapshot.faults)
         line.append("  ")
         line.append(_plural(bad, "fault", "faults"), style=palette.FAULT if bad else "")
         warnings = len(snapshot.faults) - bad
@@ -69,6 +75,8 @@ def _ended(number: int | None) -> tuple[str, str]:
         return "■ ended", palette.MUTED
     if number == 0:
         return "✓ ended (exit 0)", palette.GOOD
+    if number == 130:
+        return "■ interrupted (exit 130)", palette.WARNING
     if number == 3:
         return "✖ ended, faults (exit 3)", palette.FAULT
     return f"✖ failed (exit {number})", palette.FAULT
