@@ -1,4 +1,4 @@
-"""Creation, shape changes, selects and conversions of tile values."""
+"""Creation, shape changes and selects of tile values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.arith import wrap
+from tkdebug.interpreter import conversions
 from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
 from tkdebug.interpreter.masks import is_whole
 from tkdebug.interpreter.values import (
@@ -320,161 +320,9 @@ class ShapeOps(DescriptorBlockOps):
         size = a.buffer.itemsize if isinstance(a, PointerTile) else a.itemsize
         return AddressTile(address, buffers, size)
 
-    # -- conversions ------------------------------------------------------------------------
-
-    def extend_signed(self, op: Operation, value: TileValue) -> TileValue:
-        """arith.extsi."""
-        source = ir.element_of(op.operands[0].type).bits
-        if isinstance(value, int):
-            return -value if source == 1 else value
-        if isinstance(value, AffineTile):
-            return value
-        target = self.dtype_of(op.result.type)
-        if source == 1:
-            return self.map(op, lambda t: -t.to(target), value)
-        return self.map(op, lambda t: t.to(target), value)
-
-    def extend_unsigned(self, op: Operation, value: TileValue) -> TileValue:
-        """arith.extui."""
-        source = ir.element_of(op.operands[0].type).bits
-        if isinstance(value, int):
-            return value & ((1 << source) - 1)
-        if isinstance(value, AffineTile) and value.bounds(exact=True)[0] >= 0:
-            return value
-        target = self.dtype_of(op.result.type)
-        if source == 1:
-            return self.map(op, lambda t: t.to(target), value)
-        return self.map(op, lambda t: t.to(target) & ((1 << source) - 1), value)
-
-    def truncate(self, op: Operation, value: TileValue) -> TileValue:
-        """arith.trunci."""
-        bits = ir.element_of(op.result.type).bits
-        if isinstance(value, int):
-            return wrap(value, bits)
-        if isinstance(value, AffineTile) and bits > 1:
-            return self.index.settle(value, bits)
-        target = self.dtype_of(op.result.type)
-        if bits == 1:
-            return self.map(op, lambda t: (t & 1).to(target), value)
-        return self.map(op, lambda t: t.to(target), value)
-
-    def integer_to_float(self, op: Operation, value: TileValue) -> TileValue:
-        """arith.sitofp."""
-        target = self.dtype_of(op.result.type)
-        return self.map(op, lambda t: t.to(target), value)
-
-    def unsigned_to_float(self, op: Operation, value: TileValue) -> TileValue:
-        """arith.uitofp."""
-        bits = ir.element_of(op.operands[0].type).bits
-        target = self.dtype_of(op.result.type)
-
-        def convert(t: Tensor) -> Tensor:
-            if bits == 1:
-                return t.to(target)
-            if bits < 64:
-                return (t.to(torch.int64) & ((1 << bits) - 1)).to(target)
-            # Halve with the lost bit kept sticky, convert, double: one rounding.
-            half = ((t >> 1) & (2**63 - 1)) | (t & 1)
-            return torch.where(t >= 0, t.to(target), half.to(target) * 2)
-
-        return self.map(op, convert, value)
-
-    def to_signed(self, op: Operation, value: TileValue) -> TileValue:
-        """arith.fptosi: toward zero, saturating, NaN to 0 (cvt.rzi, PTX ISA 9.7.9.21)."""
-        bits = ir.element_of(op.result.type).bits
-        target = self.dtype_of(op.result.type)
-        return self.map(op, lambda t: self._to_integer(t, target, -(1 << (bits - 1)), bits), value)
-
-    def _to_integer(self, t: Tensor, target: Any, low: int, bits: int) -> Tensor:
-        if bits == 64:
-            wide = t.double().nan_to_num(0.0, posinf=2.0**63, neginf=-(2.0**63))
-            safe = wide.clamp(-(2.0**63), 2.0**63 - 1024)
-            whole = safe.to(torch.int64)
-            return torch.where(wide >= 2.0**63, 2**63 - 1, whole)
-        limit = float(low + (1 << bits) - 1)
-        clamped = t.double().nan_to_num(0.0, posinf=limit, neginf=float(low))
-        return clamped.clamp(float(low), limit).to(torch.int64).to(target)
-
-    def to_unsigned(self, op: Operation, value: TileValue) -> TileValue:
-        """arith.fptoui: toward zero, saturating, NaN to 0."""
-        bits = ir.element_of(op.result.type).bits
-        target = self.dtype_of(op.result.type)
-
-        def convert(t: Tensor) -> Tensor:
-            if bits < 64:
-                return self._to_integer(t, target, 0, bits)
-            wide = t.double().nan_to_num(0.0, posinf=2.0**64, neginf=0.0).clamp(min=0.0)
-            low = wide.clamp(max=2.0**63 - 1024).to(torch.int64)
-            high = (wide - 2.0**63).clamp(0.0, 2.0**63 - 1024).to(torch.int64) ^ -(2**63)
-            out = torch.where(wide >= 2.0**63, high, low)
-            return torch.where(wide >= 2.0**64, -1, out)
-
-        return self.map(op, convert, value)
-
-    def convert_float(self, op: Operation, value: TileValue) -> TileValue:
-        """arith.extf and arith.truncf: to nearest even."""
-        target = self.dtype_of(op.result.type)
-        if ir.element_of(op.operands[0].type) == ir.F64 and target.itemsize < 4:
-            from tkdebug.interpreter.fp8 import rounded_to_odd
-
-            # torch goes by way of fp32, which rounds twice.
-            return self.map(op, lambda t: rounded_to_odd(t).to(target), value)
-        return self.map(op, lambda t: t.to(target), value)
-
-    def fp_to_fp(self, op: Operation, value: TileValue) -> TileValue:
-        """tt.fp_to_fp: with a rounding mode; fp8 saturates to finite."""
-        from tkdebug.interpreter.fp8 import convert
-
-        source = ir.element_of(op.operands[0].type)
-        target = ir.element_of(op.result.type)
-        assert isinstance(source, ir.ScalarType)
-        assert isinstance(target, ir.ScalarType)
-        toward_zero = op.attributes.get("rounding") == "rtz"
-        return self.map(
-            op,
-            lambda t: convert(t, source.name, target.name, self.dtypes, toward_zero),
-            value,
-        )
-
-    def bitcast(self, op: Operation, value: TileValue) -> TileValue:
-        """tt.bitcast: the same bits under another type; pointers to another element type."""
-        element = ir.element_of(op.result.type)
-        if isinstance(element, ir.PointerType):
-            return self._bitcast_pointer(op, value, max(1, element.pointee.bits // 8))
-        source = ir.element_of(op.operands[0].type)
-        if isinstance(value, int | AffineTile) and element.is_integer:
-            return value
-        target = self.dtype_of(op.result.type)
-        if source.bits == 1 or element.bits == 1:
-            return self.map(op, lambda t: t.to(target), value)
-        return self.map(op, lambda t: t.view(target), value)
-
-    def _bitcast_pointer(self, op: Operation, value: TileValue, size: int) -> TileValue:
-        if isinstance(value, AddressTile):
-            return AddressTile(value.address, value.buffers, size)
-        assert isinstance(value, PointerTile)
-        have = value.buffer.itemsize
-        if have == size:
-            return value
-        shape = ir.shape_of(op.result.type)
-        if have < size or have % size:
-            address = self.addresses(value)
-            return AddressTile(address, (value.buffer,), size)  # type: ignore[arg-type]
-        offset = self.index.scaled(self.affine_of(value.offset, shape), have // size)
-        return PointerTile(value.buffer.reinterpreted(size), offset)
-
-    def pointer_to_integer(self, op: Operation, value: TileValue) -> TileValue:
-        """tt.ptr_to_int."""
-        assert isinstance(value, PointerTile | AddressTile)
-        return self.addresses(value)
-
-    def integer_to_pointer(self, op: Operation, value: TileValue) -> TileValue:
-        """tt.int_to_ptr."""
-        element = ir.element_of(op.result.type)
-        assert isinstance(element, ir.PointerType)
-        if not isinstance(value, int | AffineTile):
-            value = self.dense(value, op.operands[0].type).to(torch.int64)
-        return AddressTile(value, (), max(1, element.pointee.bits // 8))
+    def convert(self, op: Operation, value: TileValue) -> TileValue:
+        """Elements under another type: arith's casts, tt.bitcast and their kin."""
+        return conversions.CONVERSIONS[op.name](self, op, value)
 
 
 def _coefs(a: int | AffineTile, like: int | AffineTile) -> tuple[int, ...]:

@@ -148,12 +148,11 @@ def _evaluate_select(ev: Any, op: Operation, condition: Any, a: Any, b: Any) -> 
 def _cast(
     name: str,
     doc: str,
-    method: str,
     verify: Verifier,
     fold: Callable[[int, int, int], int] | None = None,
 ) -> OpSpec:
     def evaluate(ev: Any, op: Operation, value: Any) -> Sequence[Any]:
-        return (getattr(ev, method)(op, value),)
+        return (ev.convert(op, value),)
 
     def fold_op(op: Operation, operands: Sequence[Any]) -> Any:
         assert fold is not None
@@ -281,82 +280,69 @@ OPS: tuple[OpSpec, ...] = (
     _cast(
         "arith.extsi",
         "Sign extension.",
-        "extend_signed",
         conversion("integers", "integers", "wider"),
         lambda value, source, target: value if source > 1 else -value,
     ),
     _cast(
         "arith.extui",
         "Zero extension.",
-        "extend_unsigned",
         conversion("integers", "integers", "wider"),
         lambda value, source, target: unsigned(value, source),
     ),
     _cast(
         "arith.trunci",
         "Truncation to fewer bits.",
-        "truncate",
         conversion("integers", "integers", "narrower"),
         lambda value, source, target: wrap(value, target),
     ),
     _cast(
         "arith.sitofp",
         "Signed integer to float, to nearest even.",
-        "integer_to_float",
         conversion("integers", "floats"),
     ),
     _cast(
         "arith.uitofp",
         "Unsigned integer to float.",
-        "unsigned_to_float",
         conversion("integers", "floats"),
     ),
     _cast(
         "arith.fptosi",
         "Float to signed integer, toward zero, saturating.",
-        "to_signed",
         conversion("floats", "integers"),
     ),
     _cast(
         "arith.fptoui",
         "Float to unsigned integer, toward zero.",
-        "to_unsigned",
         conversion("floats", "integers"),
     ),
     _cast(
         "arith.extf",
         "Float to a wider float, exact.",
-        "convert_float",
         conversion("floats", "floats", "wider"),
     ),
     _cast(
         "arith.truncf",
         "Float to a narrower float, to nearest even.",
-        "convert_float",
         conversion("floats", "floats", "narrower"),
     ),
     _cast(
         "tt.fp_to_fp",
         "Float conversion with a rounding mode, fp8 saturating.",
-        "fp_to_fp",
         conversion("floats", "floats"),
     ),
     _cast(
         "tt.bitcast",
         "The same bits under another type of equal width.",
-        "bitcast",
         conversion("numbers or pointers", "numbers or pointers", "of equal width"),
     ),
     _cast(
         "tt.ptr_to_int",
         "Address of a pointer in bytes.",
-        "pointer_to_integer",
         conversion("pointers", "integers"),
     ),
     _cast(
         "tt.int_to_ptr",
         "Pointer to an address in bytes.",
-        "integer_to_pointer",
         conversion("integers", "pointers"),
     ),
 )
