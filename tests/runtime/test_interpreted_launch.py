@@ -9,6 +9,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
 from tkdebug.events import HOOKS, Hook
+from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.knobs import scope
 from tkdebug.runtime.errors import GlobalChangedError
 
@@ -83,6 +84,26 @@ def test_a_launch_keeps_nothing_alive_for_the_garbage_collector():
         assert machinery() == before
     finally:
         gc.enable()
+
+
+def test_small_launches_compute_on_one_thread_and_set_the_number_back(monkeypatch):
+    seen = []
+    run_kernel = Evaluator.run_kernel
+
+    def noting(evaluator, function, arguments):
+        seen.append(torch.get_num_threads())
+        run_kernel(evaluator, function, arguments)
+
+    monkeypatch.setattr(Evaluator, "run_kernel", noting)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        run_scale(n=100)
+        run_scale(n=100_000)
+        assert seen == [1, 3]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_compiled_kernel_launches_again():

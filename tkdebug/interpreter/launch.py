@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ _FLOAT_DTYPES = {
 _CACHE_FRIENDLY_BYTES = 64 << 20
 # Checks hold several index vectors of each access.
 _CHECKED_BYTES_FACTOR = 4
+# Live bytes of a batch up to which torch works on one thread: a dot of 128 x 128 x 128 fits.
+_ONE_THREAD_BYTES = 1 << 20
 _PROGRESS_EVERY_NS = 100_000_000
 
 
@@ -97,7 +100,7 @@ def run_module(
     launch_id = record.id if record is not None else 0
     faults = FaultLog(name, launch_id, grid)
     # Tensor subclasses and function modes of the script must not see the interpreter's work.
-    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+    with torch._C.DisableTorchFunction(), torch.no_grad(), ExitStack() as stack:  # noqa: SLF001
         arguments = _Arguments(module, prepared, values)
         total = grid[0] * grid[1] * grid[2]
         checks = Checks.of(KNOBS.checks, module, faults)
@@ -105,6 +108,7 @@ def run_module(
         if prepared.spin is not None and total > 1:
             _announce_sequential(prepared, name)
             size = 1
+        stack.enter_context(_threads_for(prepared.bytes_per_program * size))
         report = _progress_reporter(record, name, total)
         try:
             for first in range(0, total, size):
@@ -130,6 +134,24 @@ def run_module(
         finally:
             published = faults.publish()
     return published
+
+
+@contextmanager
+def _threads_for(batch_bytes: int) -> Iterator[None]:
+    """One thread of torch for small batches.
+
+    Waking the others and waiting for all of them saves nothing there, and takes milliseconds where
+    the machine has other work.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or batch_bytes > _ONE_THREAD_BYTES:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _batch_size(prepared: Prepared, grid: Grid, factor: int) -> int:

@@ -23,6 +23,8 @@ def call(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
         device = kwargs.get("device")
         if device is not None or pinned:
             return _call_on_device(func, args, kwargs, device, bool(pinned))
+    if not placement.any_on_cuda():
+        return func(*args, **kwargs) if kwargs else func(*args)
     with torch._C.DisableTorchFunction():
         others: list[Tensor] = []
         on_cuda = placement.split_inputs(args, others)

@@ -23,6 +23,8 @@ CUDA = torch.device("cuda", 0)
 _MARK = "_tkdebug_cuda"
 _PINNED = "_tkdebug_pinned"
 _announced = threading.Event()
+# Set with the first mark: until then no tensor need be asked for its own.
+_any_marked = threading.Event()
 
 
 def announce() -> None:
@@ -54,6 +56,12 @@ def _marked(tensor: Tensor, mark: str) -> bool:
 
 def _set_mark(tensor: Tensor, mark: str) -> None:
     setattr(_holder(tensor), mark, True)
+    _any_marked.set()
+
+
+def any_on_cuda() -> bool:
+    """Whether any tensor was ever made to count as a CUDA tensor."""
+    return _any_marked.is_set()
 
 
 def on_cuda(tensor: Tensor) -> bool:
@@ -88,6 +96,7 @@ def place_storage(storage: torch.UntypedStorage) -> None:
     """Make all tensors of `storage` count as CUDA tensors."""
     announce()
     setattr(storage, _MARK, True)
+    _any_marked.set()
 
 
 def storage_on_cuda(storage: object) -> bool:
