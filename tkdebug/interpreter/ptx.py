@@ -18,7 +18,8 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.errors import UnsupportedError
-from tkdebug.interpreter.ptx_instructions import INSTRUCTIONS, NotUnderstoodError, Operand, Reader
+from tkdebug.interpreter.ptx_instructions import INSTRUCTIONS
+from tkdebug.interpreter.ptx_operands import NotUnderstoodError, Operand, Reader
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _REGISTER = re.compile(r"\$\d+|\$\{\d+(?::\w+)?\}|%?[A-Za-z_][\w$.]*")

@@ -1,12 +1,10 @@
-"""What single PTX instructions compute (PTX ISA 8.x, chapter 9.7), on raw bits in int64 tensors.
+"""What single PTX instructions compute (PTX ISA, "Instructions"), on raw bits in int64 tensors.
 
 `approx` instructions are computed to full precision. Every instruction checks its own modifiers.
 """
 
 from __future__ import annotations
 
-import re
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,114 +13,10 @@ from torch import Tensor
 
 from tkdebug.compiler.ops import bits as bit_ops
 from tkdebug.compiler.ops import rounding
-from tkdebug.interpreter.fp8 import convert
+from tkdebug.interpreter.ptx_conversions import convert
+from tkdebug.interpreter.ptx_operands import DIRECTED, NotUnderstoodError, Operand, Reader, half_of
 
-Operand = Any  # a Tensor of raw bits, a number, or a tuple of such
-Evaluate = Callable[["Reader", list[Operand], Any], Any]
-
-_FLOATS = {
-    "f16": (torch.float16, torch.int16),
-    "bf16": (torch.bfloat16, torch.int16),
-    "f32": (torch.float32, torch.int32),
-    "tf32": (torch.float32, torch.int32),
-    "f64": (torch.float64, torch.int64),
-}
-_TYPE = re.compile(r"(?:b|u|s)(?:8|16|32|64)|t?f(?:16|32|64)|bf16|b?f16x2|pred|e4m3x2|e5m2x2")
-_HARMLESS = {"approx", "full", "rn", "ftz", "lo", "wrap", "to", "volatile"}
-_SMALLEST_NORMAL = 2.0**-126
-_FP8 = {"e4m3x2": "f8E4M3FN", "e5m2x2": "f8E5M2"}
-_CONVERT_DTYPES = {
-    "f16": torch.float16,
-    "f8E4M3FN": torch.float8_e4m3fn,
-    "f8E5M2": torch.float8_e5m2,
-}
-
-
-class NotUnderstoodError(Exception):
-    """An instruction that only a GPU can run; its text."""
-
-
-class Reader:
-    """Reads and writes raw bits under one instruction's types."""
-
-    def __init__(self, device: Any, opcode: tuple[str, ...], text: str) -> None:
-        self.device = device
-        self.opcode = opcode
-        self.text = text
-        self.types = [part for part in opcode[1:] if _TYPE.fullmatch(part)]
-        self.modifiers = {part for part in opcode[1:] if not _TYPE.fullmatch(part)}
-
-    @property
-    def type(self) -> str:
-        """The only type, or the last one."""
-        if not self.types:
-            raise NotUnderstoodError(self.text)
-        return self.types[-1]
-
-    def allow(self, *modifiers: str) -> None:
-        """Refuse modifiers other than these and the harmless ones."""
-        if self.modifiers - _HARMLESS - set(modifiers):
-            raise NotUnderstoodError(self.text)
-
-    def immediate(self, text: str) -> float | int | None:
-        """A literal as a number; hexadecimal floats as floats; None when it is no literal."""
-        if match := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", text):
-            return float(struct.unpack(">f", bytes.fromhex(match.group(1)))[0])
-        if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):
-            return float(struct.unpack(">d", bytes.fromhex(match.group(1)))[0])
-        if re.fullmatch(r"-?\d+\.\d*(?:[eE][-+]?\d+)?", text):
-            return float(text)
-        if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
-            return int(text.rstrip("U"), 0)
-        return None
-
-    def integer(self, value: Operand, type_: str) -> Tensor:
-        """Raw bits as an integer of a type."""
-        if isinstance(value, tuple):
-            raise NotUnderstoodError(self.text)
-        if isinstance(value, float):
-            value = self.raw(torch.tensor([value], device=self.device), "f32")
-        if isinstance(value, int):
-            wrapped = (value + 2**63) % 2**64 - 2**63
-            value = torch.tensor([wrapped], dtype=torch.int64, device=self.device)
-        width = int(type_[1:]) if type_ != "pred" else 1
-        if width == 64:
-            return value  # type: ignore[no-any-return]
-        value = value & ((1 << width) - 1)
-        if type_[0] == "s":
-            value = value - ((value >> (width - 1)) << width)
-        return value  # type: ignore[no-any-return]
-
-    def float(self, value: Operand, type_: str) -> Tensor:
-        """Raw bits as a float of a type."""
-        if type_ not in _FLOATS or isinstance(value, tuple):
-            raise NotUnderstoodError(self.text)
-        dtype, carrier = _FLOATS[type_]
-        if isinstance(value, float):
-            return torch.tensor([value], dtype=dtype, device=self.device)
-        if isinstance(value, int):
-            value = self.integer(value, "b64")
-        return self._flushed(value.to(carrier).view(dtype))
-
-    def _flushed(self, value: Tensor) -> Tensor:
-        if "ftz" not in self.modifiers or value.dtype != torch.float32:
-            return value
-        return torch.where(value.abs() < _SMALLEST_NORMAL, value * 0.0, value)
-
-    def raw(self, value: Tensor, type_: str) -> Tensor:
-        """A number as the raw bits of a type."""
-        if type_ in _FLOATS:
-            dtype, carrier = _FLOATS[type_]
-            stored = self._flushed(value.to(dtype)).view(carrier).to(torch.int64)
-            width = 8 * dtype.itemsize
-        else:
-            stored = value.to(torch.int64)
-            width = int(type_[1:]) if type_ != "pred" else 1
-        return stored if width == 64 else stored & ((1 << width) - 1)
-
-    def is_float(self, type_: str) -> bool:
-        """Whether a type is a float."""
-        return type_ in _FLOATS
+Evaluate = Callable[[Reader, list[Operand], Any], Any]
 
 
 def _numeric(fn: Callable[..., Tensor], floats_only: bool = False) -> Evaluate:
@@ -133,8 +27,8 @@ def _numeric(fn: Callable[..., Tensor], floats_only: bool = False) -> Evaluate:
         type_ = r.type
         if type_.endswith("x2"):
             half = type_.removesuffix("x2")
-            low = _apply(r, [_half(r, o, 0) for o in operands], half)
-            return low | (_apply(r, [_half(r, o, 1) for o in operands], half) << 16)
+            low = _apply(r, [half_of(r, o, 0) for o in operands], half)
+            return low | (_apply(r, [half_of(r, o, 1) for o in operands], half) << 16)
         return _apply(r, operands, type_)
 
     def _apply(r: Reader, operands: Sequence[Operand], type_: str) -> Tensor:
@@ -147,10 +41,6 @@ def _numeric(fn: Callable[..., Tensor], floats_only: bool = False) -> Evaluate:
         return r.raw(fn(*values), type_)
 
     return evaluate
-
-
-def _half(r: Reader, operand: Operand, place: int) -> Tensor:
-    return (r.integer(operand, "b32") >> (16 * place)) & 0xFFFF
 
 
 def _wide(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -311,114 +201,6 @@ def _select(r: Reader, operands: list[Operand], target: Any) -> Tensor:
     return torch.where(r.integer(operands[2], "pred") != 0, a, b)
 
 
-_WHOLE = {"rni": "rn", "rzi": "rz", "rmi": "rd", "rpi": "ru"}
-
-
-def _convert(r: Reader, operands: list[Operand], target: Any) -> Tensor:
-    if len(r.types) != 2:
-        raise NotUnderstoodError(r.text)
-    wanted, given = r.types
-    if wanted.endswith("x2") or given.endswith("x2"):
-        return _convert_pair(r, operands, wanted, given)
-    (operand,) = operands
-    if not r.is_float(given):
-        value = r.integer(operand, given)
-        if not r.is_float(wanted):
-            r.allow()
-            return r.raw(value, wanted)
-        r.allow("rz", "rm", "rp")
-        mode = {"rz": "rz", "rm": "rd", "rp": "ru"}.get(_one(r.modifiers, "rz", "rm", "rp"), "rn")
-        unsigned = given == "u64"
-        exact = rounding.from_integer(torch, mode, torch.float64, unsigned, value)
-        if wanted in ("f32", "f64"):
-            exact = rounding.from_integer(torch, mode, _FLOATS[wanted][0], unsigned, value)
-        return r.raw(exact, wanted)
-    x = r.float(operand, given)
-    if not r.is_float(wanted):
-        r.allow("sat", *_WHOLE)
-        mode = _WHOLE.get(_one(r.modifiers, *_WHOLE), "rz")
-        return _to_integer(r, x, wanted, mode)
-    r.allow("rna", "rz", "rm", "rp", "sat", "satfinite", *_WHOLE)
-    if wanted == "tf32":
-        return _to_tf32(r, x)
-    if whole := _one(r.modifiers, *_WHOLE):
-        x = rounding.whole(torch, _WHOLE[whole], x)
-    if "sat" in r.modifiers:
-        x = x.nan_to_num(nan=0.0).clamp(0.0, 1.0)
-    mode = {"rz": "rz", "rm": "rd", "rp": "ru"}.get(_one(r.modifiers, "rz", "rm", "rp"), "rn")
-    if wanted == "f16" and mode != "rn":
-        if mode != "rz" or given == "f64":
-            raise NotUnderstoodError(r.text)
-        x = convert(x, given, "f16", _CONVERT_DTYPES, True)
-    elif mode != "rn":
-        wide = x.double()
-        x = rounding.rounded(torch, (wide, torch.zeros_like(wide)), _FLOATS[wanted][0], mode)
-    return r.raw(x, wanted)
-
-
-def _one(modifiers: set[str], *names: str) -> str:
-    found = modifiers & set(names)
-    return found.pop() if found else ""
-
-
-def _to_integer(r: Reader, x: Tensor, wanted: str, mode: str) -> Tensor:
-    width, unsigned = int(wanted[1:]), wanted[0] == "u"
-    if width >= 32:
-        dtype = torch.int32 if width == 32 else torch.int64
-        return r.raw(rounding.to_integer(torch, mode, dtype, unsigned, x), wanted)
-    low, high = (0, (1 << width) - 1) if unsigned else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
-    value = rounding.whole(torch, mode, x.double()).nan_to_num(0.0).clamp(low, high)
-    return r.raw(value, wanted)
-
-
-def _to_tf32(r: Reader, x: Tensor) -> Tensor:
-    """fp32 to the ten mantissa bits of tf32: rna is nearest, ties away from zero."""
-    bits = r.raw(x, "f32")
-    special = ~torch.isfinite(x)
-    if "rna" in r.modifiers:
-        rounded = bits + 0x1000
-    elif "rz" in r.modifiers:
-        rounded = bits
-    else:
-        rounded = bits + 0xFFF + ((bits >> 13) & 1)
-    return torch.where(special, bits, rounded & 0xFFFFE000)
-
-
-def _convert_pair(r: Reader, operands: list[Operand], wanted: str, given: str) -> Tensor:
-    r.allow("satfinite", "rz")
-    if given == "f32" and wanted in ("f16x2", "bf16x2") and len(operands) == 2:
-        half = wanted.removesuffix("x2")
-        r.allow()
-        high, low = (r.raw(r.float(o, "f32"), half) for o in operands)
-        return low | (high << 16)
-    if given == "f32" and wanted in _FP8 and len(operands) == 2:
-        high, low = (_fp8_bits(r.float(o, "f32"), "f32", wanted) for o in operands)
-        return low | (high << 8)
-    if given == "f16x2" and wanted in _FP8:
-        parts = (r.float(_half(r, operands[0], place), "f16") for place in (1, 0))
-        high, low = (_fp8_bits(part, "f16", wanted) for part in parts)
-        return low | (high << 8)
-    if given in _FP8 and wanted == "f16x2":
-        raw = r.integer(operands[0], "b16")
-        low, high = (
-            r.raw(
-                ((raw >> (8 * place)) & 255)
-                .to(torch.uint8)
-                .view(_CONVERT_DTYPES[_FP8[given]])
-                .to(torch.float16),
-                "f16",
-            )
-            for place in (0, 1)
-        )
-        return low | (high << 16)
-    raise NotUnderstoodError(r.text)
-
-
-def _fp8_bits(value: Tensor, source: str, wanted: str) -> Tensor:
-    stored = convert(value, source, _FP8[wanted], _CONVERT_DTYPES, False)
-    return stored.view(torch.uint8).to(torch.int64)
-
-
 def _counted(fn: Callable[..., Any]) -> Evaluate:
     def evaluate(r: Reader, operands: list[Operand], target: Any) -> Tensor:
         r.allow()
@@ -446,9 +228,9 @@ def _extract(r: Reader, operands: list[Operand], target: Any) -> Tensor:
 
 
 def _divide(r: Reader, operands: list[Operand], target: Any) -> Tensor:
-    r.allow("rz", "rm", "rp")
+    r.allow(*DIRECTED)
     if r.is_float(r.type):
-        mode = {"rz": "rz", "rm": "rd", "rp": "ru"}.get(_one(r.modifiers, "rz", "rm", "rp"), "rn")
+        mode = r.rounding(DIRECTED, "rn")
         a, b = (r.float(o, r.type) for o in operands)
         return r.raw(rounding.div(torch, mode, a, b), r.type)
     if r.type == "u64":
@@ -506,7 +288,7 @@ INSTRUCTIONS: dict[str, Evaluate] = {
     "brev": _counted(bit_ops.brev),
     "setp": _set_predicate,
     "selp": _select,
-    "cvt": _convert,
+    "cvt": convert,
     "ex2": _numeric(_wide(torch.exp2), floats_only=True),
     "lg2": _numeric(_wide(torch.log2), floats_only=True),
     "sin": _numeric(_wide(torch.sin), floats_only=True),
