@@ -347,3 +347,15 @@ def test_recorder_survives_a_signal_handler_that_launches(path):
         counts = {one.kernel: one.finished for one in session.kernel_summaries()}
     assert counts["add_kernel"] == 3000
     assert counts.get("in_handler", 1) > 0
+
+
+def test_run_says_how_its_kernels_ran(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, output=False) as recorder, Session.open(path) as session:
+        launch(mode="native")
+        recorder.flush()
+        assert session.run().mode == "native"
+        launch(mode="interpret")
+        launch(mode="native")
+        recorder.flush()
+        assert session.run().mode == "interpret, native"

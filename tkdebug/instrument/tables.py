@@ -54,6 +54,7 @@ class SessionTables:
         self._process = os.getpid()
         self._rank = process_rank()
         self._running: dict[object, tuple[int, str]] = {}
+        self._modes: set[str] = set()
         self._stored_sources: set[str] = set()
         self._output_chars = 0
         self._revision = 0
@@ -110,6 +111,7 @@ class SessionTables:
         ends = {row[0]: row for row in finished}
         (last,) = self._connection.execute("SELECT max(seq) FROM launches").fetchone()
         seq = last or 0
+        self._note_modes({str(row[3]) for row in started}, is_first=last is None)
         inserts: list[Row] = []
         changes: list[tuple[str, int, object, object, bool]] = []
         for row in started:
@@ -145,6 +147,15 @@ class SessionTables:
         )
         self._finish_launches(ends, changes)
         self._add_totals(changes)
+
+    def _note_modes(self, modes: set[str], is_first: bool) -> None:
+        """Have the run say how its kernels ran, which only the launches tell."""
+        if modes <= self._modes:
+            return
+        (before,) = self._connection.execute("SELECT mode FROM run").fetchone()
+        known = set() if is_first else set(str(before).split(", "))
+        self._modes = known | modes
+        self._connection.execute("UPDATE run SET mode = ?", (", ".join(sorted(self._modes)),))
 
     def _finish_launches(
         self,

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
+from tkdebug.instrument.line_runs import LineRun, run_text, runs_of
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, text_diff
 from tkdebug.instrument.pass_summary import counts_text, group_changes
 from tkdebug.instrument.renderers.passes_text import group_text
 from tkdebug.instrument.renderers.text_format import counted, visible
+from tkdebug.instrument.variants import telling_parts
 
 if TYPE_CHECKING:
     from tkdebug.instrument.passes_report import KernelReport
@@ -33,7 +35,9 @@ code, pre, .mono { font: 12.5px/1.4 ui-monospace, monospace; }
 pre { overflow-x: auto; background: #f6f8fa; padding: .5rem; margin: .3rem 0; }
 table { border-collapse: collapse; }
 td, th { padding: .1rem .7rem; text-align: right; white-space: nowrap; }
-td:first-child, th:first-child { text-align: left; } tr:hover { background: #f0f4f8; }
+td:nth-child(2), th:nth-child(2), td:nth-child(4) { text-align: left; }
+td:first-child { color: #6a737d; } rect { fill: #4a90c2; } .same rect { fill: #b8c0c8; }
+tr:hover { background: #f0f4f8; }
 th { border-bottom: 1px solid #999; } .same { color: #8a929a; }
 details { margin: .2rem 0; } summary { cursor: pointer; } details details { margin-left: 1.2rem; }
 .kind { display: inline-block; min-width: 5.5rem; font-weight: 600; }
@@ -48,7 +52,9 @@ details { margin: .2rem 0; } summary { cursor: pointer; } details details { marg
   a { color: #7cc4e8; } .hunk { color: #c79be0; } .error { color: #ff8c7a; }
 }
 """
-_TITLES = ("pass", "time", "ops", "added", "removed", "replaced", "attrs", "layouts", "moved")
+BAR_PIXELS = 80
+_COUNTED = ("added", "removed", "replaced", "attrs", "layouts", "moved")
+_TITLES = ("#", "pass", "time", "", "ops", *_COUNTED)
 _KINDS = ("added", "removed", "replaced", "attribute", "layout", "moved")
 
 
@@ -63,23 +69,26 @@ def render(reports: Sequence[KernelReport]) -> Iterator[str]:
         f"<title>Compiler passes</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         "<h1>Compiler passes</h1>\n"
     )
+    told = telling_parts([report.passes.kernel for report in reports])
     if len(reports) > 1:
         links = (
             f'<li><a href="#k{number}">{_text(report.passes.kernel.name)}</a> '
+            f"<b>{_text(told[report.passes.kernel.hash])}</b> "
             f'<span class="muted mono">{_text(report.passes.kernel.signature)}</span></li>\n'
             for number, report in enumerate(reports)
         )
         yield "<ul>\n" + "".join(links) + "</ul>\n"
     for number, report in enumerate(reports):
-        yield from _kernel(number, report)
+        yield from _kernel(number, report, told[report.passes.kernel.hash])
     yield "</body>\n</html>\n"
 
 
-def _kernel(number: int, report: KernelReport) -> Iterator[str]:
+def _kernel(number: int, report: KernelReport, told: str) -> Iterator[str]:
     kernel = report.passes.kernel
     arch = kernel.options.get("arch")
     for_arch = f" for {_text(arch)}" if arch else ""
-    yield f'<h2 id="k{number}">{_text(kernel.name)}{for_arch}</h2>\n'
+    apart = f' <span class="muted">{_text(told)}</span>' if told else ""
+    yield f'<h2 id="k{number}">{_text(kernel.name)}{for_arch}{apart}</h2>\n'
     yield f'<p class="mono">{_text(kernel.signature)}<br>{_text(kernel.file)}:{kernel.line}, '
     passes = counted(len(report.passes.diffs), "pass")
     yield f"{format_ns(report.passes.time_ns)} in {passes}</p>\n"
@@ -90,28 +99,48 @@ def _kernel(number: int, report: KernelReport) -> Iterator[str]:
     if report.life is not None:
         yield _life(report, report.life, is_open=True)
         return
+    yield (
+        f'<p><a href="#k{number}c">what each pass changed</a> · '
+        f'<a href="#k{number}s">what became of each source line</a></p>\n'
+    )
     yield from _table(number, report.diffs)
-    yield "<h3>What each pass changed</h3>\n"
+    yield f'<h3 id="k{number}c">What each pass changed</h3>\n'
     for diff in report.diffs:
         if (diff.changed and diff.before in report.passes.stages) or diff.error:
             yield from _pass(number, report, diff)
-    yield "<h3>What became of each source line</h3>\n"
+    yield f'<h3 id="k{number}s">What became of each source line</h3>\n'
     yield from _lives(report)
 
 
 def _table(number: int, diffs: Sequence[PassDiff]) -> Iterator[str]:
     yield "<table>\n<tr>" + "".join(f"<th>{title}</th>" for title in _TITLES) + "</tr>\n"
+    longest_ns = max((diff.time_ns for diff in diffs), default=0)
     for diff in diffs:
         counts = diff.counts
         name = _text(diff.name)
         if diff.changes or diff.error:
             name = f'<a href="#k{number}p{diff.number}">{name}</a>'
         ops = "failed" if diff.error else f"{diff.op_count:,}"
-        cells = [name, format_ns(diff.time_ns), ops]
+        cells = [
+            str(diff.number),
+            name,
+            format_ns(diff.time_ns),
+            _bar(diff.time_ns, longest_ns),
+            ops,
+        ]
         cells += [f"{counts[kind]:,}" if counts[kind] else "" for kind in _KINDS]
         style = "" if diff.changed else ' class="same"'
         yield f"<tr{style}>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>\n"
     yield "</table>\n"
+
+
+def _bar(time_ns: int, longest_ns: int) -> str:
+    """A bar as long as the time; attributes, since the page's policy lets in no inline style."""
+    width = round(BAR_PIXELS * time_ns / longest_ns) if longest_ns else 0
+    return (
+        f'<svg width="{BAR_PIXELS}" height="8" aria-hidden="true">'
+        f'<rect width="{width}" height="8"></rect></svg>'
+    )
 
 
 def _pass(number: int, report: KernelReport, diff: PassDiff) -> Iterator[str]:
@@ -186,10 +215,7 @@ def _life(report: KernelReport, life: LineLife, is_open: bool) -> str:
 def _step(step: LifeStep) -> str:
     changes = "\n".join(_text(_named(change)) for change in step.changes)
     shown = f'<span class="muted">{changes}</span>\n' if changes else ""
-    lines = "\n".join(
-        f'<span class="nr">{line.line}</span>  {_text(line.text.strip())}'
-        for line in step.lines[:MAX_STEP_LINES]
-    )
+    lines = "\n".join(map(_run, runs_of(step.lines[:MAX_STEP_LINES])))
     more = ""
     if len(step.lines) > MAX_STEP_LINES:
         more = f"\nand {counted(len(step.lines) - MAX_STEP_LINES, 'more line')}"
@@ -197,6 +223,13 @@ def _step(step: LifeStep) -> str:
     if step.changes:
         head += f", {counted(len(step.changes), 'change')}"
     return f"<details><summary>{head}</summary><pre>{shown}{lines}{more}</pre></details>\n"
+
+
+def _run(run: LineRun) -> str:
+    line = f'<span class="nr">{run.first.line}</span>  {_text(run.first.text.strip())}'
+    if not run.more:
+        return line
+    return f'{line}\n<span class="nr">…</span>  <span class="muted">{_text(run_text(run))}</span>'
 
 
 def _named(change: OpChange) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep
+from tkdebug.instrument.line_runs import run_text, runs_of
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.pass_summary import ChangeGroup, counts_text, group_changes
 from tkdebug.instrument.renderers.text_format import counted, visible
@@ -148,9 +149,12 @@ def _life(report: KernelReport) -> Iterator[str]:
         yield f"{step.name}: {counted(len(step.lines), 'line')}" + _stage_note(step)
         for change in step.changes:
             yield "  " + _life_change(change)
-        for line in step.lines[:MAX_LINES_SHOWN]:
+        for run in runs_of(step.lines[:MAX_LINES_SHOWN]):
+            line = run.first
             op = "" if line.op_id is None else f"#{line.op_id}"
             yield f"  {line.line:>6} {op:>6}  {_cut(line.text.strip())}"
+            if run.more:
+                yield f"  {'…':>6} {'':>6}  {run_text(run)}"
         if len(step.lines) > MAX_LINES_SHOWN:
             yield f"  and {counted(len(step.lines) - MAX_LINES_SHOWN, 'more line')}"
     if report.passes.note:
