@@ -112,6 +112,17 @@ NATIVE: Table = (
         r"test_dot\[1-1-2-32-1-False-False-None-ieee-float8e5",
         "wants fp8 converted to fp16 for mma.sync; this GPU multiplies fp8",
     ),
+    (
+        "test_line_info.py",
+        r"test_line_info\[call_noinline",
+        "wants an instruction on the line of a call, which is inlined here",
+    ),
+    (
+        "test_line_info.py",
+        r"test_line_info_env\[1",
+        "wants a kernel without line tables (TRITON_DISABLE_LINE_INFO); here they always are",
+    ),
+    ("test_line_info.py", "test_line_info_ir_source", "compiles a file of libtriton's IR"),
     ("test_tuple.py", "test_passing_nested_tuple_with_constexpr_and_jit_hook", _PRELOAD),
     (
         "test_tensor_descriptor.py",

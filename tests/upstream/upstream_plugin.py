@@ -152,8 +152,13 @@ def pytest_load_initial_conftests() -> None:
         pytest.skip = _skip_unless_waived(pytest.skip)
         from triton import knobs
 
-        # The tests ask whether the assembler is new enough for descriptors on this GPU.
+        from tkdebug.compiler.targets.nvptx.disassembly import find_nvdisasm
+
+        # The tests ask whether the assembler is new enough for descriptors on this GPU, and
+        # disassemble cubins.
         knobs.nvidia = SimpleNamespace(ptxas=SimpleNamespace(version="12.8", path=""))
+        if MODE == "native" and (nvdisasm := find_nvdisasm()) is not None:
+            knobs.nvidia.nvdisasm = SimpleNamespace(path=str(nvdisasm))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
