@@ -3,6 +3,8 @@
 
 import math
 
+import torch
+
 import tkdebug.language as tl
 from tkdebug.runtime.jit import jit
 
@@ -317,3 +319,19 @@ def descriptor_of_nan_integers(p):
 def descriptor_of_pointers(p):
     pointers = p.to(tl.pointer_type(tl.pointer_type(tl.float32)))
     tl.make_tensor_descriptor(pointers, [64], [1], [16])
+
+
+@jit
+def loose_bit_operator(p, n):
+    i = tl.arange(0, 16)
+    tl.store(p + i, 0.0, mask=i < n & i + 1 < n)
+
+
+@jit
+def torch_tensor(p):
+    tl.store(p + tl.arange(0, 16), torch.zeros(16))
+
+
+@jit
+def tile_through_a_scalar_pointer(p):
+    tl.store(p, tl.zeros((16,), tl.float32))

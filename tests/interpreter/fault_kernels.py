@@ -193,3 +193,11 @@ def wrong_row(x_ptr, out_ptr, stride, CHECK: tl.constexpr, BLOCK: tl.constexpr):
         offs = tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * stride + offs)  # FAULT wrong_row
     tl.store(out_ptr + (row - 1) * BLOCK + tl.arange(0, BLOCK), x)
+
+
+@tkdebug.jit
+def wrapped_product(x_ptr, out_ptr, stride, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + (pid // 2 * 2 * stride + offs))
+    tl.store(out_ptr + pid * BLOCK + offs, x)

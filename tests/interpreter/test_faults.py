@@ -395,3 +395,14 @@ def test_hint_of_a_tile_that_lies_outside_as_a_whole(in_block):
         if in_block
         else f"this program's tile has no element of `x_ptr`: check {where}"
     )
+
+
+def test_hint_of_an_offset_that_wrapped():
+    x, out = zeros(48), zeros(48)
+    fault = only(run(kernels.int32_overflow, (3,), x, out, 2**30 - 1, BLOCK=16))
+    assert fault.index == 2**30 - 1
+    assert "int32" not in fault.hint
+    fault = only(run(kernels.wrapped_product, (3,), x, out, 2**30, BLOCK=16))
+    assert fault.index == -(2**31)
+    assert fault.hint.startswith("the offset is negative")
+    assert fault.hint.endswith("an int32 product has wrapped: cast a factor with .to(tl.int64)")

@@ -8,7 +8,13 @@ from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.runtime.driver import has_real_gpu
-from tkdebug.runtime.errors import GridError, MissingArtifactError, NoDeviceError
+from tkdebug.runtime.errors import (
+    ArgumentTypeError,
+    GridError,
+    MissingArtifactError,
+    NoDeviceError,
+    UnknownOptionError,
+)
 from tkdebug.runtime.interpreted_kernel import Estimate
 
 
@@ -475,3 +481,16 @@ def test_edited_source_is_compiled(x):
     assert kernel.cache_key != before
     assert "return" in kernel.src
     assert kernel.kernel_source.definition.lineno == kernel.fn.__code__.co_firstlineno + 1
+
+
+def test_mistyped_option_names_the_one_that_was_meant(x):
+    with pytest.raises(UnknownOptionError, match=r"num_warp .*; did you mean num_warps\?"):
+        scale.interpret[(1,)](x, 128, 2.0, num_warp=4)
+    with pytest.raises(UnknownOptionError, match=r"BLOK .*; did you mean BLOCK\?"):
+        scale.interpret[(1,)](x, 128, 2.0, BLOK=16)
+
+
+def test_arguments_that_do_not_fit_are_told_without_the_binder_s_own_error(x):
+    with pytest.raises(ArgumentTypeError) as raised:
+        scale.interpret[(1,)](x, 128)
+    assert raised.value.__context__ is None

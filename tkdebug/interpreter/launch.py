@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
+from tkdebug.compiler.ir import DescriptorType, Module, Operation, PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import LaunchError
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
@@ -131,6 +131,9 @@ def run_module(
                     evaluator.release()
                 if report is not None:
                     report(min(first + size, total))
+        except KeyboardInterrupt as error:
+            _tell_interrupted(name, error)
+            raise
         finally:
             published = faults.publish()
     return published
@@ -179,6 +182,25 @@ def _announce_sequential(prepared: Prepared, name: str) -> None:
         f"tkdebug: {name}: programs wait for each other at {where.file}:{where.line}; "
         "running them one after the other",
         file=sys.stderr,
+    )
+
+
+def _tell_interrupted(name: str, error: KeyboardInterrupt) -> None:
+    """Say which line was running: of a loop that does not end the traceback shows nothing."""
+    running: list[Operation] = []
+    trace = error.__traceback__
+    while trace is not None:
+        op = trace.tb_frame.f_locals.get("op")
+        if trace.tb_frame.f_code is Evaluator.run_block.__code__ and isinstance(op, Operation):
+            running.append(op)
+        trace = trace.tb_next
+    if not running:
+        return
+    place = running[-1].location.primary
+    loops = [op.location.primary for op in running if op.name in ("scf.for", "scf.while")]
+    where = f", in the loop at line {loops[-1].line}" if loops else ""
+    print(
+        f"tkdebug: {place.file}:{place.line}: {name} was interrupted here{where}", file=sys.stderr
     )
 
 

@@ -97,5 +97,7 @@ class InterpretedKernel(CompiledKernel):
 
     def _execute(self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None) -> None:
         from tkdebug.interpreter import run_module
+        from tkdebug.runtime.tensor_places import refuse_mixed_places
 
+        refuse_mixed_places(self.name, self.src.fn.arg_names, values)
         run_module(self.module, runtime_values(self.src.specs, values), grid, record, self.name)

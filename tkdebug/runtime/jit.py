@@ -215,9 +215,10 @@ class JITFunction(KernelInterface):
             binder = self._binder = make_binder(self.__name__, self.signature, self.params)
         try:
             return binder(*args, **kwargs)
-        except (TypeError, ArgumentOverflowError):
-            self.explain(args, kwargs)
-            raise
+        except (TypeError, ArgumentOverflowError) as error:
+            failure = error
+        self.explain(args, kwargs)
+        raise failure
 
     def _compile(
         self,

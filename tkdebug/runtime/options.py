@@ -106,9 +106,12 @@ def parse_options(
         if name in _GONE:
             raise UnknownOptionError(f"kernel {kernel}: keyword `{name}` is gone; {_GONE[name]}")
         known = ", ".join([*parameters, "num_warps", "num_stages", "num_ctas", "maxnreg", "…"])
+        import difflib  # only where something is wrong
+
+        near = difflib.get_close_matches(name, [*parameters, *OPTION_NAMES], 1)
         raise UnknownOptionError(
             f"kernel {kernel}: keyword argument {name} was specified but unrecognised; "
-            f"expected one of {known}"
+            + (f"did you mean {near[0]}?" if near else f"expected one of {known}")
         )
     libraries = values.get("extern_libs") or ()
     items = libraries.items() if isinstance(libraries, Mapping) else libraries

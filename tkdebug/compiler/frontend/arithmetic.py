@@ -125,7 +125,21 @@ def _visit_bool(v: Visitor, node: ast.BoolOp) -> Any:
     return result
 
 
+def _refuse_loose_bit_operators(v: Visitor, node: ast.Compare) -> None:
+    """`a < n & b < m` is the chain `a < (n & b) < m`, which nobody means."""
+    for middle in node.comparators[:-1]:
+        if isinstance(middle, ast.BinOp) and isinstance(middle.op, ast.BitAnd | ast.BitOr):
+            symbol = "&" if isinstance(middle.op, ast.BitAnd) else "|"
+            raise v.error(
+                middle,
+                f"`{symbol}` binds tighter than a comparison: this compares with "
+                f"`{ast.unparse(middle)}`; put each comparison in parentheses, "
+                f"(a < n) {symbol} (b < m)",
+            )
+
+
 def _visit_compare(v: Visitor, node: ast.Compare) -> Any:
+    _refuse_loose_bit_operators(v, node)
     left = v.expression(node.left)
     result: Any = None
     for index, (op, comparator) in enumerate(zip(node.ops, node.comparators, strict=True)):

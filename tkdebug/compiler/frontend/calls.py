@@ -142,9 +142,14 @@ def _call_python(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
             f"{near or '; decorate it with @triton.jit to call it from a kernel'}"
         )
     try:
-        return unwrap_deep(function(*arguments, **keywords))
+        result = unwrap_deep(function(*arguments, **keywords))
     except Exception as error:
         shown = f"{type(error).__name__}: {error}"
         raise SemanticError(f"`{name}` failed when it was called at compile time: {shown}") from (
             error
         )
+    # By its name, as a kernel compiles without torch too.
+    if type(result).__module__.partition(".")[0] == "torch" and hasattr(result, "data_ptr"):
+        near = f"; use tl.{name}" if name in table.LANGUAGE else "; pass it as an argument"
+        raise SemanticError(f"`{name}` gives a torch tensor, which no kernel can use{near}")
+    return result

@@ -249,7 +249,8 @@ def _emit_store(
     source = unwrap(value)
     if isinstance(source, tensor) and source.type.is_block() and not pointers.type.is_block():
         raise SemanticError(
-            f"store: the value is a tile {list(source.shape)} but the pointer a scalar"
+            f"store: the value is a tile {list(source.shape)} but the pointer a scalar; "
+            "add an offset for each element to it, as in out_ptr + tl.arange(0, BLOCK)"
         )
     pointers, shape = _shaped_access(emit, pointers, (mask, value))
     element = operators.pointee(pointers)

@@ -569,6 +569,8 @@ def require_pointer(value: object, what: str) -> tensor:
         if isinstance(value, tuple):
             count = f"{len(value)} value{'s' * (len(value) != 1)}"
             got = f"a tuple of {count}; is there a comma too many where it was made?"
+        elif isinstance(value, tensor):
+            got = f"{got}; add offsets to a pointer argument, as in x_ptr + offsets"
         raise SemanticError(f"{what} needs a pointer, got {got}")
     assert isinstance(value, tensor)
     return value

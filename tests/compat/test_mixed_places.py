@@ -1,0 +1,43 @@
+"""Host tensors beside CUDA tensors: refused as on a GPU, though the interpreter could read both."""
+
+import pytest
+import torch
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug import compat
+from tkdebug.runtime.errors import PointerError
+
+
+@tkdebug.jit
+def copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+@pytest.fixture
+def stand_in():
+    with compat.install("interpret") as installed:
+        if installed.stand_in is None:
+            pytest.skip("a CUDA device is there")
+        yield
+
+
+def test_host_tensor_beside_cuda_tensors_is_refused(stand_in):
+    x, out = torch.ones(16), torch.zeros(16, device="cuda")
+    with pytest.raises(PointerError, match=r"`x_ptr` is on cpu, `out_ptr` on cuda: .*\.to\('cuda'"):
+        copy[(1,)](x, out, 16, BLOCK=16)
+    with pytest.raises(ValueError, match="`out_ptr` is on cpu"):
+        copy[(1,)](x.cuda(), torch.zeros(16), 16, BLOCK=16)
+
+
+def test_tensors_of_one_place_and_pinned_ones_are_taken(stand_in):
+    for x, out in (
+        (torch.ones(16), torch.zeros(16)),
+        (torch.ones(16, device="cuda"), torch.zeros(16, device="cuda")),
+        (torch.ones(16).pin_memory(), torch.zeros(16, device="cuda")),
+        (torch.ones(16, device="cuda")[2:].view(7, 2), torch.zeros(16).cuda()),
+    ):
+        copy[(1,)](x, out, 14, BLOCK=16)
+        assert out[:14].tolist() == [1.0] * 14
+    copy[(1,)](torch.ones(0), torch.zeros(4, device="cuda"), 0, BLOCK=16)

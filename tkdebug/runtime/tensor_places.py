@@ -1,0 +1,44 @@
+"""Whether the tensors of an interpreted launch are where one kernel could access them all.
+
+The interpreter could read host memory and a GPU's alike; the GPU that the script means cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tkdebug.runtime.errors import PointerError
+
+
+def refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
+    """Refuse tensors in host memory beside tensors on a GPU.
+
+    Raises:
+        PointerError: naming the first tensor in host memory.
+    """
+    tensors = list(_tensors(names, values))
+    on_host = [(name, value) for name, value in tensors if value.device.type == "cpu"]
+    on_gpu = [name for name, value in tensors if value.device.type == "cuda"]
+    if not on_gpu:
+        return
+    for name, value in on_host:
+        if not value.is_pinned():
+            raise PointerError(
+                f"kernel {kernel}: argument `{name}` is on cpu, `{on_gpu[0]}` on cuda: Pointer "
+                "argument cannot be accessed from Triton (cpu tensor?); move it with "
+                ".to('cuda'), or pin its memory"
+            )
+
+
+def _tensors(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    import torch  # a kernel is interpreted by it anyway
+
+    for name, value in zip(names, values, strict=False):
+        if isinstance(value, torch.Tensor):
+            if value.numel():
+                yield name, value
+        elif isinstance(value, tuple):
+            yield from _tensors([name] * len(value), value)
+        elif hasattr(value, "base"):
+            yield from _tensors([name], [value.base])
