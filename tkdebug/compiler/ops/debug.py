@@ -150,8 +150,20 @@ _EMITTERS: tuple[tuple[str, Callable[..., Any]], ...] = (
 )
 _BUILTINS: tuple[Builtin, ...] = (
     *(Builtin(name, emit) for name, emit in _EMITTERS),
-    _hint("multiple_of", "divisibility", "Promise that values are multiples, per axis."),
-    _hint("max_contiguous", "contiguity", "Promise runs of consecutive values, per axis."),
-    _hint("max_constancy", "constancy", "Promise runs of equal values, per axis."),
+    _hint(
+        "multiple_of",
+        "divisibility",
+        "Promise that values are multiples, per axis; it holds for all later uses of them.",
+    ),
+    _hint(
+        "max_contiguous",
+        "contiguity",
+        "Promise runs of consecutive values, per axis; it holds for all later uses of them.",
+    ),
+    _hint(
+        "max_constancy",
+        "constancy",
+        "Promise runs of equal values, per axis; it holds for all later uses of them.",
+    ),
 )
 LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}
