@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,12 +11,13 @@ from pathlib import Path
 def write_whole(path: Path, pieces: Iterable[str]) -> None:
     """Write `pieces` into the file `path`; on failure what stood there stays.
 
-    A device or a pipe (/dev/stdout, a shell's >(…)) is written in place.
+    What is no file of its own (a device, a pipe, a link such as /dev/stdout) is written in place,
+    and so is a file in a folder where none can be made.
 
     Raises:
         OSError: it cannot be written.
     """
-    if path.exists() and not path.is_file():
+    if _must_stay(path):
         with path.open("w", encoding="utf-8") as file:
             file.writelines(pieces)
         return
@@ -22,7 +25,16 @@ def write_whole(path: Path, pieces: Iterable[str]) -> None:
     try:
         with draft.open("w", encoding="utf-8") as file:
             file.writelines(pieces)
+        if path.exists():
+            shutil.copymode(path, draft)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _must_stay(path: Path) -> bool:
+    """Whether another file must not take the place of what is there."""
+    if path.is_symlink():
+        return True
+    return path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))

@@ -127,7 +127,10 @@ class OutputPane(Container):
         """Output above, input below."""
         yield OutputView(id="output-view")
         yield Static(id="output-note")
-        yield Input(id="input", placeholder="type for the script, Enter sends, Ctrl-C interrupts")
+        yield Input(
+            id="input",
+            placeholder="type for the script: Enter sends, Esc leaves, Ctrl-C interrupts",
+        )
 
     def on_mount(self) -> None:
         """A recorded run takes no input."""
