@@ -215,6 +215,13 @@ def test_inline_asm_gives_several_results():
         ("bar.sync 0;", "bar.sync 0"),
         ("ld.global.b32 $0, [$1];", "ld.global.b32"),
         ("add.rz.f32 $0, $1, $2;", "add.rz.f32"),
+        ("add.f32 $0, $1;", "add.f32"),
+        ("lop3.b32 $0, $1, $2;", "lop3.b32"),
+        ("popc.pred $0, $1;", "popc.pred"),
+        ("shl.bf16 $0, $1, $2;", "shl.bf16"),
+        ("and.f32 $0, $1, $2;", "and.f32"),
+        ("cvt.s32.u8 $0, $1, $2;", "cvt.s32.u8"),
+        ("add.s32 {$0, $3}, $1, $2;", "add.s32"),
     ],
 )
 def test_inline_asm_that_needs_a_gpu_fails_by_name(asm, named):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.errors import UnsupportedError
-from tkdebug.interpreter.ptx_instructions import INSTRUCTIONS
+from tkdebug.interpreter.ptx_instructions import evaluate
 from tkdebug.interpreter.ptx_operands import NotUnderstoodError, Operand, Reader
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -167,15 +167,14 @@ class _Machine:
         return found
 
     def _step(self, instruction: Instruction, instances: int) -> None:
-        evaluate = INSTRUCTIONS.get(instruction.opcode[0])
-        if evaluate is None or not instruction.operands:
+        if not instruction.operands:
             raise NotUnderstoodError(instruction.text)
         target, *sources = instruction.operands
         reader = Reader(self.device, instruction.opcode, instruction.text)
         value = evaluate(reader, [self._operand(source, reader) for source in sources], target)
         names = [target] if isinstance(target, str) else list(target)
         values = value if isinstance(value, list) else [value]
-        if isinstance(target, str) and "|" in target:
+        if len(names) != len(values) or (isinstance(target, str) and "|" in target):
             raise NotUnderstoodError(instruction.text)
         for name, bits in zip(names, values, strict=True):
             self._write(instruction, _plain(name), bits.expand(instances))

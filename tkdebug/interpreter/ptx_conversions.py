@@ -35,7 +35,9 @@ def convert(r: Reader, operands: list[Operand], target: Any) -> Tensor:
     wanted, given = r.types
     if wanted.endswith("x2") or given.endswith("x2"):
         return _pair(r, operands, wanted, given)
-    (operand,) = operands
+    operand, *others = operands
+    if others:
+        raise NotUnderstoodError(r.text)
     if r.is_float(given):
         x = r.float(operand, given)
         return _from_float(r, x, wanted, given) if r.is_float(wanted) else _whole(r, x, wanted)
@@ -76,7 +78,7 @@ def _whole(r: Reader, x: Tensor, wanted: str) -> Tensor:
     """A float to an integer, toward zero unless the instruction says otherwise."""
     r.allow("sat", *_WHOLE)
     mode = r.rounding(_WHOLE, "rz")
-    width, unsigned = int(wanted[1:]), wanted[0] == "u"
+    width, unsigned = r.width(wanted), wanted[0] == "u"
     if width >= 32:
         dtype = torch.int32 if width == 32 else torch.int64
         return r.raw(rounding.to_integer(torch, mode, dtype, unsigned, x), wanted)

@@ -19,7 +19,7 @@ from tkdebug.interpreter.ptx_operands import DIRECTED, NotUnderstoodError, Opera
 Evaluate = Callable[[Reader, list[Operand], Any], Any]
 
 
-def _numeric(fn: Callable[..., Tensor], floats_only: bool = False) -> Evaluate:
+def _numeric(fn: Callable[..., Tensor], *, floats: bool = True, integers: bool = True) -> Evaluate:
     """An instruction whose operands and result have its one type; pairs half by half."""
 
     def evaluate(r: Reader, operands: list[Operand], target: Any) -> Tensor:
@@ -32,12 +32,10 @@ def _numeric(fn: Callable[..., Tensor], floats_only: bool = False) -> Evaluate:
         return _apply(r, operands, type_)
 
     def _apply(r: Reader, operands: Sequence[Operand], type_: str) -> Tensor:
-        if r.is_float(type_):
-            values = [r.float(o, type_) for o in operands]
-        elif floats_only:
+        if not (floats if r.is_float(type_) else integers):
             raise NotUnderstoodError(r.text)
-        else:
-            values = [r.integer(o, type_) for o in operands]
+        read = r.float if r.is_float(type_) else r.integer
+        values = [read(o, type_) for o in operands]
         return r.raw(fn(*values), type_)
 
     return evaluate
@@ -64,7 +62,7 @@ def _multiply(r: Reader, operands: list[Operand], target: Any) -> Tensor:
         return _numeric(torch.mul)(r, operands, target)  # type: ignore[no-any-return]
     r.allow("hi", "wide")
     a, b = (r.integer(o, type_) for o in operands)
-    width = int(type_[1:])
+    width = r.width(type_)
     if "wide" in r.modifiers:
         return r.raw(a * b, f"b{2 * width}")
     if "hi" not in r.modifiers:
@@ -85,7 +83,7 @@ def _multiply_add(r: Reader, operands: list[Operand], target: Any) -> Tensor:
 def _shift(r: Reader, operands: list[Operand], target: Any) -> Tensor:
     r.allow()
     value, amount = r.integer(operands[0], r.type), r.integer(operands[1], "u32")
-    width = int(r.type[1:])
+    width = r.width(r.type)
     inside = amount.clamp(max=width - 1)
     if r.opcode[0] == "shl":
         return torch.where(amount < width, r.raw(value << inside, r.type), 0)
@@ -144,7 +142,7 @@ def _move(r: Reader, operands: list[Operand], target: Any) -> Any:
     type_ = r.type
     if r.is_float(type_) and not isinstance(source, tuple):
         return r.raw(r.float(source, type_), type_)
-    width = int(type_[1:]) if type_ != "pred" else 1
+    width = r.width(type_)
     if isinstance(source, tuple):
         part = width // len(source)
         out = r.integer(source[0], f"b{part}")
@@ -204,11 +202,14 @@ def _select(r: Reader, operands: list[Operand], target: Any) -> Tensor:
 def _counted(fn: Callable[..., Any]) -> Evaluate:
     def evaluate(r: Reader, operands: list[Operand], target: Any) -> Tensor:
         r.allow()
+        width = r.width(r.type)
+        if width not in (32, 64):
+            raise NotUnderstoodError(r.text)
         value = r.integer(operands[0], r.type)
-        if int(r.type[1:]) == 32:
+        if width == 32:
             value = value.to(torch.int32)
         out = fn(torch, value).to(torch.int64)
-        return out & 0xFFFFFFFF if int(r.type[1:]) == 32 else out  # type: ignore[no-any-return]
+        return out & 0xFFFFFFFF if width == 32 else out  # type: ignore[no-any-return]
 
     return evaluate
 
@@ -260,41 +261,59 @@ def _extremum(which: str) -> Evaluate:
     return evaluate
 
 
-INSTRUCTIONS: dict[str, Evaluate] = {
-    "mov": _move,
-    "add": _numeric(torch.add),
-    "sub": _numeric(torch.sub),
-    "mul": _multiply,
-    "mad": _multiply_add,
-    "fma": _numeric(_wide(_fused), floats_only=True),
-    "div": _divide,
-    "rem": _divide,
-    "min": _extremum("min"),
-    "max": _extremum("max"),
-    "neg": _numeric(torch.neg),
-    "abs": _numeric(torch.abs),
-    "and": _numeric(torch.bitwise_and),
-    "or": _numeric(torch.bitwise_or),
-    "xor": _numeric(torch.bitwise_xor),
-    "not": _numeric(torch.bitwise_not),
-    "shl": _shift,
-    "shr": _shift,
-    "shf": _funnel,
-    "lop3": _lop3,
-    "prmt": _permute,
-    "bfe": _extract,
-    "popc": _counted(bit_ops.popc),
-    "clz": _counted(bit_ops.clz),
-    "brev": _counted(bit_ops.brev),
-    "setp": _set_predicate,
-    "selp": _select,
-    "cvt": convert,
-    "ex2": _numeric(_wide(torch.exp2), floats_only=True),
-    "lg2": _numeric(_wide(torch.log2), floats_only=True),
-    "sin": _numeric(_wide(torch.sin), floats_only=True),
-    "cos": _numeric(_wide(torch.cos), floats_only=True),
-    "tanh": _numeric(_wide(torch.tanh), floats_only=True),
-    "sqrt": _numeric(torch.sqrt, floats_only=True),
-    "rsqrt": _numeric(torch.rsqrt, floats_only=True),
-    "rcp": _numeric(torch.reciprocal, floats_only=True),
+# Numbers of source operands, and what is computed from them.
+_INSTRUCTIONS: dict[str, tuple[tuple[int, ...], Evaluate]] = {
+    "mov": ((1,), _move),
+    "add": ((2,), _numeric(torch.add)),
+    "sub": ((2,), _numeric(torch.sub)),
+    "mul": ((2,), _multiply),
+    "mad": ((3,), _multiply_add),
+    "fma": ((3,), _numeric(_wide(_fused), integers=False)),
+    "div": ((2,), _divide),
+    "rem": ((2,), _divide),
+    "min": ((2,), _extremum("min")),
+    "max": ((2,), _extremum("max")),
+    "neg": ((1,), _numeric(torch.neg)),
+    "abs": ((1,), _numeric(torch.abs)),
+    "and": ((2,), _numeric(torch.bitwise_and, floats=False)),
+    "or": ((2,), _numeric(torch.bitwise_or, floats=False)),
+    "xor": ((2,), _numeric(torch.bitwise_xor, floats=False)),
+    "not": ((1,), _numeric(torch.bitwise_not, floats=False)),
+    "shl": ((2,), _shift),
+    "shr": ((2,), _shift),
+    "shf": ((3,), _funnel),
+    "lop3": ((4,), _lop3),
+    "prmt": ((3,), _permute),
+    "bfe": ((3,), _extract),
+    "popc": ((1,), _counted(bit_ops.popc)),
+    "clz": ((1,), _counted(bit_ops.clz)),
+    "brev": ((1,), _counted(bit_ops.brev)),
+    "setp": ((2,), _set_predicate),
+    "selp": ((3,), _select),
+    "cvt": ((1, 2), convert),
+    "ex2": ((1,), _numeric(_wide(torch.exp2), integers=False)),
+    "lg2": ((1,), _numeric(_wide(torch.log2), integers=False)),
+    "sin": ((1,), _numeric(_wide(torch.sin), integers=False)),
+    "cos": ((1,), _numeric(_wide(torch.cos), integers=False)),
+    "tanh": ((1,), _numeric(_wide(torch.tanh), integers=False)),
+    "sqrt": ((1,), _numeric(torch.sqrt, integers=False)),
+    "rsqrt": ((1,), _numeric(torch.rsqrt, integers=False)),
+    "rcp": ((1,), _numeric(torch.reciprocal, integers=False)),
 }
+
+
+def evaluate(r: Reader, operands: list[Operand], target: Any) -> Any:
+    """What the instruction that `r` reads for gives.
+
+    Args:
+        r: knows the opcode.
+        operands: the sources.
+        target: the text of the destination; a tuple asks for as many parts.
+
+    Raises:
+        NotUnderstoodError: it is none of those above, or not in this form.
+    """
+    counts, compute = _INSTRUCTIONS.get(r.opcode[0], ((), None))
+    if compute is None or len(operands) not in counts:
+        raise NotUnderstoodError(r.text)
+    return compute(r, operands, target)

@@ -73,6 +73,14 @@ class Reader:
             return int(text.rstrip("U"), 0)
         return None
 
+    def width(self, type_: str) -> int:
+        """Bits of an integer type or a predicate."""
+        if type_ == "pred":
+            return 1
+        if type_[0] not in "bus" or not type_[1:].isdigit():
+            raise NotUnderstoodError(self.text)
+        return int(type_[1:])
+
     def integer(self, value: Operand, type_: str) -> Tensor:
         """Raw bits as an integer of a type."""
         if isinstance(value, tuple):
@@ -82,7 +90,7 @@ class Reader:
         if isinstance(value, int):
             wrapped = (value + 2**63) % 2**64 - 2**63
             value = torch.tensor([wrapped], dtype=torch.int64, device=self.device)
-        width = int(type_[1:]) if type_ != "pred" else 1
+        width = self.width(type_)
         if width == 64:
             return value  # type: ignore[no-any-return]
         value = value & ((1 << width) - 1)
@@ -114,7 +122,7 @@ class Reader:
             width = 8 * dtype.itemsize
         else:
             stored = value.to(torch.int64)
-            width = int(type_[1:]) if type_ != "pred" else 1
+            width = self.width(type_)
         return stored if width == 64 else stored & ((1 << width) - 1)
 
     def is_float(self, type_: str) -> bool:
