@@ -29,7 +29,7 @@ from tkdebug.compiler.frontend.values import (
 )
 from tkdebug.compiler.frontend.visitor import Visitor, discard
 from tkdebug.compiler.ir import Block, Operation, Region, Value
-from tkdebug.compiler.ops import operators, table
+from tkdebug.compiler.ops import operators, promotion, table
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import is_runtime, tensor
 
@@ -306,7 +306,7 @@ def _weak_to_other(v: Visitor, values: list[Any], blocks: list[Block]) -> tuple[
         if not is_number(number) or not is_runtime(typed) or not isinstance(typed, tensor):
             continue
         element = typed.type
-        natural = operators.natural_dtype(number)
+        natural = promotion.natural_dtype(number)
         if element.is_block() or element.is_ptr() or kind(typed) == natural:
             continue
         if natural.is_floating() and not element.is_floating():  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ from tkdebug.compiler.frontend.values import (
 )
 from tkdebug.compiler.frontend.visitor import Visitor, discard
 from tkdebug.compiler.ir import Block, Region, Value
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import operators, promotion
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import tensor
@@ -221,7 +221,7 @@ def _bounds(v: Visitor, iteration: Iteration, step: Any) -> tuple[tensor, tensor
                 f"range: {what} must be a scalar integer, got {describe(bound)}{hint}"
             )
         bounds.append(bound)
-        common = found if common is None else operators.promote(common, found)
+        common = found if common is None else promotion.promote(common, found)
     assert common is not None
     lower, upper, stride = (operators.cast(v.emit, bound, common) for bound in bounds)
     return lower, upper, stride

@@ -14,7 +14,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import operators, promotion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS, Function, Overload
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
@@ -68,7 +68,7 @@ def _match(
     given = tuple(scalar_dtype(value) for value in values)
     overload = _overload(function, given)
     if overload is None:
-        common = reduce(operators.promote, given)
+        common = reduce(promotion.promote, given)
         overload = _overload(function, (common,) * len(given))
         values = tuple(operators.cast(emit, value, common) for value in values)
     if overload is None:

@@ -1,8 +1,6 @@
-"""What `+`, `<`, `x[:, None]` and implicit conversions mean: promotion, broadcasting, casts.
+"""What `+`, `<`, `x[:, None]` and implicit conversions mean: broadcasting, casts, operators.
 
-Responsible for the language's type rules (upstream's, see docs/language.md); not for any single
-op. Plain Python scalars are weak: they take the other operand's type when it is of their kind or
-a wider one.
+Responsible for which ops they become; which dtype two operands meet in is `promotion`'s.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from typing import Any
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dtypes import LanguageType, block_type, dtype, pointer_type
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops import promotion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
@@ -43,32 +42,12 @@ def _signless(value: bool | int | float, element: dtype) -> int | float:
     return value
 
 
-def natural_dtype(value: object) -> dtype:
-    """The dtype a Python number gets when it becomes a run-time value."""
-    match value:
-        case bool():
-            return dt.int1
-        case int():
-            for candidate in (dt.int32, dt.uint32, dt.int64, dt.uint64):
-                low, high = candidate.get_int_min_value(), candidate.get_int_max_value()
-                if low <= value <= high:
-                    return candidate
-            raise SemanticError(f"integer {value} does not fit 64 bits")
-        case float():
-            return dt.float32
-        case _:
-            raise SemanticError(
-                f"cannot make a run-time value of {value!r} ({type(value).__name__}); "
-                "expected a number or a tensor"
-            )
-
-
 def to_tensor(emit: Emitter, value: object, element: dtype | None = None) -> tensor:
     """`value` as a run-time value: a Python number becomes a scalar constant."""
     value = unwrap(value)
     if isinstance(value, tensor):
         return value
-    natural = natural_dtype(value)
+    natural = promotion.natural_dtype(value)
     if isinstance(value, float) and element is None and abs(value) not in (0.0, float("inf")):
         # A double that single precision cannot hold at all stays a double, as upstream does.
         if value == value and not 2.0**-126 <= abs(value) <= (2.0 - 2.0**-23) * 2.0**127:
@@ -150,52 +129,6 @@ def broadcast_all(emit: Emitter, *values: tensor) -> tuple[tensor, ...]:
     return tuple(broadcast_to(emit, value, shape) for value in values)
 
 
-def promote(left: dtype, right: dtype, divide: bool = False) -> dtype:
-    """Common dtype of two run-time operands (LLVM-like rules of upstream's semantic layer)."""
-    for wide in (dt.float64, dt.float32):
-        if wide in (left, right):
-            return wide
-    if dt.float16 in (left, right):
-        return dt.float32 if divide else dt.float16
-    if dt.bfloat16 in (left, right):
-        if divide or left != right:
-            return dt.float32
-        return dt.bfloat16
-    if left.is_fp8() or right.is_fp8():
-        return (
-            left
-            if left == right
-            else dt.float16
-            if left.is_fp8() and right.is_fp8()
-            else (dt.float32)
-        )
-    if divide and left.is_int() and right.is_int():
-        return dt.float32
-    if left.is_int_signed() == right.is_int_signed():
-        return left if left.primitive_bitwidth >= right.primitive_bitwidth else right
-    unsigned, signed = (left, right) if left.is_int_unsigned() else (right, left)
-    return unsigned if unsigned.primitive_bitwidth >= signed.primitive_bitwidth else signed
-
-
-def promote_weak(strong: dtype, value: bool | int | float, divide: bool = False) -> dtype:
-    """Dtype of an operation between a run-time operand and a Python number."""
-    if isinstance(value, bool):
-        kind_of_value = 0
-    elif isinstance(value, int):
-        kind_of_value = 1
-    else:
-        kind_of_value = 2
-    kind_of_strong = 0 if strong.is_bool() else 1 if strong.is_int() else 2
-    if kind_of_strong >= kind_of_value:
-        if divide and strong in (dt.float16, dt.bfloat16):
-            return dt.float32
-        if divide and strong.is_int():
-            return dt.float32
-        return strong
-    natural = natural_dtype(value)
-    return promote(strong, natural, divide)
-
-
 def binary_operands(
     emit: Emitter,
     left: object,
@@ -209,7 +142,7 @@ def binary_operands(
     lhs, rhs = _weak_to_strong(emit, left, right, divide)
     a, b = scalar_dtype(lhs), scalar_dtype(rhs)
     both_run_time = isinstance(left, tensor) and isinstance(right, tensor)
-    common = promote(a, b, divide)
+    common = promotion.promote(a, b, divide)
     if mixed_sign_error and both_run_time and a.is_int() and b.is_int():
         if _is_signed(a) != _is_signed(b):
             raise SemanticError(
@@ -241,7 +174,7 @@ def _weak_to_strong(
 def _weak_dtype(strong: tensor, weak: object, divide: bool) -> dtype:
     if not isinstance(weak, bool | int | float):
         raise SemanticError(f"unsupported operand {weak!r} beside a tensor of {strong.dtype}")
-    return promote_weak(scalar_dtype(strong), weak, divide)
+    return promotion.promote_weak(scalar_dtype(strong), weak, divide)
 
 
 def _weak_constant(emit: Emitter, value: Any, element: dtype, strong: dtype) -> tensor:
@@ -260,79 +193,81 @@ def cast(
     bitcast: bool = False,
 ) -> tensor:
     """`value` converted to element type `target`."""
-    source = value.type.scalar
-    target = target.scalar
+    source, target = value.type.scalar, target.scalar
     if source == target:
         return value
-    result_type = with_scalar(value.type, target)
-    element = target.to_ir()
-    assert isinstance(element, ir.ScalarType | ir.PointerType)
-    result = ir.with_element(value.value.type, element)
-
-    def emit_as(name: str, **attributes: Any) -> tensor:
-        return tensor(emit.op(name, [value], [result], **attributes).result, result_type)
-
     if bitcast or (source.is_ptr() and target.is_ptr()):
-        return _bitcast(emit, value, result_type, result)
+        return _bitcast(emit, value, target)
     if source.is_ptr():
         return _pointer_to_integer(emit, value, target)
     if target.is_ptr():
-        return tensor(
-            emit.op("tt.int_to_ptr", [cast(emit, value, dt.int64)], [result]).result, result_type
-        )
+        return _emit_cast(emit, "tt.int_to_ptr", cast(emit, value, dt.int64), target)
     assert isinstance(source, dtype)
     assert isinstance(target, dtype)
-    if source.is_floating() and target.is_floating():
-        if source.is_fp8() or target.is_fp8() or rounding is not None:
-            return emit_as("tt.fp_to_fp", rounding=rounding or "rtne")
-        wider = target.primitive_bitwidth > source.primitive_bitwidth
-        if target.primitive_bitwidth == source.primitive_bitwidth:
-            return cast(emit, cast(emit, value, dt.float32), target)
-        return emit_as("arith.extf" if wider else "arith.truncf")
-    if source.is_floating():
-        if target.is_bool():
-            zero = splat(emit, constant(emit, 0.0, source), value.shape)
-            op = emit.op("arith.cmpf", [value, zero], predicate="une")
-            return tensor(op.result, result_type)
-        if source.is_fp8():
-            return cast(emit, cast(emit, value, dt.float32), target)
-        return emit_as("arith.fptosi" if target.is_int_signed() else "arith.fptoui")
-    if target.is_floating():
-        if target.is_fp8():
-            return cast(emit, cast(emit, value, dt.float32), target)
-        signed = source.is_int_signed() and not source.is_bool()
-        return emit_as("arith.sitofp" if signed else "arith.uitofp")
     if target.is_bool():
-        zero = splat(emit, constant(emit, 0, source), value.shape)
-        return tensor(emit.op("arith.cmpi", [value, zero], predicate="ne").result, result_type)
+        return _is_not_zero(emit, value, source)
+    if source.is_floating() and target.is_floating():
+        return _cast_float(emit, value, target, rounding)
+    if source.is_fp8() or target.is_fp8():
+        # Integers and fp8 meet in fp32, which holds every fp8 number.
+        return cast(emit, cast(emit, value, dt.float32), target)
+    if source.is_floating():
+        name = "arith.fptosi" if target.is_int_signed() else "arith.fptoui"
+        return _emit_cast(emit, name, value, target)
+    signed = _is_signed(source)
+    if target.is_floating():
+        return _emit_cast(emit, "arith.sitofp" if signed else "arith.uitofp", value, target)
     if target.primitive_bitwidth == source.primitive_bitwidth:
-        return tensor(value.value, result_type)
+        return tensor(value.value, with_scalar(value.type, target))
     if target.primitive_bitwidth < source.primitive_bitwidth:
-        return emit_as("arith.trunci")
-    signed = source.is_int_signed() and not source.is_bool()
-    return emit_as("arith.extsi" if signed else "arith.extui")
+        return _emit_cast(emit, "arith.trunci", value, target)
+    return _emit_cast(emit, "arith.extsi" if signed else "arith.extui", value, target)
 
 
-def _bitcast(emit: Emitter, value: tensor, result_type: LanguageType, result: ir.Type) -> tensor:
-    source, target = value.type.scalar, result_type.scalar
+def _emit_cast(
+    emit: Emitter, name: str, value: tensor, target: LanguageType, **attributes: Any
+) -> tensor:
+    """Op `name`, which gives `value` with elements of type `target`."""
+    element = target.to_ir()
+    assert isinstance(element, ir.ScalarType | ir.PointerType)
+    op = emit.op(name, [value], [ir.with_element(value.value.type, element)], **attributes)
+    return tensor(op.result, with_scalar(value.type, target))
+
+
+def _is_not_zero(emit: Emitter, value: tensor, source: dtype) -> tensor:
+    zero = splat(emit, constant(emit, 0, source), value.shape)
+    name, predicate = ("arith.cmpf", "une") if source.is_floating() else ("arith.cmpi", "ne")
+    result = with_scalar(value.type, dt.int1)
+    return tensor(emit.op(name, [value, zero], predicate=predicate).result, result)
+
+
+def _cast_float(emit: Emitter, value: tensor, target: dtype, rounding: str | None) -> tensor:
+    source = scalar_dtype(value)
+    if source.is_fp8() or target.is_fp8() or rounding is not None:
+        return _emit_cast(emit, "tt.fp_to_fp", value, target, rounding=rounding or "rtne")
+    if target.primitive_bitwidth == source.primitive_bitwidth:
+        # fp16 and bf16: neither holds the other.
+        return cast(emit, cast(emit, value, dt.float32), target)
+    wider = target.primitive_bitwidth > source.primitive_bitwidth
+    return _emit_cast(emit, "arith.extf" if wider else "arith.truncf", value, target)
+
+
+def _bitcast(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
+    source = value.type.scalar
     if not (source.is_ptr() and target.is_ptr()):
         have = 64 if source.is_ptr() else source.primitive_bitwidth  # type: ignore[attr-defined]
         want = 64 if target.is_ptr() else target.primitive_bitwidth  # type: ignore[attr-defined]
         if have != want:
             raise SemanticError(f"cannot bitcast {source} ({have} bits) to {target} ({want} bits)")
-    if value.value.type == result:
-        return tensor(value.value, result_type)
-    return tensor(emit.op("tt.bitcast", [value], [result]).result, result_type)
+    if source.to_ir() == target.to_ir():
+        return tensor(value.value, with_scalar(value.type, target))
+    return _emit_cast(emit, "tt.bitcast", value, target)
 
 
 def _pointer_to_integer(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
     if target not in (dt.int64, dt.uint64, dt.int1):
         raise SemanticError(f"cannot cast {value.dtype} to {target}; pointers cast to int64")
-    bits = tensor(
-        emit.op("tt.ptr_to_int", [value], [ir.with_element(value.value.type, ir.I64)]).result,
-        with_scalar(value.type, dt.int64),
-    )
-    return cast(emit, bits, target)
+    return cast(emit, _emit_cast(emit, "tt.ptr_to_int", value, dt.int64), target)
 
 
 _INTEGER_OPS = {
