@@ -183,11 +183,11 @@ def test_shape_ops_and_divergent_loops(checked: list[str]) -> None:
 
 
 @tkdebug.jit
-def sums_of_blocks(x, y, n, B: tl.constexpr, R: tl.constexpr):
+def sums_of_blocks(x, y, n, B: tl.constexpr, R: tl.constexpr, UNROLL: tl.constexpr):
     total, top = 0.0, float("-inf")
     rows = tl.arange(0, R)
     lows = tl.full((R,), float("inf"), tl.float32)
-    for start in range(0, n, B):
+    for start in tl.range(0, n, B, loop_unroll_factor=UNROLL):
         columns = start + tl.arange(0, B)
         row = tl.load(x + columns, mask=columns < n, other=0.0)
         total += tl.sum(row)
@@ -199,10 +199,11 @@ def sums_of_blocks(x, y, n, B: tl.constexpr, R: tl.constexpr):
     tl.store(y + 2 + rows, lows)
 
 
-def test_sums_over_a_loop(checked: list[str]) -> None:
+@pytest.mark.parametrize("unroll", [1, 2])
+def test_sums_over_a_loop(checked: list[str], unroll: int) -> None:
     x, y = torch.randn(4, 1000), torch.zeros(6)
     with tkdebug.mode("interpret"):
-        sums_of_blocks[(1,)](x, y, 1000, B=256, R=4, num_warps=NUM_WARPS)
+        sums_of_blocks[(1,)](x, y, 1000, B=256, R=4, UNROLL=unroll, num_warps=NUM_WARPS)
     torch.testing.assert_close(y[0], x[0].sum(), rtol=1e-4, atol=1e-4)
     assert y[1] == x[0].max()
     assert torch.equal(y[2:], x.min(1).values)

@@ -76,6 +76,18 @@ def test_parts_are_reduced_in_threads_and_behind_the_loop() -> None:
     assert text[text.index("  %zero") :] == DEFERRED
 
 
+def test_sums_of_several_reductions_are_deferred_together() -> None:
+    reduce = ROWS[ROWS.index("    %r = ") : ROWS.index("    %s = ")]
+    again = (
+        reduce.replace("%r", "%r2").replace("%a", "%a2").replace("%b", "%b2").replace("%c", "%c2")
+    )
+    text = ROWS.replace("BETWEEN", f"{again}    %s2 = arith.addf %r2, %s : tensor<2xf32, #sums>")
+    text = deferred(text.replace("yield %s :", "yield %s2 :"))
+    loop, _, behind = text.partition("\n  }\n")
+    assert (loop.count("tt.reduce %"), behind.count("tt.reduce %")) == (2, 1)
+    assert loop.count("{axis = 2") == 2
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.layout_inference import axis_of
 from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import TensorType, Type, element_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
@@ -65,42 +66,83 @@ class DeferReductions:
 
 
 @dataclass(frozen=True, slots=True)
+class _Term:
+    """A reduction that is added.
+
+    Attributes:
+        adding: the op that combines a sum with the reduction's result.
+        conversions: of that result, last first.
+        reduce: the reduction.
+        groups: bits of the reduced axis, from the top: (whether threads hold them, how many).
+    """
+
+    adding: Operation
+    conversions: tuple[Operation, ...]
+    reduce: Operation
+    groups: tuple[tuple[bool, int], ...]
+
+    def locations(self) -> list[Location]:
+        """Of all that is reduced and converted."""
+        return [op.location for op in (*self.conversions, *self.reduce.walk())]
+
+
+@dataclass(frozen=True, slots=True)
 class _Sum:
     """A carried value that reductions are added to.
 
     Attributes:
         loop: an scf.for.
         slot: which of its carried values.
-        adding: the op that combines it with a reduction's result.
-        conversions: of the reduction's result, last first.
-        reduce: the reduction.
-        groups: bits of the reduced axis, from the top: (whether threads hold them, how many).
+        terms: what an iteration adds, in order; all are alike.
     """
 
     loop: Operation
     slot: int
-    adding: Operation
-    conversions: tuple[Operation, ...]
-    reduce: Operation
-    groups: tuple[tuple[bool, int], ...]
+    terms: tuple[_Term, ...]
+
+    @property
+    def carried(self) -> Value:
+        """The value in the body."""
+        return self.loop.regions[0].block.arguments[1 + self.slot]
+
+    @property
+    def result(self) -> Value:
+        """The value behind the loop."""
+        return self.loop.results[self.slot]
 
 
 def _sums(loop: Operation) -> Iterator[_Sum]:
     body = loop.regions[0].block
     for slot, carried in enumerate(body.arguments[1:]):
-        adding = _only_user(carried)
-        if adding is None or adding.block is not body or identity(adding) is None:
-            continue
-        if _only_user(adding.result) is not body.terminator:
-            continue
-        if body.terminator.operands[slot] is not adding.result:
-            continue
-        value = adding.operands[1 if adding.operands[0] is carried else 0]
-        chain = _chain(value, adding)
-        if chain and _combines_like(chain[-1], adding):
-            groups = _groups(chain[-1])
-            if groups is not None:
-                yield _Sum(loop, slot, adding, tuple(chain[:-1]), chain[-1], groups)
+        value, terms = carried, list[_Term]()
+        while (term := _term(value)) is not None and (not terms or _are_alike(terms[0], term)):
+            terms.append(term)
+            value = term.adding.result
+        is_yielded = _only_user(value) is body.terminator
+        if terms and is_yielded and body.terminator.operands[slot] is value:
+            yield _Sum(loop, slot, tuple(terms))
+
+
+def _term(value: Value) -> _Term | None:
+    """The reduction that is added to `value`; None where that is used for anything else."""
+    adding, owner = _only_user(value), value.owner
+    block = owner.block if isinstance(owner, Operation) else owner
+    if adding is None or adding.block is not block or identity(adding) is None:
+        return None
+    chain = _chain(adding.operands[1 if adding.operands[0] is value else 0], adding)
+    if not chain or not _combines_like(chain[-1], adding):
+        return None
+    groups = _groups(chain[-1])
+    return None if groups is None else _Term(adding, tuple(chain[:-1]), chain[-1], groups)
+
+
+def _are_alike(a: _Term, b: _Term) -> bool:
+    """Whether the parts of both can be added up."""
+    return (
+        a.adding.name == b.adding.name
+        and a.reduce.operands[0].type == b.reduce.operands[0].type
+        and a.reduce.attributes == b.reduce.attributes
+    )
 
 
 def _chain(value: Value, user: Operation) -> list[Operation]:
@@ -176,43 +218,53 @@ def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:
 
 
 def _defer(found: _Sum, rewriter: Rewriter) -> None:
-    loop, slot, adding = found.loop, found.slot, found.adding
+    loop, slot, first = found.loop, found.slot, found.terms[0]
     following = _following(loop)
-    users = list(loop.results[slot].uses)
-    carried = loop.regions[0].block.arguments[1 + slot]
+    users = list(found.result.uses)
     initial = loop.operands[3 + slot]
-    comes_first = adding.operands[0] is carried
-    part, made = _in_thread(found, rewriter)
+    comes_first = first.adding.operands[0] is found.carried
     # The loop carries parts.
-    number = identity(adding)
+    parts = [_in_thread(term, rewriter) for term in found.terms]
+    type_ = parts[0].type
+    number = identity(first.adding)
     assert number is not None
-    start = OpBuilder(rewriter, loop, _RULE, adding.location).constant(part.type, number)
+    start = OpBuilder(rewriter, loop, _RULE, first.adding.location).constant(type_, number)
     loop.operands = tuple(
         start if place == 3 + slot else value for place, value in enumerate(loop.operands)
     )
-    for value in (carried, adding.result, loop.results[slot]):
-        value.type = part.type
-    adding.operands = (carried, part) if comes_first else (part, carried)
-    for changed in (loop, adding):
-        rewriter.record_change(changed, _RULE)
+    rewriter.record_change(loop, _RULE)
+    for value in (found.carried, *(term.adding.result for term in found.terms), found.result):
+        value.type = type_
+    value = found.carried
+    for term, part in zip(found.terms, parts, strict=True):
+        is_first = term.adding.operands[0] is value
+        term.adding.operands = (value, part) if is_first else (part, value)
+        rewriter.record_change(term.adding, _RULE)
+        value = term.adding.result
     # Behind it they are reduced, converted, and added to what the loop began with.
-    whole = _reduce(found, loop.results[slot], axis_of(found.reduce), following, rewriter)
+    others = [location for term in found.terms[1:] for location in term.locations()]
+    location = fuse(first.reduce.location, *others)
+    whole = _reduce(
+        first.reduce, found.result, axis_of(first.reduce), following, rewriter, location
+    )
+    assert whole.type == first.reduce.result.type
     total = whole
-    for old in reversed(found.conversions):
+    operands = [term.reduce.operands[0] for term in found.terms]
+    made = [value.defining_op for value in (*parts, whole) if value not in operands]
+    for old in reversed(first.conversions):
         build = OpBuilder(rewriter, following, _RULE, old.location)
         total = build.op("ttg.convert_layout", (total,), old.result.type)
-        assert total.defining_op is not None
         made.append(total.defining_op)
-    build = OpBuilder(rewriter, following, _RULE, adding.location)
+    build = OpBuilder(rewriter, following, _RULE, first.adding.location)
     pair = (initial, total) if comes_first else (total, initial)
-    total = build.op(adding.name, pair, total.type, **adding.attributes)
+    total = build.op(first.adding.name, pair, total.type, **first.adding.attributes)
     for user in users:
-        user.replace_operand(loop.results[slot], total)
+        user.replace_operand(found.result, total)
         rewriter.record_change(user, _RULE)
-    assert whole.type == found.reduce.result.type
-    assert whole.defining_op is not None
-    for old in (*found.conversions, found.reduce):
-        rewriter.replace_with_ops(old, _RULE, [*made, whole.defining_op])
+    new_ops = [op for op in made if op is not None]
+    for term in found.terms:
+        for old in (*term.conversions, term.reduce):
+            rewriter.replace_with_ops(old, _RULE, new_ops)
 
 
 def _following(loop: Operation) -> Operation:
@@ -220,36 +272,34 @@ def _following(loop: Operation) -> Operation:
     return loop.block.operations[loop.block.operations.index(loop) + 1]
 
 
-def _in_thread(found: _Sum, rewriter: Rewriter) -> tuple[Value, list[Operation]]:
-    """What each thread combines of the reduction's operand, and the ops that do it.
+def _in_thread(term: _Term, rewriter: Rewriter) -> Value:
+    """What each thread combines of the reduction's operand.
 
     The axis is cut into groups of bits; those of threads become one axis in its place, those of
     registers one behind all others, which is reduced.
     """
-    reduce, axis = found.reduce, axis_of(found.reduce)
+    reduce, axis = term.reduce, axis_of(term.reduce)
     value = reduce.operands[0]
-    if all(by_thread for by_thread, _ in found.groups):
-        return value, []
+    if all(by_thread for by_thread, _ in term.groups):
+        return value
     build = OpBuilder(rewriter, reduce, _RULE)
     shape = list(_shape(value))
-    sizes = [1 << bits for _, bits in found.groups]
+    sizes = [1 << bits for _, bits in term.groups]
     value = _view(build, "tt.reshape", value, [*shape[:axis], *sizes, *shape[axis + 1 :]])
     places = {
-        wanted: [axis + i for i, (by_thread, _) in enumerate(found.groups) if by_thread is wanted]
+        wanted: [axis + i for i, (by_thread, _) in enumerate(term.groups) if by_thread is wanted]
         for wanted in (True, False)
     }
     after = range(axis + len(sizes), len(shape) + len(sizes) - 1)
     order = (*range(axis), *places[True], *after, *places[False])
     value = _view(build, "tt.trans", value, [_shape(value)[d] for d in order], order=order)
     threads, registers = (
-        math.prod(size for size, (by, _) in zip(sizes, found.groups, strict=True) if by is wanted)
+        math.prod(size for size, (by, _) in zip(sizes, term.groups, strict=True) if by is wanted)
         for wanted in (True, False)
     )
     merged = [*shape[:axis], threads, *shape[axis + 1 :], registers]
     value = _view(build, "tt.reshape", value, merged)
-    part = _reduce(found, value, len(shape), reduce, rewriter)
-    assert part.defining_op is not None
-    return part, [part.defining_op]
+    return _reduce(reduce, value, len(shape), reduce, rewriter, reduce.location)
 
 
 def _shape(value: Value) -> tuple[int, ...]:
@@ -273,17 +323,23 @@ def _view(
     return build.op(name, (value,), TensorType(tuple(shape), type_.element, encoding), **attributes)
 
 
-def _reduce(found: _Sum, value: Value, axis: int, anchor: Operation, rewriter: Rewriter) -> Value:
-    """`value` reduced along `axis` as by the reduction that was found."""
-    old = found.reduce
+def _reduce(
+    like: Operation,
+    value: Value,
+    axis: int,
+    anchor: Operation,
+    rewriter: Rewriter,
+    location: Location,
+) -> Value:
+    """`value` reduced along `axis` as `like` does it."""
     new = rewriter.build_before(
         anchor,
-        old.name,
+        like.name,
         [value],
         [_reduced_type(value.type, axis)],
-        {**old.attributes, "axis": axis},
-        location=old.location,
-        regions=[clone_region(old.regions[0], {}, rewriter, _RULE)],
+        {**like.attributes, "axis": axis},
+        location=location,
+        regions=[clone_region(like.regions[0], {}, rewriter, _RULE)],
     )
     rewriter.record_new(new, _RULE)
     return new.result
