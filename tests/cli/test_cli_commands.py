@@ -141,6 +141,17 @@ def test_progress_line_tells_programs_rate_and_time_left():
     )
 
 
+def test_progress_is_shown_by_lines_and_passes_too(write_script, run_main, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    script = write_script(
+        "HOOKS.progress(LaunchProgress(1, 'scale', 5, 10, 2_000_000_000)); launch()"
+    )
+    for command in ("lines", "passes"):
+        _, out, err = run_main(command, script)
+        assert "scale: 5 of 10 programs" in err
+        assert "programs" not in out
+
+
 def test_progress_line_waits_a_second_and_is_erased_by_its_own_launch():
     stream = io.StringIO()
     line = ProgressLine(stream)

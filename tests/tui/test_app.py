@@ -498,3 +498,31 @@ async def test_recorded_run_with_faults_does_not_look_clean(tmp_path):
             await loaded(pilot)
             assert "✖ ended, faults (the script: exit 0)" in screen_text(app)
             assert "✓ ended" not in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    "name", ["triton_poi_fused_add_native_layer_norm_mul_7", "kernel_" * 9 + "8"]
+)
+async def test_long_kernel_names_keep_their_ends(tmp_path, name):
+    path = tui_sample.write_run(tmp_path / "run.tkd", kernel=name, faults=False)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await loaded(pilot)
+            lines = screen_text(app).splitlines()
+            assert sum("…" in line and name[-3:] in line for line in lines) >= 2
+
+
+async def test_compile_error_is_in_no_launch(tmp_path):
+    def more(file: Path) -> None:
+        HOOKS.fault(Fault("compile-error", "bad", tui_sample.frames(file, 14), "no `lod`", 0))
+
+    path = tui_sample.write_run(tmp_path / "run.tkd", launches=0, faults=False, during=more)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(100, 30)) as pilot:
+            await loaded(pilot)
+            assert "press 2 to see what was wrong" in screen_text(app)
+            await pilot.press("2")
+            await until(pilot, lambda: "no `lod`" in screen_text(app), "the error")
+            assert "first in launch" not in screen_text(app)

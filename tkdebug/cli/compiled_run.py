@@ -17,6 +17,7 @@ from pathlib import Path
 from tkdebug.cli import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import check_writable
+from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
 from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.instrument.reader import Session
@@ -167,7 +168,7 @@ def _record(program: Program, path: Path, target: str | None) -> int:
         try:
             mode = "interpret" if target is not None else KNOBS.mode
             installed = compat.install(mode=mode, quick=True, interpret=KNOBS.interpret_kernels)
-            with installed:
+            with installed, progress_line():
                 status = run_program(program).exit_status
         finally:
             os.environ.pop(SESSION_VARIABLE, None)

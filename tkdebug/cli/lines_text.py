@@ -161,7 +161,7 @@ def _table(rows: Sequence[_Row], columns: Sequence[_Column], whole: LineCounts) 
     titles += ["spill", "value"] if spills else []
     cells = [titles]
     for row in rows:
-        number = "" if row.place is None else str(row.place[1])
+        number = "…" if row.place is None else str(row.place[1])
         cells.append([number, *_cells(row.counts, columns, spills)])
     cells.append(["all", *_cells(whole, columns, spills)])
     used = [n for n, title in enumerate(titles) if title != "via" or any(c[n] for c in cells[1:])]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
+from collections.abc import Iterator
 from typing import TextIO
 
 from tkdebug.events import LaunchProgress, LaunchRecord
+from tkdebug.instrument import add_hook
 
 SHOW_AFTER_NS = 1_000_000_000
 _ERASE_LINE = "\r\x1b[K"
@@ -33,6 +37,17 @@ class ProgressLine:
             self._stream.write(_ERASE_LINE)
             self._stream.flush()
             self._shown = None
+
+
+@contextlib.contextmanager
+def progress_line() -> Iterator[None]:
+    """Show how far long launches are while this lasts, where stderr is a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    line = ProgressLine(sys.stderr)
+    with add_hook(exit=line.on_exit, progress=line.on_progress):
+        yield
 
 
 def progress_text(event: LaunchProgress) -> str:

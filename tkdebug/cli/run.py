@@ -19,10 +19,10 @@ from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.endings import end_by_signal
 from tkdebug.cli.places import check_writable
+from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import Ending, Program, find_program, run_program
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError, UsageError
-from tkdebug.instrument import add_hook
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import session_faults, write_report
@@ -141,25 +141,13 @@ def _run_recorded(
             interpret=arguments.interpret or KNOBS.interpret_kernels,
             checks=arguments.checks or KNOBS.checks,
         )
-        with installed, _progress_line():
+        with installed, progress_line():
             ending = run_program(program)
             crashes.conclude()
     finally:
         os.environ.pop(SESSION_VARIABLE, None)
         recorder.stop(ending.exit_status)
     return ending
-
-
-@contextlib.contextmanager
-def _progress_line() -> Iterator[None]:
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield
-        return
-    from tkdebug.cli.progress import ProgressLine
-
-    line = ProgressLine(sys.stderr)
-    with add_hook(exit=line.on_exit, progress=line.on_progress):
-        yield
 
 
 def _conclude(

@@ -209,7 +209,10 @@ class PickScreen(ModalScreen["int | None"]):
     def compose(self) -> ComposeResult:
         """A list."""
         widest = max((len(choice.name) for choice in self._choices), default=10)
-        columns = [Column("name", min(30, max(8, widest))), Column(self._detail_title, 0)]
+        columns = [
+            Column("name", min(34, max(8, widest)), keep_end=True),
+            Column(self._detail_title, 0),
+        ]
         if not self._detail_title:
             columns = [Column("name", 0)]
         with Vertical(classes="dialog wide") as box:

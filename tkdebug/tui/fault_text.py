@@ -73,7 +73,8 @@ def _facts(group: FaultGroup, fault: Fault) -> list[tuple[str, str]]:
         facts.append(("index", _index_and_range(fault.index, fault.legal)))
     launches = "1 launch" if group.launches == 1 else f"{display.count(group.launches)} launches"
     times = "once" if group.count == 1 else f"{display.count(group.count)} times"
-    facts.append(("count", f"{times} in {launches}, first in launch {fault.launch_id}"))
+    if fault.launch_id:  # what does not compile is never launched
+        facts.append(("count", f"{times} in {launches}, first in launch {fault.launch_id}"))
     if group.first.rank:
         facts.append(("rank", str(group.first.rank)))
     return facts

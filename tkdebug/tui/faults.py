@@ -19,7 +19,7 @@ from tkdebug.tui.table import Cell, Column, Table
 PLACE_WIDTH = 22
 _COLUMNS = (
     Column("kind", 15),
-    Column("kernel", 0),
+    Column("kernel", 0, keep_end=True),
     Column("line", PLACE_WIDTH),
     Column("tensor", 10),
     Column("count", 7, right=True),
@@ -69,6 +69,8 @@ class FaultsPane(Container):
             empty = "no fault so far"
         elif snapshot is not None and snapshot.launch_count == 0:
             empty = "no kernel was launched, so none could fault; press 4 for the script's output"
+        elif snapshot is not None and snapshot.run.mode == "native":
+            empty = "no crash; native kernels are not checked, --mode interpret checks each access"
         else:
             empty = "no fault: every checked access was within its tensor"
         if empty != table.empty_text:

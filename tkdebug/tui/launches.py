@@ -23,18 +23,18 @@ from tkdebug.tui.table import Cell, Column, Table
 
 BAR_CELLS = 12
 _SUMMARY_COLUMNS = (
-    Column("kernel", 0),
+    Column("kernel", 0, keep_end=True),
     Column("count", 8, right=True),
     Column("total", 8, right=True),
     Column("mean", 8, right=True),
-    Column("min", 8, right=True),
+    Column("min", 8, right=True, from_width=92),
     Column("max", 8, right=True),
     Column("share", 6, right=True),
     Column("", BAR_CELLS, from_width=100),
 )
 _LAUNCH_COLUMNS = (
     Column("#", 7, right=True),
-    Column("kernel", 0),
+    Column("kernel", 0, keep_end=True),
     Column("grid", 12, right=True),
     Column("time", 8, right=True),
     Column("state", 12),
@@ -119,6 +119,8 @@ class LaunchesPane(Container):
             text = f"no launch of a kernel named …{display.shown(self._filter, 60)}…; Esc: show all"
         elif self._state.going_on:
             text = "no kernel launched yet; press 4 to see what the script prints"
+        elif self._snapshot is not None and self._snapshot.faults:
+            text = "no kernel was launched; press 2 to see what was wrong"
         else:
             text = "no kernel was launched; press 4 to see what the script printed"
         if text != table.empty_text:

@@ -28,12 +28,14 @@ class Column:
         width: in cells; 0 for the one that takes what is left.
         right: whether its cells are aligned to the right.
         from_width: the column is shown only in a table at least this wide.
+        keep_end: what is too long loses its middle: names often differ in their ends.
     """
 
     title: str
     width: int
     right: bool = False
     from_width: int = 0
+    keep_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,15 @@ class Table(LineList):
                 text = text.rjust(cell_width)
             fitted = set_cell_size(text, cell_width)
             if fitted != text and text.rstrip() != fitted.rstrip():
-                fitted = set_cell_size(text, cell_width - 1) + "…"
+                fitted = _shortened(text, cell_width, column.keep_end)
             style = Style.parse(cell.style) if cell.style else Style.null()
             segments.append(Segment(" " + fitted + " " * (GAP - 1), style))
         return Strip(segments).crop(0, width)
+
+
+def _shortened(text: str, width: int, keep_end: bool) -> str:
+    """`text`, which is too long, in `width` cells with an ellipsis."""
+    end = (width - 1) // 2 if keep_end and text.isascii() else 0
+    if not end:
+        return set_cell_size(text, width - 1) + "…"
+    return f"{text[: width - 1 - end]}…{text[-end:]}"
