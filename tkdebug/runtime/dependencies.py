@@ -73,7 +73,9 @@ def _free_names(source: KernelSource) -> tuple[str, ...]:
 
 
 def _find_free_names(definition: ast.FunctionDef) -> set[str]:
-    bound = {node.arg for node in ast.walk(definition.args) if isinstance(node, ast.arg)}
+    parameters = definition.args
+    bound = {p.arg for p in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)}
+    bound.update(p.arg for p in (parameters.vararg, parameters.kwarg) if p is not None)
     names: list[str] = []
     pending: list[Any] = list(definition.body)
     # `ast.walk` also visits operators and contexts, and takes a third of a small kernel's compile.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CellType, FunctionType, ModuleType
@@ -101,12 +100,14 @@ UsedGlobals = dict[tuple[str, int], UsedGlobal]
 class Surroundings:
     """What a function sees beyond its locals: closure, module globals, allowed builtins."""
 
-    def __init__(self, fn: FunctionType, used_globals: UsedGlobals, known: Iterable[str]) -> None:
+    def __init__(
+        self, fn: FunctionType, used_globals: UsedGlobals, known: Mapping[str, Any]
+    ) -> None:
         self._globals = fn.__globals__
         self._cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
         self._closure = ClosureVariables(self._cells)
         self._used_globals = used_globals
-        self._builtins = {name: getattr(builtins, name) for name in known}
+        self._builtins = known
 
     def lookup(self, name: str) -> Any:
         """The constant that `name` stands for outside the function's locals.

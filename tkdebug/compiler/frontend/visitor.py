@@ -27,11 +27,12 @@ from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import block_pointer, tensor, tensor_descriptor
 from tkdebug.errors import CompileError, IRError, TkError
 
-PYTHON_BUILTINS = (
+_BUILTIN_NAMES = (
     "range min max len abs sum print float int bool str tuple list isinstance issubclass getattr "
     "hasattr type round pow divmod any all zip enumerate reversed sorted slice NotImplementedError "
     "ValueError TypeError RuntimeError AssertionError Exception Ellipsis"
 ).split()
+PYTHON_BUILTINS = {name: getattr(builtins, name) for name in _BUILTIN_NAMES}
 
 # They emit no op, and so need no location: half of a kernel's nodes.
 _LEAVES = frozenset((ast.Name, ast.Constant))
