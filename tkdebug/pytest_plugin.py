@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         choices=(*CHECK_NAMES, "all"),
-        help="also check interpreted kernels for races or reads of unwritten memory; slower",
+        help="also check interpreted kernels for races, reads of unwritten memory, NaNs; slower",
     )
     group.addoption(
         "--tkdebug-faults",

@@ -54,15 +54,19 @@ def test_json_report_has_schema_1(recorded, script):
             "kernel": "add_kernel",
             "file": str(script),
             "line": 3,
+            "column": 6,
             "call_chain": [
                 {"file": str(script), "line": 20, "function": "add_kernel"},
                 {"file": str(script), "line": 3, "function": "load_row"},
             ],
             "program_id": [2, 0, 0],
+            "lane": [32],
             "tensor": "x_ptr",
             "index": 96,
             "count": 165,
             "message": fault().message,
+            "hint": fault().hint,
+            "severity": "error",
         }
     ]
 

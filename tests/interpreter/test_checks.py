@@ -1,9 +1,9 @@
-"""What is checked only when asked for: races between programs, reads of unwritten memory."""
+"""What is checked only when asked for: races between programs, unwritten memory, NaNs."""
 
 import inspect
 
+import checked_kernels as kernels
 import pytest
-import racing_kernels as kernels
 import torch
 from differential import run
 
@@ -15,7 +15,7 @@ BUDGETS = pytest.mark.parametrize("budget", [None, 4096, 64], ids=["whole", "bat
 
 
 def line(marker):
-    """The line of racing_kernels.py that ends in `# marker`."""
+    """The line of checked_kernels.py that ends in `# marker`."""
     text = inspect.getsource(kernels).splitlines()
     found = [n for n, row in enumerate(text, 1) if row.endswith("# " + marker)]
     assert len(found) == 1, marker
@@ -168,3 +168,50 @@ def test_unmarked_again_afterwards():
     functions = torch.empty, torch.empty_like, torch.Tensor.new_empty
     mark_empties()()
     assert (torch.empty, torch.empty_like, torch.Tensor.new_empty) == functions
+
+
+@pytest.fixture
+def nans():
+    with scope(checks=("nan",)):
+        yield
+
+
+@BUDGETS
+def test_stored_nan_names_the_line_that_made_it(nans, budget):
+    x = torch.rand(4, 10)
+    x[2] = -torch.inf
+    fault = only(run(kernels.softmax, (4,), x, torch.zeros(4, 10), 10, BLOCK=16, budget=budget))
+    assert (fault.kind, fault.line) == ("nan", line("BORN softmax"))
+    assert (fault.program_id, fault.lane) == ((2, 0, 0), (0,))
+    assert (fault.tensor, fault.index, fault.count) == ("out_ptr", 20, 10)
+    stored = line("STORED softmax")
+    assert fault.message == (
+        f"a NaN is made here, of -inf - -inf, and stored at line {stored} to offset 20 of `out_ptr`"
+    )
+
+
+def test_nan_that_is_dropped_or_loaded_is_no_fault(nans):
+    x = torch.tensor([1.0, -1.0, 0.0, 2.0])
+    assert not run(kernels.guarded, (1,), x, torch.zeros(4), BLOCK=4)
+    x[:] = torch.nan
+    assert not run(kernels.double, (1,), x, torch.zeros(4), 4, BLOCK=4)
+
+
+@BUDGETS
+def test_nan_through_loops_and_branches(nans, budget):
+    x = torch.rand(4, 16)
+    x[2, 5] = -4.0
+    fault = only(run(kernels.sum_of_roots, (2,), x, torch.zeros(2, 16), 3, BLOCK=16, budget=budget))
+    assert (fault.line, fault.program_id, fault.lane) == (
+        line("BORN sum_of_roots"),
+        (0, 0, 0),
+        (5,),
+    )
+    assert "of sqrt(-4)" in fault.message
+    assert fault.count == 2
+
+
+def test_nan_in_a_while_loop(nans):
+    fault = only(run(kernels.halving, (3,), torch.ones(3), torch.zeros(3)))
+    assert (fault.line, fault.count) == (line("BORN halving"), 3)
+    assert "of 0 / 0" in fault.message

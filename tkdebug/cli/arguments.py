@@ -295,8 +295,8 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         default=[],
         choices=(*CHECK_NAMES, "all"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, or all; slower; may be "
-        "repeated",
+        help="also check interpreted kernels for race, uninitialised-read, nan, or all; slower; "
+        "may be repeated",
     )
     run.add_argument(
         "--no-coredump",

@@ -1,4 +1,4 @@
-"""The checks of a launch that cost time and are asked for: races, reads of unwritten memory.
+"""The checks of a launch that cost time and are asked for: races, unwritten memory, NaNs.
 
 Told of every access after its bounds were checked; what it finds goes to the fault log. Knows no
 kernel: what the accesses are is the memory ops' to say.
@@ -15,6 +15,7 @@ from torch import Tensor
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.nans import NanTracker
 from tkdebug.interpreter.races import Race, RaceDetector, Touched, synchronising_op
 from tkdebug.interpreter.unwritten import MARKS, bits_type
 
@@ -30,11 +31,13 @@ class Checks:
 
     Attributes:
         names: the fault kinds that were asked for.
+        nans: told of every op, None when nobody asked.
     """
 
     def __init__(self, names: Sequence[str], module: Module, faults: FaultLog) -> None:
         self.names = frozenset(names)
         self._faults = faults
+        self.nans = NanTracker(faults) if "nan" in self.names else None
         self._races: RaceDetector | None = None
         if "race" in self.names:
             op = synchronising_op(module)
@@ -72,6 +75,9 @@ class Checks:
         store: Callable[[], None],
     ) -> None:
         """Around a store of `values`, one for each element of `touched`."""
+        if self.nans is not None:
+            index = touched.places - buffer.storage_offset
+            self.nans.stored(op, buffer.name, index, values)
         if self._races is None:
             store()
             return

@@ -97,8 +97,14 @@ class Evaluator(BulkCopyOps):
         """Run a block whose arguments are bound; gives its terminator's operands."""
         values = self.values
         results: Sequence[TileValue] = ()
+        nans = self.checks.nans if self.checks is not None else None
         for evaluate, op, dying in self.plan.steps(block):
-            results = evaluate(self, op, *[values[operand] for operand in op.operands])
+            operands = [values[operand] for operand in op.operands]
+            if nans is not None:
+                nans.before(op)
+            results = evaluate(self, op, *operands)
+            if nans is not None:
+                nans.after(self, op, operands, results)
             if op.results:  # a terminator hands its operands on instead
                 for value, result in zip(op.results, results, strict=True):
                     values[value] = result

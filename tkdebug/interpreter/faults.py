@@ -156,6 +156,41 @@ class FaultLog:
         )
         self._add_access(op, "race", buffer, offender, race.count, message, race.hint)
 
+    def nan(
+        self,
+        op: Operation,
+        offender: Offender,
+        cause: str,
+        store: Operation,
+        tensor: str | None,
+        index: int,
+        count: int,
+    ) -> None:
+        """Record a NaN that `op` made and `store` stored."""
+        place, here = store.location.primary, op.location.primary
+        where = f"line {place.line}"
+        if place.file != here.file:
+            where = f"{place.file}:{place.line}"
+        of = f", of {cause}," if cause else ""
+        what = f"`{tensor}`" if tensor else "memory"
+        self.add(
+            Fault(
+                kind="nan",
+                kernel=self.kernel,
+                frames=op.location.frames,
+                column=here.column,
+                message=f"a NaN is made here{of} and stored at {where} to offset {index} of {what}",
+                launch_id=self.launch_id,
+                op_id=op.id,
+                program_id=offender.program_id,
+                lane=offender.lane,
+                tensor=tensor,
+                index=index,
+                count=count,
+                hint="guard the operands, or choose with tl.where what is stored instead",
+            )
+        )
+
     def _add_access(
         self,
         op: Operation,

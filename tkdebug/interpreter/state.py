@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,12 +12,14 @@ from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.access import StridedAccess
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.checks import Checks
 from tkdebug.interpreter.faults import FaultLog, Offender
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.masks import MaskAlgebra
 from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, DeferredTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.checks import Checks
 
 _LARGEST_FLOAT32 = float.fromhex("0x1.fffffep127")
 _INT_DTYPES = {

@@ -68,13 +68,17 @@ def _fault(merged: MergedFault) -> dict[str, object]:
         "kernel": fault.kernel,
         "file": fault.file,
         "line": fault.line,
+        "column": fault.column or None,
         "call_chain": [
             {"file": frame.file, "line": frame.line, "function": frame.function}
             for frame in fault.frames
         ],
         "program_id": fault.program_id,
+        "lane": fault.lane,
         "tensor": fault.tensor,
         "index": fault.index,
         "count": fault.count,
         "message": fault.message,
+        "hint": fault.hint,
+        "severity": fault.severity,
     }

@@ -1,4 +1,4 @@
-"""Kernels whose programs touch the same memory; `# RACE` marks the line that must be told."""
+"""Kernels with faults that are looked for when asked; `# RACE` and such mark the lines to tell."""
 
 import tkdebug
 import tkdebug.language as tl
@@ -110,3 +110,40 @@ def count_up(x_ptr, EXCHANGE: tl.constexpr):
         tl.atomic_xchg(x_ptr + offs, 1)
     else:
         tl.atomic_add(x_ptr + offs, 1)  # UNWRITTEN count_up
+
+
+@tkdebug.jit
+def softmax(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0) * n, tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row + offs, mask=offs < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, 0))  # BORN softmax
+    tl.store(out_ptr + row + offs, e / tl.sum(e, 0), mask=offs < n)  # STORED softmax
+
+
+@tkdebug.jit
+def guarded(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    tl.store(out_ptr + offs, tl.where(x > 0, tl.log(x), 0.0) + tl.where(x == 0, 0.0, x / x))
+
+
+@tkdebug.jit
+def sum_of_roots(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    pid, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for k in range(n + pid):
+        acc += tl.sqrt(tl.load(x_ptr + k * BLOCK + offs))  # BORN sum_of_roots
+    if pid == 1:
+        acc = 2 * acc
+    tl.store(out_ptr + pid * BLOCK + offs, acc)
+
+
+@tkdebug.jit
+def halving(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.program_id(0))
+    n = 0
+    while n < 3:
+        x = x / (2 - n)  # BORN halving
+        x = x - x
+        n += 1
+    tl.store(out_ptr + tl.program_id(0), x)

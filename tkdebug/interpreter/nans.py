@@ -1,0 +1,163 @@
+"""Follows each NaN that a kernel stores back to the op that made it.
+
+After every op its result is looked at. A NaN whose operands have none is born there; else it has
+the origin of the operand that has one. NaNs that a kernel loads are its input's, and those that
+`tl.where` drops end there, so that rows that are masked off later are of no concern. Only what is
+stored is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.values import BoxTile, TileValue
+
+_SYMBOLS = {"arith.addf": "+", "arith.subf": "-", "arith.mulf": "*", "arith.divf": "/"}
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """The op that made a NaN, where first, and of what, such as "0.0 / 0.0" ("" when unknown)."""
+
+    op: Operation
+    offender: Offender
+    cause: str
+
+
+class NanTracker:
+    """The origins of the NaNs in one launch; an origin is a birth, or None for the input."""
+
+    def __init__(self, faults: FaultLog) -> None:
+        self._faults = faults
+        self._origins: dict[Value, Birth | None] = {}
+
+    def before(self, op: Operation) -> None:
+        """A loop begins with what it is given."""
+        if op.name == "scf.for":
+            carried = op.operands[3:]
+            self._pass_on(carried, op.regions[0].block.arguments[1:])
+            self._pass_on(carried, op.results)
+        elif op.name == "scf.while":
+            self._pass_on(op.operands, op.regions[0].block.arguments)
+
+    def after(
+        self,
+        state: EvaluatorState,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> None:
+        """An op gave `results`."""
+        if op.name in ("scf.yield", "scf.condition"):
+            self._leave(op)
+        if not op.results or op.name in ("scf.if", "scf.for", "scf.while"):
+            return  # what regions give came through their terminators
+        for value, result in zip(op.results, results, strict=True):
+            if not _has_nan(result, state.active):
+                self._origins.pop(value, None)
+                continue
+            carriers = [
+                given
+                for given, tile in zip(op.operands, operands, strict=True)
+                if _has_nan(tile, state.active)
+            ]
+            if carriers:
+                self._origins[value] = self._origins.get(carriers[0])
+            elif "load" in op.name or "atomic" in op.name or "gather" in op.name:
+                self._origins[value] = None
+            else:
+                self._origins[value] = self._birth(state, op, operands, result)
+
+    def stored(self, op: Operation, name: str | None, index: Tensor, values: Tensor) -> None:
+        """`op` stores `values` to the offsets `index` of the tensor `name`."""
+        birth = self._origins.get(op.operands[1])
+        if birth is None or values.dtype not in _FLOATS:
+            return
+        bad = values.isnan().nonzero().reshape(-1)
+        if bad.numel():
+            at, count = int(index[bad[0]]), int(bad.numel())
+            self._faults.nan(birth.op, birth.offender, birth.cause, op, name, at, count)
+
+    def _leave(self, op: Operation) -> None:
+        """A region ends: its values become its parent's, or go round."""
+        block = op.block
+        parent = block.parent_op if block is not None else None
+        if parent is None:
+            return
+        if op.name == "scf.condition":
+            self._pass_on(op.operands[1:], parent.results)
+            self._pass_on(op.operands[1:], parent.regions[1].block.arguments)
+        elif parent.name == "scf.while":
+            self._pass_on(op.operands, parent.regions[0].block.arguments)
+        elif parent.name in ("scf.if", "scf.for"):
+            self._pass_on(op.operands, parent.results)
+            if parent.name == "scf.for":
+                self._pass_on(op.operands, parent.regions[0].block.arguments[1:])
+
+    def _pass_on(self, sources: Iterable[Value], targets: Iterable[Value]) -> None:
+        # Without a NaN what was there stays: it may be of programs that went another way.
+        for source, target in zip(sources, targets, strict=True):
+            if source in self._origins:
+                self._origins[target] = self._origins[source]
+
+    def _birth(
+        self,
+        state: EvaluatorState,
+        op: Operation,
+        operands: Sequence[TileValue],
+        result: TileValue,
+    ) -> Birth:
+        dense = state.full(result, op.result.type)
+        bad = dense.isnan()
+        if state.active is not None and bad.shape[0] == state.active.shape[0]:
+            bad = bad & state.active.reshape(-1, *(1,) * (bad.dim() - 1))
+        flat = int(bad.reshape(-1).to(torch.uint8).argmax())
+        place = []
+        for extent in reversed(bad.shape):
+            place.append(flat % extent)
+            flat //= extent
+        program, *lane = reversed(place)
+        if state.active is not None and bad.shape[0] == 1:
+            program = int(state.active.nonzero()[0])
+        offender = Offender(state.program_at(program), tuple(lane), None)
+        return Birth(op, offender, _cause(state, op, operands, (program, *lane)))
+
+
+def _has_nan(tile: TileValue, active: Tensor | None) -> bool:
+    if isinstance(tile, BoxTile):
+        return _has_nan(tile.data, active) or _has_nan(tile.fill, active)
+    if not isinstance(tile, Tensor) or tile.dtype not in _FLOATS:
+        return False
+    if active is not None and tile.shape[0] == active.shape[0]:
+        tile = tile[active]
+    return bool(tile.isnan().any())
+
+
+def _cause(
+    state: EvaluatorState, op: Operation, operands: Sequence[TileValue], place: tuple[int, ...]
+) -> str:
+    """What an elementwise op was given at `place`."""
+    shown = []
+    for tile, value in zip(operands, op.operands, strict=True):
+        if not isinstance(tile, Tensor | BoxTile):
+            return ""
+        dense = state.full(tile, value.type)
+        if dense.dim() != len(place) or dense.dtype not in _FLOATS:
+            return ""
+        if any(n != 1 and at >= n for at, n in zip(place, dense.shape, strict=True)):
+            return ""
+        at = tuple(0 if n == 1 else p for p, n in zip(place, dense.shape, strict=True))
+        shown.append(f"{float(dense[at]):g}")
+    if op.name in _SYMBOLS and len(shown) == 2:
+        return f"{shown[0]} {_SYMBOLS[op.name]} {shown[1]}"
+    if op.name.startswith("math."):
+        return f"{op.name.removeprefix('math.')}({', '.join(shown)})"
+    return ""
