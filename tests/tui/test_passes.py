@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -185,6 +186,17 @@ async def test_kernel_pane_lights_sass_of_a_line_and_the_line_of_an_instruction(
         lit = [stage.code.lines[number - 1] for number in stage.lit]
         assert any("LDG" in line for line in lit)
         assert not any("STG" in line for line in lit)
+        assert re.search(
+            r"line 10: \d+ lines of sass   \d+ SASS, \d+ regs, load ", screen_text(app)
+        )
+        assert re.search(r"for sm_90a  \d+ registers, .*occupancy \d+ %", screen_text(app))
+        first, second, *_ = sorted(stage.lit)
+        assert stage.line == first
+        await pilot.press("right_square_bracket")
+        assert stage.line == second
+        await pilot.press("left_square_bracket", "left_square_bracket")
+        assert stage.line == max(stage.lit)
+        assert source.line == LOAD_LINE
         store = next(i for i, line in enumerate(stage.code.lines) if "STG" in line)
         stage.focus()
         stage.move_cursor(store, announce=True)

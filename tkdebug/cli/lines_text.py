@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tkdebug.cli.kernel_lines import KernelLines
 from tkdebug.cli.lines_answer import answer, place_text
 from tkdebug.cli.lines_json import not_found
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError
+from tkdebug.linemap.line_columns import COLUMNS, Column, cell, spill_cell
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import Trace
 from tkdebug.linemap.resources import Resources
-from tkdebug.linemap.sass import Kind
 
 _LEGEND = """\
 SASS: instructions of the line; via: of functions it calls, shown at their own lines. regs: most
@@ -22,26 +21,6 @@ registers in use. Accesses are counted as COUNTxBITS a thread. spill: stores/loa
 registers; value: spilled values that were made on the line (an estimate where code branches).
 """
 _SHOWN_OPTIONS = ("num_warps", "num_stages")
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    title: str
-    kinds: tuple[Kind, ...]
-    widths: bool = False
-
-
-_COLUMNS = (
-    _Column("load", ("global-load",), widths=True),
-    _Column("store", ("global-store",), widths=True),
-    _Column("async", ("shared-copy",), widths=True),
-    _Column("lds", ("shared-load",), widths=True),
-    _Column("sts", ("shared-store",), widths=True),
-    _Column("atom", ("atomic",)),
-    _Column("mma", ("tensor-core",)),
-    _Column("mufu", ("special",)),
-    _Column("bar", ("barrier",)),
-)
 
 
 def render_text(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
@@ -125,7 +104,7 @@ def _annotated(kernel: KernelLines) -> Iterator[str]:
     if not table.has_sass:
         yield "  without nvdisasm: padding counts too; pip install nvidia-cuda-nvdisasm"
     whole = totals(table)
-    columns = [c for c in _COLUMNS if any(whole.kinds[kind] for kind in c.kinds)]
+    columns = [c for c in COLUMNS if any(whole.kinds[kind] for kind in c.kinds)]
     places = {place: count for place, count in counts.items() if place is not None}
     rows = [_Row(line, places, kernel) for line in _shown_lines(kernel, places)]
     yield from _table(rows, columns, whole)
@@ -155,7 +134,7 @@ def _shown_lines(kernel: KernelLines, places: Mapping[Place, LineCounts]) -> lis
     return shown
 
 
-def _table(rows: Sequence[_Row], columns: Sequence[_Column], whole: LineCounts) -> Iterator[str]:
+def _table(rows: Sequence[_Row], columns: Sequence[Column], whole: LineCounts) -> Iterator[str]:
     titles = ["line", "SASS", "via", "regs", *(column.title for column in columns)]
     spills = bool(whole.kinds["spill-store"] or whole.kinds["spill-load"])
     titles += ["spill", "value"] if spills else []
@@ -177,31 +156,17 @@ def _table(rows: Sequence[_Row], columns: Sequence[_Column], whole: LineCounts) 
     yield "  ".join(f"{cells[-1][n]:>{sizes[n]}}" for n in used)
 
 
-def _cells(counts: LineCounts | None, columns: Sequence[_Column], spills: bool) -> list[str]:
+def _cells(counts: LineCounts | None, columns: Sequence[Column], spills: bool) -> list[str]:
     if counts is None:
         return [""] * (3 + len(columns) + 2 * spills)
     cells = [str(counts.instructions or ""), str(counts.inlined or "")]
     registers = counts.max_live_registers
     cells.append("" if registers is None else str(registers))
-    cells += [_cell(counts, column) for column in columns]
+    cells += [cell(counts, column) for column in columns]
     if spills:
-        both = counts.kinds["spill-store"], counts.kinds["spill-load"]
-        cells.append(f"{both[0]}/{both[1]}" if any(both) else "")
+        cells.append(spill_cell(counts))
         cells.append(str(counts.spilled_values or ""))
     return cells
-
-
-def _cell(counts: LineCounts, column: _Column) -> str:
-    number = sum(counts.kinds[kind] for kind in column.kinds)
-    if not column.widths or not number:
-        return str(number or "")
-    widths = sorted(
-        ((bits, n) for (kind, bits), n in counts.widths.items() if kind in column.kinds),
-        reverse=True,
-    )
-    known = sum(n for _, n in widths)
-    parts = [f"{n}x{bits}" for bits, n in widths]
-    return "+".join([*parts, str(number - known)] if number > known else parts)
 
 
 def _traced(kernel: KernelLines, trace: Trace, query: LinesQuery) -> Iterator[str]:

@@ -48,6 +48,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "Kernel",
         (
             ("↑ ↓", "on either side light what belongs to it on the other"),
+            ("[ ]", "previous, next lit line on the other side"),
             ("Enter", "to the other side; to the file that the op is from"),
             ("p n N", "pick a kernel, next, previous"),
             ("s S t", "next stage of the compiler, previous, pick one"),

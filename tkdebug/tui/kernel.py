@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.linemap.line_columns import resources_short
 from tkdebug.tui import display, palette
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices, kernel_title
@@ -37,6 +38,8 @@ class KernelPane(Container):
         Binding("f", "file", "File", show=False),
         Binding("v", "turn", "Turn split", show=False),
         Binding("x", "next_fault", "Fault"),
+        Binding("right_square_bracket", "next_lit(1)", "Next lit line", show=False),
+        Binding("left_square_bracket", "next_lit(-1)", "Previous lit line", show=False),
     ]
 
     def __init__(self) -> None:
@@ -171,6 +174,9 @@ class KernelPane(Container):
             title.append("not compiled", style=palette.FAULT)
         else:
             title = kernel_title(self._kernels, kernel)
+            resources = shown.table.resources if shown.table is not None else None
+            if resources is not None:
+                title.append(f"  {resources_short(resources)}", style=palette.GOOD)
             title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
             if kernel.error is not None:
                 error = display.shown(kernel.error, 300)
@@ -232,6 +238,9 @@ class KernelPane(Container):
         if self._text.stage is not None:
             ops = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
             chain.append(f"line {line}: {ops} of {display.shown(self._text.stage, 30)}")
+            cost = self._text.costs.get(line)
+            if cost is not None:
+                chain.append(f"   {cost}", style=palette.GOOD)
         chain.append_text(self._fault_note(line))
         self.query_one("#kernel-chain", Static).update(chain)
 
@@ -352,6 +361,16 @@ class KernelPane(Container):
     def action_turn(self) -> None:
         """Put the sides above each other, or beside each other."""
         self.query_one("#kernel-split").toggle_class("turned")
+
+    def action_next_lit(self, step: int) -> None:
+        """Scroll the side that is not in focus to its next lit line, and round."""
+        source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
+        other = source if stage.has_focus else stage
+        lines = sorted(other.lit)
+        if lines:
+            beyond = [line for line in lines if (line - other.line) * step > 0]
+            ordered = beyond or lines
+            other.go_to(ordered[0] if step > 0 else ordered[-1])
 
     def action_find(self) -> None:
         """Find text, or go to a line, on the side in focus."""

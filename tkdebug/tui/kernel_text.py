@@ -17,6 +17,8 @@ from tkdebug.instrument.stage_lines import (
     load_stage,
     stage_names,
 )
+from tkdebug.linemap.line_columns import cost_text
+from tkdebug.linemap.line_counts import count_lines
 from tkdebug.linemap.line_table import LineTable
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.highlight import Spans, highlight_ir, highlight_python, highlight_sass
@@ -63,6 +65,7 @@ class KernelText:
         stages: what stages there are, SASS last.
         table: the kernel's line table; None when it has none.
         note: why it has none, "" when there is nothing to say.
+        costs: by line of the file shown, what its machine code is.
     """
 
     kernel: RecordedKernel | None
@@ -77,6 +80,7 @@ class KernelText:
     stages: tuple[str, ...] = ()
     table: LineTable | None = None
     note: str = ""
+    costs: Mapping[int, str] = field(default_factory=dict)
 
     def stage_lines(self, line: int) -> frozenset[int]:
         """The stage's lines that come from, or through a call in, the source line `line`."""
@@ -187,6 +191,10 @@ def load_kernel_text(
     loaded = load_stage(session, kernel, stage, table)
     lines = _lines(loaded.text)
     spans = highlight_sass(lines) if stage == SASS_STAGE else highlight_ir(lines)
+    if shown is not None and same_kernel and shown.file == file:
+        costs = shown.costs
+    else:
+        costs = _costs(table, file)
     chains = {number: chains[0] for number, chains in loaded.chains.items() if chains}
     files = dict.fromkeys([kernel.file, *(f.file for chain in chains.values() for f in chain)])
     return KernelText(
@@ -202,7 +210,15 @@ def load_kernel_text(
         stages=stages,
         table=table,
         note=note,
+        costs=costs,
     )
+
+
+def _costs(table: LineTable | None, file: str) -> dict[int, str]:
+    if table is None or not table.has_sass:
+        return {}
+    counts = count_lines(table).items()
+    return {place[1]: cost_text(c) for place, c in counts if place is not None and place[0] == file}
 
 
 def read_source(session: RecordedRun, kernel: RecordedKernel | None, file: str) -> Code:

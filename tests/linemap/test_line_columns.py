@@ -1,0 +1,31 @@
+"""The figures of a source line, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tkdebug.linemap.line_columns import COLUMNS, cell, cost_text
+from tkdebug.linemap.line_counts import LineCounts
+
+
+def test_accesses_are_told_apart_by_width_and_the_rest_is_counted() -> None:
+    counts = LineCounts(
+        instructions=12,
+        kinds=Counter({"global-load": 7, "barrier": 1}),
+        widths=Counter({("global-load", 32): 4, ("global-load", 128): 2}),
+    )
+    cells = {column.title: cell(counts, column) for column in COLUMNS}
+    assert cells["load"] == "2x128+4x32+1"  # one of a width that is not known
+    assert cells["bar"] == "1"
+    assert cells["store"] == ""
+
+
+def test_cost_of_a_line_names_what_there_is() -> None:
+    counts = LineCounts(
+        instructions=1234,
+        inlined=5,
+        max_live_registers=40,
+        kinds=Counter({"tensor-core": 2, "spill-store": 3, "spill-load": 4}),
+    )
+    assert cost_text(counts) == "1,234 SASS, 5 in calls, 40 regs, mma 2, spill 3/4"
+    assert cost_text(LineCounts(instructions=1)) == "1 SASS"
