@@ -195,7 +195,7 @@ def test_tensor_of_another_device(saxpy, x):
 
 
 def test_too_much_shared_memory(saxpy, x):
-    with pytest.raises(OutOfResources, match=r"shared memory, required 1048576"):
+    with pytest.raises(OutOfResources, match=r"shared memory, Required: 1048576"):
         saxpy[(8,)](x, x, 1000, 2.0, BLOCK=32)
 
 
