@@ -201,3 +201,11 @@ def wrapped_product(x_ptr, out_ptr, stride, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + (pid // 2 * 2 * stride + offs))
     tl.store(out_ptr + pid * BLOCK + offs, x)
+
+
+@tkdebug.jit
+def cast_pointer(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    wide = x_ptr.to(tl.pointer_type(tl.float64))
+    x = tl.load(wide + offs, mask=offs < n)  # FAULT cast_pointer
+    tl.store(out_ptr + offs, x.to(tl.float32), mask=offs < n)

@@ -391,7 +391,8 @@ def test_hint_of_a_tile_that_lies_outside_as_a_whole(in_block):
     where = "the index arithmetic and the grid, (3, 1, 1)"
     assert (fault.program_id, fault.lane, fault.index) == ((2, 0, 0), (0,), 48)
     assert fault.hint == (
-        f"the whole block lies outside: check the pointer given to make_block_ptr, {where}"
+        "the whole block lies outside: check the pointer, the shape and the strides given to "
+        f"make_block_ptr, {where}"
         if in_block
         else f"this program's tile has no element of `x_ptr`: check {where}"
     )
@@ -406,3 +407,16 @@ def test_hint_of_an_offset_that_wrapped():
     assert fault.index == -(2**31)
     assert fault.hint.startswith("the offset is negative")
     assert fault.hint.endswith("an int32 product has wrapped: cast a factor with .to(tl.int64)")
+
+
+@BUDGETS
+def test_pointer_cast_to_a_wider_type(budget):
+    x, out = zeros(40), zeros(40)
+    fault = only(run(kernels.cast_pointer, (3,), x, out, 40, BLOCK=16, budget=budget))
+    assert (fault.kind, fault.line) == ("oob-load", line("FAULT cast_pointer"))
+    assert (fault.tensor, fault.index, fault.legal) == ("x_ptr", 20, (0, 20))
+    assert (fault.program_id, fault.lane, fault.count) == ((1, 0, 0), (4,), 20)
+    assert fault.hint == (
+        "mask is `offs < n` but `x_ptr` has 20 elements of 8 bytes, as which it is accessed "
+        "(torch.float32)"
+    )

@@ -18,7 +18,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.memory import Access, MemoryOps, loaded_type
+from tkdebug.interpreter.memory import Access, MemoryOps, loaded_type, mask_of
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.values import (
     AddressTile,
@@ -113,7 +113,14 @@ class AddressOps(MemoryOps):
                 rest = rest & ~inside
             if not bool(rest.any()):
                 return found
-        self._report_addresses(op, kind, None, rest, address)
+        if len(pointer.buffers) == 1:
+            # Whatever it was cast to: it is that tensor's pointer.
+            known = pointer.buffers[0].reinterpreted(pointer.itemsize)
+            size = pointer.itemsize
+            offsets = (address - known.address).div(size, rounding_mode="floor")
+            self._report_addresses(op, kind, known, rest, offsets)
+        else:
+            self._report_addresses(op, kind, None, rest, address)
         return found
 
     def _report_addresses(
@@ -124,7 +131,7 @@ class AddressOps(MemoryOps):
         if self.active is not None and bad.shape[0] == 1:
             whole = whole & self.active.reshape(-1, *(1,) * (whole.dim() - 1))
         offender = self.offender(whole, at.expand(whole.shape), None)
-        self.faults.bad_access(op, kind, buffer, offender, int(whole.sum()), None)
+        self.faults.bad_access(op, kind, buffer, offender, int(whole.sum()), mask_of(op))
 
     def _candidates(self, pointer: AddressTile, address: Tensor) -> Sequence[Buffer]:
         """The buffers a pointer may point into; for a loaded one, the known tensors in reach."""

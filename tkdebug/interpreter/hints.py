@@ -30,6 +30,8 @@ def access_hint(
     index = offender.index
     assert index is not None
     elements = f"`{buffer.name or 'the tensor'}` has {counted(buffer.hull_elems)}"
+    if buffer.itemsize != buffer.tensor.element_size():
+        elements += f" of {buffer.itemsize} bytes, as which it is accessed ({buffer.tensor.dtype})"
     if buffer.is_expanded:
         return (
             f"{elements} in memory for a shape of {list(buffer.shape)}: it was expanded (strides "
@@ -50,7 +52,8 @@ def access_hint(
             return _unchecked_axes(op, checked)
         made = "the tensor descriptor" if is_descriptor else "make_block_ptr"
         if offender.is_whole_tile:
-            return f"the whole block lies outside: check the pointer given to {made}, {elsewhere}"
+            given = f"the pointer, the shape and the strides given to {made}"
+            return f"the whole block lies outside: check {given}, {elsewhere}"
         return f"the shape or the strides given to {made} do not fit: {elements}"
     if mask is None:
         return _unmasked(op, buffer, offender, elements, elsewhere)

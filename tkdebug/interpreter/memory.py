@@ -64,10 +64,13 @@ class Access:
     @property
     def mask_value(self) -> Value | None:
         """The IR value of the mask, for the hint."""
-        place = _MASK_OPERANDS.get(self.op.name)
-        if place is None or len(self.op.operands) <= place:
-            return None
-        return self.op.operands[place]
+        return mask_of(self.op)
+
+
+def mask_of(op: Operation) -> Value | None:
+    """The IR value of an access's mask, None without one."""
+    place = _MASK_OPERANDS.get(op.name)
+    return op.operands[place] if place is not None and len(op.operands) > place else None
 
 
 def loaded_type(op: Operation) -> ir.Type:
