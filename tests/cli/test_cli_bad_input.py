@@ -149,6 +149,30 @@ def test_mistyped_words_are_answered_with_what_was_meant(run_main, arguments, sa
     assert said in err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("command", [["run", "--no-tui"], ["passes"], ["lines"]])
+def test_variables_are_looked_at_before_the_script_runs(
+    run_main, write_script, monkeypatch, command
+):
+    from tkdebug.knobs import KNOBS
+
+    script = write_script("print('ran')")
+    monkeypatch.setenv("TKDEBUG_QUIK", "1")
+    monkeypatch.setenv("TKDEBUG_SESSIONS", "x")  # near no knob's
+    _, _, err = run_main(*command, script)
+    assert "tkdebug: TKDEBUG_QUIK is no variable of tkdebug's; did you mean TKDEBUG_QUICK?" in err
+    assert "TKDEBUG_SESSIONS" not in err
+    monkeypatch.setenv("TKDEBUG_MODE", "nativ")
+    KNOBS.refresh()
+    try:
+        status, out, err = run_main(*command, script)
+    finally:
+        monkeypatch.undo()
+        KNOBS.refresh()
+    assert (status, out) == (2, "")
+    assert "TKDEBUG_MODE: got 'nativ'" in err
+    assert "ran" not in err.split()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -157,6 +157,10 @@ def test_html_is_one_closed_file_that_escapes_everything(session, run_main, tmp_
     assert not re.search(r'(?:src|href)="(?!#)|url\(|https?:', text)
     assert "default-src &#x27;none&#x27;" in text or "default-src 'none'" in text
     assert {f"#{id_}" for id_ in seen.ids} >= seen.links
+    assert {"#k0c", "#k0s"} <= seen.links
+    assert "copy</a> <b>BLOCK=128</b>" in text
+    assert "copy</a> <b>BLOCK=256</b>" in text
+    assert '<rect width="80"' in text  # the longest pass has the longest bar
 
 
 class Tags(html.parser.HTMLParser):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tkdebug.cli import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
@@ -68,6 +69,7 @@ def compiled_run(arguments: Arguments) -> Iterator[CompiledRun]:
             yield CompiledRun(session)
         return
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
+    check_variables()
     target = _native_target(arguments.native_target)
     with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "run.tkd"

@@ -1,8 +1,10 @@
-"""Mistyped command lines: what was probably meant, after the usage that argparse shows."""
+"""Mistyped command lines and variables: what was probably meant."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -33,3 +35,36 @@ def refuse_unknown_options(command: argparse.ArgumentParser, words: Sequence[str
     if "[-- arguments]" in (command.usage or ""):
         hint += "; what belongs to the script goes after --"
     command.error(f"not understood: {' '.join(words)}{hint}")
+
+
+def mistyped_variables() -> dict[str, str]:
+    """Environment variables that are nearly a knob's, and which one that is."""
+    from difflib import get_close_matches  # only commands that read knobs come here
+
+    from tkdebug.knobs import KNOB_TABLE
+
+    prefix = "TKDEBUG_"
+    known = [n for knob in KNOB_TABLE for n in knob.sources if n.startswith(prefix)]
+    ends = [name.removeprefix(prefix) for name in known]
+    found = {}
+    for name in os.environ:
+        if name.startswith(prefix) and name not in known:
+            near = get_close_matches(name.removeprefix(prefix), ends, 1, 0.8)
+            if near:
+                found[name] = prefix + near[0]
+    return found
+
+
+def check_variables() -> None:
+    """Look at the environment before a script runs; what is nearly a knob's name is told.
+
+    Raises:
+        UsageError: a knob's variable holds something else than expected.
+    """
+    from tkdebug.knobs import KNOBS
+
+    KNOBS.read_all()
+    for name, meant in mistyped_variables().items():
+        print(
+            f"tkdebug: {name} is no variable of tkdebug's; did you mean {meant}?", file=sys.stderr
+        )

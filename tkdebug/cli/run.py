@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.endings import end_by_signal
+from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import Ending, Program, find_program, run_program
@@ -93,7 +94,7 @@ def _mode(arguments: Arguments) -> ModeName:
 
 
 def _check(arguments: Arguments) -> None:
-    KNOBS.read_all()
+    check_variables()
     mode = _mode(arguments)
     if mode == "native" and arguments.checks:
         raise UsageError(f"--check {arguments.checks[0]}: native kernels are not checked")
