@@ -163,6 +163,6 @@ TMA_RULES: list[tuple[re.Pattern[str], Callable[..., object]]] = [
     (re.compile(r"mbarrier\.try_wait\.parity\.shared::cta\.b64 ended, \[\$0\], \$1;"), _wait),
     (re.compile(r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global"), _load),
     (re.compile(r"cp\.async\.bulk\.tensor\.\dd\.global\.shared::cta"), _store),
-    (re.compile(r"^cp\.async\.bulk\.(commit_group|wait_group\.read \d+);$"), _nothing),
+    (re.compile(r"^cp\.async\.bulk\.(commit_group|wait_group(\.read)? \d+);$"), _nothing),
     (re.compile(r"^fence\.proxy\.async"), _nothing),
 ]

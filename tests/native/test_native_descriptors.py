@@ -11,6 +11,7 @@ import test_tensor_maps as maps
 import torch
 
 import tkdebug
+import tkdebug.language as tl
 from tkdebug import TensorDescriptor
 
 pytestmark = pytest.mark.gpu
@@ -150,6 +151,22 @@ def test_programs_that_compute_several_tiles_by_tensor_maps():
     with tkdebug.mode("native"):
         maps.persistent_kernel[(5,)](*described, 96, 37, 64, 64, 32)
     assert torch.equal(c, (a.float() @ b.float()).half())
+
+
+def test_later_stores_of_a_block_stay():
+    """A program stores one block again and again; the last stays."""
+    c = torch.zeros(64, 64, dtype=torch.float16, device="cuda")
+
+    with tkdebug.mode("native"):
+        kernel = again_kernel[(8,)](describe(c, [64, 64]), 200)
+    assert "cp.async.bulk.tensor" in kernel.asm["ptx"]
+    assert bool((c == 199).all())
+
+
+@tkdebug.jit
+def again_kernel(c_desc, rounds):
+    for i in range(rounds):
+        c_desc.store([0, 0], tl.full((64, 64), 0, tl.float16) + i)
 
 
 @pytest.mark.parametrize("kernel", ["attention", "scaled"])

@@ -97,7 +97,8 @@ def lower_store(
     buffer: Registers,
     *coordinates: Registers,
 ) -> Sequence[Registers]:
-    """A copy for each box of the block, all in a group."""
+    """A copy for each box of the block, all in a group; blocks are written in program order."""
+    ctx.emit.asm("cp.async.bulk.wait_group 0;", "~{memory}", "void", ())
     source = _address(ctx, buffer)
     for message in _messages(op):
         start = _start(ctx, message, coordinates)
