@@ -5,7 +5,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.errors import CompileError
+from tkdebug.errors import CompileError, UnsupportedError
 from tkdebug.runtime.tensor_stand_ins import reinterpret
 
 
@@ -98,3 +98,37 @@ def test_softmax_of_narrow_floats_is_computed_in_fp32(dtype):
     z = torch.empty(16)
     softmax_of_halves.interpret[(1,)](x, z)
     torch.testing.assert_close(z, torch.softmax(x.float(), 0))
+
+
+@tkdebug.jit
+def rearranged_pointers(X, Y, Z):
+    i = tl.arange(0, 8)
+    x, y = X + i, Y + i
+    left, right = tl.split(tl.join(x, y))
+    both = tl.cat(x, y)
+    turned = tl.gather(x, 7 - i, 0)
+    tl.store(Z + i, tl.load(left))
+    tl.store(Z + 8 + i, tl.load(right))
+    tl.store(Z + 16 + tl.arange(0, 16), tl.load(both))
+    tl.store(Z + 32 + i, tl.load(turned))
+
+
+def test_tiles_of_pointers_are_rearranged_like_others():
+    x, y, z = torch.arange(8.0), torch.arange(8.0) + 100, torch.zeros(40)
+    rearranged_pointers.interpret[(1,)](x, y, z)
+    assert torch.equal(z, torch.cat([x, y, x, y, x.flip(0)]))
+
+
+@tkdebug.jit
+def leftmost(a, b):
+    return a
+
+
+@tkdebug.jit
+def reduced_pointers(X):
+    tl.store(tl.reduce(X + tl.arange(0, 8), 0, leftmost), 1.0)
+
+
+def test_reductions_of_pointers_are_refused_by_name():
+    with pytest.raises(UnsupportedError, match=r"tt\.reduce of pointers is not supported"):
+        reduced_pointers.interpret[(1,)](torch.zeros(8))

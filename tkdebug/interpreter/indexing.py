@@ -19,16 +19,19 @@ class IndexingOps(AtomicOps):
         """tt.gather; an index outside the axis is a fault and reads the nearest element."""
         axis = op.attributes["axis"]
         assert isinstance(axis, int)
-        tile = self.full(source, op.operands[0].type)
         places = self.full(index, op.operands[1].type).to(torch.int64)
-        extent = tile.shape[axis + 1]
+        extent = ir.shape_of(op.operands[0].type)[axis]
         bad = (places < 0) | (places >= extent)
         if bool(bad.any()):
             self._report_index(op, bad, places, axis, extent)
             places = places.clamp(0, extent - 1)
-        count = max(tile.shape[0], places.shape[0])
-        tile = tile.expand(count, *tile.shape[1:])
-        return tile.gather(axis + 1, places.expand(count, *places.shape[1:]))
+
+        def gathered(tile: Tensor) -> Tensor:
+            count = max(tile.shape[0], places.shape[0])
+            tile = tile.expand(count, *tile.shape[1:])
+            return tile.gather(axis + 1, places.expand(count, *places.shape[1:]))
+
+        return self._through_tensor(op, source, gathered)
 
     def _report_index(
         self, op: Operation, bad: Tensor, places: Tensor, axis: int, extent: int

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation, Region
 from tkdebug.compiler.ir import types as ir
+from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter.shapes import ShapeOps
 from tkdebug.interpreter.values import BoxTile, TileValue
 
@@ -45,6 +46,7 @@ class ReductionOps(ShapeOps):
 
     def reduce(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
         """tt.reduce."""
+        _refuse_pointers(op)
         axis = op.attributes["axis"]
         assert isinstance(axis, int)
         combiner = _combiner(op)
@@ -143,6 +145,7 @@ class ReductionOps(ShapeOps):
 
     def scan(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
         """tt.scan: inclusive."""
+        _refuse_pointers(op)
         axis = op.attributes["axis"]
         assert isinstance(axis, int)
         reverse = bool(op.attributes.get("reverse", False))
@@ -229,6 +232,15 @@ class ReductionOps(ShapeOps):
             # A tensor core reads the upper 19 bits of an fp32; neither we nor upstream round first.
             return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
         return tensor
+
+
+def _refuse_pointers(op: Operation) -> None:
+    if any(isinstance(ir.element_of(value.type), ir.PointerType) for value in op.operands):
+        place = op.location.primary
+        raise UnsupportedError(
+            f"{place.file}:{place.line}: {op.name} of pointers is not supported under interpret; "
+            "reduce or scan offsets, and add the pointer after it"
+        )
 
 
 def _sums_halves(op: Operation) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -196,24 +196,37 @@ class ShapeOps(DescriptorBlockOps):
         assert isinstance(value, torch.Tensor)
         return value.permute(places)
 
-    def _pair(self, op: Operation, a: TileValue, b: TileValue) -> tuple[Tensor, Tensor]:
-        x = self.full(a, op.operands[0].type)
-        y = self.full(b, op.operands[1].type)
+    def _together(
+        self, op: Operation, a: TileValue, b: TileValue, put: Callable[[Sequence[Tensor]], Tensor]
+    ) -> TileValue:
+        """`put` applied to two full tiles; pointers through their addresses."""
+        type_ = op.operands[0].type
+        if isinstance(a, PointerTile | AddressTile):
+            assert isinstance(b, PointerTile | AddressTile)
+            index = ir.tile(ir.shape_of(type_), ir.I64)
+            placed = put(self._pair(self.addresses(a), self.addresses(b), index))
+            return AddressTile(placed, (*_buffers(a), *_buffers(b)), _itemsize(a))
+        return put(self._pair(a, b, type_))
+
+    def _pair(self, a: TileValue, b: TileValue, type_: ir.Type) -> tuple[Tensor, Tensor]:
+        x, y = self.full(a, type_), self.full(b, type_)
         count = max(x.shape[0], y.shape[0])
         return x.expand(count, *x.shape[1:]), y.expand(count, *y.shape[1:])
 
     def join(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Two tiles side by side in a new last axis."""
-        return torch.stack(self._pair(op, a, b), dim=-1)
+        return self._together(op, a, b, lambda tiles: torch.stack(tuple(tiles), dim=-1))
 
     def split(self, op: Operation, value: TileValue) -> Sequence[TileValue]:
         """The halves along the last axis."""
-        whole = self.full(value, op.operands[0].type)
-        return whole[..., 0], whole[..., 1]
+        return (
+            self._through_tensor(op, value, lambda tile: tile[..., 0]),
+            self._through_tensor(op, value, lambda tile: tile[..., 1]),
+        )
 
     def cat(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """One tile after the other along the first axis."""
-        return torch.cat(self._pair(op, a, b), dim=1)
+        return self._together(op, a, b, lambda tiles: torch.cat(tuple(tiles), dim=1))
 
     # -- selects ----------------------------------------------------------------------------
 
@@ -316,9 +329,7 @@ class ShapeOps(DescriptorBlockOps):
             self.dense(self.addresses(a), index),
             self.dense(self.addresses(b), index),
         )
-        buffers = (*_buffers(a), *_buffers(b))
-        size = a.buffer.itemsize if isinstance(a, PointerTile) else a.itemsize
-        return AddressTile(address, buffers, size)
+        return AddressTile(address, (*_buffers(a), *_buffers(b)), _itemsize(a))
 
     def convert(self, op: Operation, value: TileValue) -> TileValue:
         """Elements under another type: arith's casts, tt.bitcast and their kin."""
@@ -329,6 +340,10 @@ def _coefs(a: int | AffineTile, like: int | AffineTile) -> tuple[int, ...]:
     if isinstance(a, AffineTile):
         return a.coefs
     return (0,) * (len(like.coefs) if isinstance(like, AffineTile) else 0)
+
+
+def _itemsize(pointer: PointerTile | AddressTile) -> int:
+    return pointer.buffer.itemsize if isinstance(pointer, PointerTile) else pointer.itemsize
 
 
 def _buffers(pointer: PointerTile | AddressTile) -> tuple[Any, ...]:
