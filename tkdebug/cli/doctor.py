@@ -193,6 +193,21 @@ def _nvdisasm() -> Check:
     )
 
 
+def _ptxas() -> Check:
+    from tkdebug.compiler.targets.nvptx.ptxas import find_ptxas
+
+    found = find_ptxas()
+    if found is not None:
+        return Check("ptxas", True, str(found))
+    return Check(
+        "ptxas",
+        False,
+        "none of CUDA 12.8 or later; nvJitLink does its work and takes more registers",
+        "for faster kernels: pip install nvidia-cuda-nvcc",
+        needed=False,
+    )
+
+
 def _upstream() -> Check:
     if find_spec("triton") is None:
         return Check("triton", False, "not installed, and not needed", needed=False)
@@ -223,6 +238,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "CUDA device": _cuda_device,
     "CUDA driver": _cuda_driver,
     "nvJitLink": _nvjitlink,
+    "ptxas": _ptxas,
     "nvdisasm": _nvdisasm,
     "llvmlite": lambda: _package("llvmlite", "native code generation"),
     "textual": lambda: _package("textual", "the TUI"),

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tkdebug import __version__
-from tkdebug.compiler.targets.nvptx import wire
+from tkdebug.compiler.targets.nvptx import ptxas, wire
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap import ptx_locations
@@ -36,6 +36,7 @@ _STAGES = (
     "libdevice",
     "llvm_stage",
     "ptx_stage",
+    "ptxas",
 )
 # Whatever of these is installed decides what code comes out.
 _LIBRARIES = (
@@ -68,6 +69,9 @@ def versions() -> tuple[str, ...]:
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             found.append(f"{name} {version(name)}")
+    for program in ptxas.programs():
+        status = program.stat()
+        found.append(f"{program} {status.st_size} {status.st_mtime_ns}")
     # Options and order of the stages are in their text; a changed one makes other code.
     here = Path(__file__).parent
     texts = [(here / f"{name}.py").read_bytes() for name in _STAGES]

@@ -1,8 +1,8 @@
 """LLVM IR text to PTX to cubin, by a worker process that may die without taking us along.
 
-Responsible for the stages' order, their options, and for turning what LLVM, nvJitLink and the
-worker's death say into compile errors that name the kernel and the op. The libraries themselves are
-only ever loaded in the worker. Invariant: no PTX with a `.loc` of line 0 reaches ptxas.
+Responsible for the stages' order, their options, and for turning what LLVM, ptxas and the worker's
+death say into compile errors that name the kernel and the op. The libraries themselves are only
+ever loaded in the worker. Invariant: no PTX with a `.loc` of line 0 reaches ptxas.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "st
 
 # PTX 8.7 (CUDA 12.8) has all that the targets have; with an older nvJitLink it becomes less.
 PTX_VERSION = 87
+_SHARE_OF_TIMEOUT = 0.9
 _THREADS = re.compile(r"^(\.(?:reqntid|maxntid) [\d, ]+)$", re.MULTILINE)
 _OP_ID = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s", re.MULTILINE)
 
@@ -147,7 +148,9 @@ def assemble(
     if max_registers is not None:
         options.append(f"-maxrregcount={max_registers}")
         ptx = _with_register_limit(ptx, max_registers)
-    header = {"task": "cubin", "name": kernel, "options": options}
+    # A little less than the worker has, which would leave its ptxas behind.
+    timeout_s = _SHARE_OF_TIMEOUT * KNOBS.codegen_timeout_s
+    header = {"task": "cubin", "name": kernel, "options": options, "timeout_s": timeout_s}
     try:
         answer, cubin = _ask(header, ptx.encode())
     except WorkerDied as death:

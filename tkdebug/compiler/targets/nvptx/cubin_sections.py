@@ -59,9 +59,12 @@ class CubinSections:
             list(_SECTION.unpack_from(cubin, tables[0] + index * _SECTION.size))
             for index in range(len(found))
         ]
+        programs = self._header[_PROGRAM_COUNT]
+        if programs and tables[1] + programs * _PROGRAM.size > len(cubin):
+            raise CubinError("cubin is cut short in its program headers")
         self._programs = [
             list(_PROGRAM.unpack_from(cubin, tables[1] + index * _PROGRAM.size))
-            for index in range(self._header[_PROGRAM_COUNT])
+            for index in range(programs)
         ]
         self._names = self._data(self._header[_NAMES])
         self._indices = {_text(self._names, s.name): index for index, s in enumerate(found)}

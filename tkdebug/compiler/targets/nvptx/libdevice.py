@@ -33,19 +33,20 @@ def _places() -> Iterator[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(variable):
             yield Path(os.environ[variable]) / "nvvm" / "libdevice" / FILE_NAME
-    for triton in _package_folders("triton"):
+    for triton in package_folders("triton"):
         yield triton / "backends" / "nvidia" / "lib" / FILE_NAME
     yield Path("/usr/local/cuda/nvvm/libdevice") / FILE_NAME
 
 
 def nvidia_folders() -> Iterator[Path]:
     """Folders of NVIDIA's PyPI packages: `nvidia/cu13` (CUDA 13) and `nvidia` itself (CUDA 12)."""
-    for folder in _package_folders("nvidia"):
+    for folder in package_folders("nvidia"):
         yield from sorted(folder.glob("cu[0-9]*"), reverse=True)
         yield folder
 
 
-def _package_folders(name: str) -> Iterator[Path]:
+def package_folders(name: str) -> Iterator[Path]:
+    """Where the package `name` is installed, if it is."""
     # Looked up, not imported: importing Triton is slow, and `triton` may be tkdebug's own.
     spec = PathFinder.find_spec(name, sys.path)
     for folder in (spec.submodule_search_locations or ()) if spec else ():

@@ -1,10 +1,16 @@
-"""PTX to cubin with nvJitLink, in the worker process."""
+"""PTX to cubin, in the worker process: with ptxas where there is one, else with nvJitLink.
+
+Of a kernel that ptxas keeps partly in memory nvJitLink makes another cubin, and the one with fewer
+spills is taken: pressed to the limit, ptxas sometimes gives up nearly all registers.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from types import ModuleType
 
+from tkdebug.compiler.targets.nvptx import ptxas
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
 
 # PTX ISA, "Release Notes": the CUDA release that each version came with.
@@ -18,6 +24,7 @@ _PTX_VERSIONS = (
     ((12, 1), 81),
     ((12, 0), 80),
 )
+_SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
 
 
 def version() -> tuple[int, int]:
@@ -38,8 +45,36 @@ def newest_ptx(wanted: int) -> int:
     return min(wanted, known[0] if known else 80)
 
 
-def assemble(ptx: bytes, name: str, options: Sequence[str]) -> tuple[bytes, str]:
-    """The cubin and nvJitLink's log.
+def assemble(ptx: bytes, name: str, options: Sequence[str], timeout_s: float) -> tuple[bytes, str]:
+    """The cubin and the assembler's log.
+
+    Args:
+        ptx: the text.
+        name: what to call it in messages.
+        options: as nvJitLink takes them.
+        timeout_s: how long ptxas may take.
+
+    Raises:
+        StageError: the assembler refuses the PTX or an option; its log is in `log`.
+    """
+    program = ptxas.find_ptxas()
+    if program is None:
+        return link(ptx, name, options)
+    cubin, log = ptxas.assemble(program, ptx, options, timeout_s)
+    spilled = _spilled_bytes(log)
+    if spilled:
+        linked, other = link(ptx, name, options)
+        if _spilled_bytes(other) < spilled:
+            return linked, other
+    return cubin, log
+
+
+def _spilled_bytes(log: str) -> int:
+    return sum(int(size) for size in _SPILLS.findall(log))
+
+
+def link(ptx: bytes, name: str, options: Sequence[str]) -> tuple[bytes, str]:
+    """The cubin that nvJitLink makes, and its log.
 
     Raises:
         StageError: nvJitLink refuses the PTX or an option; its log is in `log`.
@@ -62,9 +97,10 @@ def assemble(ptx: bytes, name: str, options: Sequence[str]) -> tuple[bytes, str]
 
 
 def assemble_nothing() -> None:
-    """Assemble an empty kernel: the first one of a process takes 60 ms longer."""
+    """Assemble an empty kernel: nvJitLink's first one of a process takes 60 ms longer."""
     ptx = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
-    assemble(ptx, "k", ["-arch=sm_80", "-O3"])
+    if ptxas.find_ptxas() is None:
+        link(ptx, "k", ["-arch=sm_80", "-O3"])
 
 
 def _log(nvjitlink: ModuleType, handle: int) -> str:

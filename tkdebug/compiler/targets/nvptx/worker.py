@@ -71,7 +71,8 @@ class Worker:
                 if not isinstance(options, list):
                     raise StageError("worker", f"options: got {options!r}, expected a list")
                 self.announce("assemble")
-                cubin, log = ptx_stage.assemble(body, str(header["name"]), options)
+                timeout_s = float(str(header["timeout_s"]))
+                cubin, log = ptx_stage.assemble(body, str(header["name"]), options, timeout_s)
                 return {"status": "ok", "log": log}, cubin
             case task:
                 raise StageError("worker", f"got task {task!r}, expected ping, ptx or cubin")
