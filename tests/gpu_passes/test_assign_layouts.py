@@ -134,6 +134,25 @@ def test_larger_or_volatile_vector_is_loaded_once(size: int, attributes: str) ->
     assert len(named(module, "tt.load")) == 2
 
 
+def test_small_vector_of_which_each_thread_wants_much_is_handed_around(monkeypatch) -> None:
+    def wide(rows: int, cols: int, order: tuple[int, int] = (1, 0)):
+        made = blocked((1, 64), (16, 2), (4, 1), order, (rows, cols))
+        return made.without_zero_bases(REGISTER)
+
+    monkeypatch.setitem(globals(), "rows_layout", wide)
+    module = assigned("""
+        %b = tt.splat %q : !tt.ptr<f32> -> tensor<128x!tt.ptr<f32>>
+        %x = tt.load %b : tensor<128x!tt.ptr<f32>> -> tensor<128xf32>
+        %e = tt.expand_dims %x {axis = 0} : tensor<128xf32> -> tensor<1x128xf32>
+        %f = tt.broadcast %e : tensor<1x128xf32> -> tensor<64x128xf32>
+        %ptrs = tt.splat %q : !tt.ptr<f32> -> tensor<64x128x!tt.ptr<f32>>
+        tt.store %ptrs, %f : tensor<64x128x!tt.ptr<f32>>, tensor<64x128xf32>
+    """)
+    (load,) = named(module, "tt.load")
+    assert encoding_of(load.result.type) == default_layout((128,), 4)
+    assert len(named(module, "ttg.convert_layout")) == 1
+
+
 def test_reduction_broadcast_back_needs_no_conversion() -> None:
     module = assigned(
         LOAD_ROWS

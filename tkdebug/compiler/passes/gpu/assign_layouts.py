@@ -18,9 +18,12 @@ from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
-from tkdebug.compiler.layouts import LinearLayout
+from tkdebug.compiler.layouts import REGISTER, LinearLayout
 from tkdebug.compiler.passes.gpu.dot_operands import place_dot
 from tkdebug.compiler.passes.gpu.homes import Homes
+
+# A small vector of which each thread wants more is handed around after all.
+_MOST_REGISTERS_OF_A_LOAD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,10 @@ class Placement:
         source: LinearLayout | None = layout
         if op.name not in layout_inference.SOURCES and op.name != "tt.load":
             source = layout_inference.operand_layout(op, layout)
+        crowded = op.name == "tt.load" and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
+        own = layout_inference.default_layout(layout.shape, self.homes.num_warps)
+        if crowded and layout != own:
+            return self._convert_after(op, self.wanted(value, own), layout)
         if source is None:
             return self._convert_remade(value, layout)
         sources = self._placed.get(op, op.operands)
@@ -148,12 +155,14 @@ class Placement:
         own = layout_inference.default_layout(shape_of(op.operands[0].type), self.homes.num_warps)
         given = layout_inference.result_layout(op, own)
         assert given is not None, f"{op.name} has no layout rule"
-        made = self.wanted(value, given)
+        return self._convert_after(op, self.wanted(value, given), layout)
+
+    def _convert_after(self, op: Operation, made: Value, layout: LinearLayout) -> Value:
         converted = self.rewriter.build_before(
             self._following[op],
             "ttg.convert_layout",
             [made],
-            [with_encoding(value.type, layout)],
+            [with_encoding(made.type, layout)],
             location=op.location,
         )
         self.rewriter.record_new(converted, "convert-layout")
