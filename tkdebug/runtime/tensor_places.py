@@ -17,13 +17,13 @@ def refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any]
     Raises:
         PointerError: naming the first tensor in host memory.
     """
-    tensors = list(_tensors(names, values))
-    on_host = [(name, value) for name, value in tensors if value.device.type == "cpu"]
-    on_gpu = [name for name, value in tensors if value.device.type == "cuda"]
+    # Each tensor is asked once: the CUDA stand-in answers, at the cost of several calls.
+    places = [(name, value, value.device.type) for name, value in _tensors(names, values)]
+    on_gpu = [name for name, _, place in places if place == "cuda"]
     if not on_gpu:
         return
-    for name, value in on_host:
-        if not value.is_pinned():
+    for name, value, place in places:
+        if place == "cpu" and not value.is_pinned():
             raise PointerError(
                 f"kernel {kernel}: argument `{name}` is on cpu, `{on_gpu[0]}` on cuda: Pointer "
                 "argument cannot be accessed from Triton (cpu tensor?); move it with "
