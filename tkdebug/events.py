@@ -29,6 +29,7 @@ FaultKind = Literal[
     "nan",
     "inf",
     "uninitialised-read",
+    "unwritten-output",
     "integer-overflow",
     "assert",
     "misaligned",
@@ -212,7 +213,7 @@ class Fault:
     """One fault: the first offender of its (kind, op, tensor) and how many there were.
 
     Attributes:
-        severity: "warning" only for accesses between a strided view's elements.
+        severity: "warning" for accesses between a view's elements, and outputs with gaps.
         frames: call chain, outermost first; the last frame is the faulting line.
         column: 1-based, 0 when unknown.
         op_id: the Tile IR op; None for compile errors.

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation
@@ -37,6 +38,8 @@ class Checks:
     def __init__(self, names: Sequence[str], module: Module, faults: FaultLog) -> None:
         self.names = frozenset(names)
         self._faults = faults
+        # Tensors that nothing has written before the launch, and who stored to them first.
+        self._fresh: dict[Buffer, Operation | None] = {}
         self.nans = NanTracker(faults) if "nan" in self.names else None
         self._races: RaceDetector | None = None
         if "race" in self.names:
@@ -50,6 +53,25 @@ class Checks:
     def of(names: Sequence[str], module: Module, faults: FaultLog) -> Checks | None:
         """The checks by the names of their fault kinds; None for no names."""
         return Checks(names, module, faults) if names else None
+
+    def begin(self, buffers: Sequence[Buffer], written: frozenset[int] | None) -> None:
+        """The launch begins: what it may write of `buffers`."""
+        if "uninitialised-read" not in self.names:
+            return
+        for buffer in buffers:
+            if written is None or buffer.storage_key in written:
+                marked = _marked(buffer)
+                if marked is not None and bool(marked.all()):
+                    self._fresh[buffer] = None
+
+    def finish(self) -> None:
+        """The launch has ended: what it stored to in part only."""
+        for buffer, op in self._fresh.items():
+            marked = _marked(buffer)
+            if op is None or marked is None or not bool(marked.any()):
+                continue
+            first = int(marked.reshape(-1).to(torch.uint8).argmax())
+            self._faults.left_unwritten(op, buffer, first, int(marked.sum()))
 
     def loaded(
         self,
@@ -75,6 +97,8 @@ class Checks:
         store: Callable[[], None],
     ) -> None:
         """Around a store of `values`, one for each element of `touched`."""
+        if self._fresh.get(buffer, op) is None and touched.places.numel():
+            self._fresh[buffer] = op
         if self.nans is not None:
             index = touched.places - buffer.storage_offset
             self.nans.stored(op, buffer.name, index, values)
@@ -125,6 +149,14 @@ class Checks:
             rest //= extent
         program = self._faults.program_at(int(touched.programs[at]))
         return Offender(program, tuple(reversed(lane)), index)
+
+
+def _marked(buffer: Buffer) -> Tensor | None:
+    """Where a tensor has not been written; None where its type has no mark, or it is empty."""
+    mark = MARKS.get(buffer.tensor.dtype)
+    if mark is None or not buffer.tensor.numel():
+        return None
+    return buffer.tensor.view(bits_type(buffer.tensor.element_size())) == mark
 
 
 def _announce(kernel: str, op: Operation) -> None:

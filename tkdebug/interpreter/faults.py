@@ -137,6 +137,29 @@ class FaultLog:
         )
         self._add_access(op, "uninitialised-read", buffer, offender, count, message, hint)
 
+    def left_unwritten(self, op: Operation, buffer: Buffer, first: int, count: int) -> None:
+        """Record a fresh tensor that the launch stored to (first by `op`) and left with gaps."""
+        total = buffer.tensor.numel()
+        self.add(
+            Fault(
+                kind="unwritten-output",
+                kernel=self.kernel,
+                frames=op.location.frames,
+                column=op.location.primary.column,
+                message=(
+                    f"the launch leaves {count} of the {counted(total)} of `{buffer.name}` as "
+                    f"torch.empty made them, the first at position {first}"
+                ),
+                launch_id=self.launch_id,
+                severity="warning",
+                op_id=op.id,
+                tensor=buffer.name,
+                index=first,
+                count=count,
+                hint=f"is the grid, {self.grid}, too small, or a mask too narrow?",
+            )
+        )
+
     def race(self, op: Operation, buffer: Buffer, offender: Offender, race: Race) -> None:
         """Record an access that races with another program's."""
         place, here = race.other_op.location.primary, op.location.primary

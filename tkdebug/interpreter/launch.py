@@ -104,6 +104,8 @@ def run_module(
         arguments = _Arguments(module, prepared, values)
         total = grid[0] * grid[1] * grid[2]
         checks = Checks.of(KNOBS.checks, module, faults)
+        if checks is not None:
+            checks.begin(arguments.buffers, arguments.written)
         size = _batch_size(prepared, grid, 1 if checks is None else _CHECKED_BYTES_FACTOR)
         if prepared.spin is not None and total > 1:
             _announce_sequential(prepared, name)
@@ -132,6 +134,8 @@ def run_module(
                     evaluator.release()
                 if report is not None:
                     report(min(first + size, total))
+            if checks is not None:
+                checks.finish()
         except KeyboardInterrupt as error:
             _tell_interrupted(name, error)
             raise
