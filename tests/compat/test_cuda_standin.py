@@ -507,3 +507,42 @@ def test_saved_tensor_hooks_are_the_scripts_own_code():
     with torch.autograd.graph.save_on_cpu(pin_memory=True):
         x.cos().sum().backward()
     assert x.grad.is_cuda
+
+
+def test_custom_operators_see_their_tensors_on_the_device():
+    heard = []
+
+    @torch.library.custom_op("tkdebug_test::doubled", mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        heard.append((x.device, torch.empty_like(x).device))
+        return x * 2
+
+    made = doubled(torch.ones(3, device="cuda"))
+    assert made.is_cuda
+    assert heard == [(CUDA, CUDA)]
+    cpu = torch.device("cpu")
+    assert doubled(torch.ones(3)).device == cpu
+    assert heard[1:] == [(cpu, cpu)]
+
+
+def test_custom_operators_run_the_kernel_of_their_tensors_device():
+    @torch.library.custom_op("tkdebug_test::placed", mutates_args=(), device_types="cuda")
+    def placed(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    assert placed(torch.zeros(2, device="cuda")).tolist() == [1, 1]
+    with pytest.raises(NotImplementedError, match="got tensors on cpu, expected cuda"):
+        placed(torch.zeros(2))
+
+    @placed.register_kernel("cpu")
+    def _(x):
+        return x + 2
+
+    assert placed(torch.zeros(2)).tolist() == [2, 2]
+    assert placed(torch.zeros(2, device="cuda")).tolist() == [1, 1]
+
+
+def test_saved_code_of_torch_compile_allocates_on_the_device():
+    made = torch._C._dynamo.guards._empty_strided_cuda((2, 3), (3, 1), torch.float16)
+    assert made.device == CUDA
+    assert (made.shape, made.stride(), made.dtype) == ((2, 3), (3, 1), torch.float16)

@@ -27,6 +27,8 @@ _overrides: Any = torch.overrides
 _MISSING = object()
 # On the node of a custom autograd function: which of its outputs count as CUDA tensors.
 _ON_CUDA = "_tkdebug_on_cuda"
+# On the definition of a custom operator: its kernels by device.
+_KERNELS = "_tkdebug_kernels"
 _CUDA_VERSION = "12.8"
 
 
@@ -55,12 +57,18 @@ def _current_raw_stream(device: int) -> int:
     return int(streams.current_stream(device).cuda_stream)
 
 
+def _empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> Tensor:
+    with torch._C.DisableTorchFunction():
+        return placement.place(torch.empty_strided(size, stride, dtype=dtype))
+
+
 def apply(patches: Patches, mode: CudaStandIn) -> None:
     """Put every replacement in place."""
     _patch_modules(patches)
     _patch_default_device(patches)
     _patch_autocast(patches)
     _patch_autograd(patches, mode)
+    _patch_custom_ops(patches, mode)
     _patch_threads(patches, mode)
     patches.set(torch, "compile", _compile_eagerly)
     _register_loading(patches)
@@ -81,8 +89,9 @@ def _patch_modules(patches: Patches) -> None:
         for name, value in TORCH_ACCELERATOR.items():
             if hasattr(accelerator, name):
                 patches.set(accelerator, name, value)
-    # Code that torch.compile generated, and was saved, launches by it.
+    # Code that torch.compile generated, and was saved, allocates and launches by them.
     patches.set(torch._C, "_cuda_getCurrentRawStream", _current_raw_stream)
+    patches.set(torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided)
     patches.set(torch, "Generator", streams.Generator)
     patches.set(torch, "Stream", streams.Stream)
     patches.set(torch, "Event", streams.Event)
@@ -212,11 +221,49 @@ def _patch_saved_tensors(patches: Patches, mode: CudaStandIn) -> None:
     )
 
 
-def _under(mode: CudaStandIn, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _patch_custom_ops(patches: Patches, mode: CudaStandIn) -> None:
+    # The dispatcher calls an operator's own code in the midst of a call, where the mode is off; and
+    # chooses by what tensors are, which is the CPU's.
+    definition = torch._library.custom_ops.CustomOpDef
+    register = definition.register_kernel
+
+    @functools.wraps(register)
+    def register_kernel(self: Any, device_types: Any, fn: Any = None, /) -> Any:
+        named = [device_types] if isinstance(device_types, str) else list(device_types or ())
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            kernel = _under(mode, function)
+            if named:
+                kernels = vars(self).setdefault(_KERNELS, {})
+                kernels.update(dict.fromkeys(named, kernel))
+                places = {"cpu" if name == "cuda" else name for name in named}
+                register(self, sorted(places), _chosen_kernel(self, kernels))
+            else:
+                register(self, None, kernel)
+            return function
+
+        return add if fn is None else add(fn)
+
+    patches.set(definition, "register_kernel", register_kernel)
+
+
+def _chosen_kernel(definition: Any, kernels: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
+    def run(*values: Any, **keywords: Any) -> Any:
+        on_cuda = placement.split_inputs([*values, *keywords.values()], [])
+        place = "cuda" if on_cuda else "cpu"
+        if place not in kernels:
+            known = ", ".join(kernels)
+            raise NotImplementedError(f"{definition}: got tensors on {place}, expected {known}")
+        return kernels[place](*values, **keywords)
+
+    return run
+
+
+def _under(mode: CudaStandIn, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def call(value: Any) -> Any:
+    def call(*values: Any, **keywords: Any) -> Any:
         with _Entered(mode):
-            return function(value)
+            return function(*values, **keywords)
 
     return call
 
