@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tui_sample
 from textual.color import Color
-from textual.widgets import Input, Static, TabbedContent
+from textual.widgets import Input, Static, TabbedContent, TabPane
 
 from tkdebug.errors import SessionError
 from tkdebug.events import HOOKS, Fault
@@ -526,3 +526,18 @@ async def test_compile_error_is_in_no_launch(tmp_path):
             await pilot.press("2")
             await until(pilot, lambda: "no `lod`" in screen_text(app), "the error")
             assert "first in launch" not in screen_text(app)
+
+
+async def test_pane_that_is_late_to_say_it_had_the_focus_does_not_come_back(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4")
+        tabs = app.query_one(TabbedContent)
+        await until(pilot, lambda: tabs.active == "output", "the output")
+        tabs.post_message(TabPane.Focused(tabs.get_pane("launches")))
+        for _ in range(5):
+            await pilot.pause()
+        assert tabs.active == "output"
+        await pilot.click("#--content-tab-faults")
+        await until(pilot, lambda: tabs.active == "faults", "the tab that was clicked")

@@ -90,6 +90,7 @@ class TkdebugApp(App[None]):
         self._quitting = threading.Event()
         self._terminal = Terminal()
         self._user_chose_tab = False
+        self._asked_tab = _TABS[0]
         self._unseen_output = False
         self.runs_on = False
 
@@ -268,7 +269,13 @@ class TkdebugApp(App[None]):
         """Output that is looked at is no news; keys go to what the pane is about."""
         if self._ending:
             return
-        if not isinstance(self.focused, Tabs):
+        if isinstance(self.focused, Tabs):
+            self._asked_tab = event.pane.id or self._asked_tab
+        elif event.pane.id != self._asked_tab:
+            # A pane that had the focus before another was asked for says so only now.
+            self.query_one(TabbedContent).active = self._asked_tab
+            return
+        else:
             self._focus_pane(event.pane)
         if event.pane.id == "output" and self._unseen_output:
             self._unseen_output = False
@@ -280,6 +287,7 @@ class TkdebugApp(App[None]):
         self._open_tab(tab)
 
     def _open_tab(self, tab: str) -> None:
+        self._asked_tab = tab
         tabs = self.query_one(TabbedContent)
         if tabs.active == tab:
             self._focus_pane(tabs.get_pane(tab))
