@@ -395,7 +395,9 @@ def h200():
 
 def test_resources_name_what_to_lower():
     check_resources(h200(), 1024, 232448)
-    with pytest.raises(OutOfResources, match=r"shared memory, Required: 300000.*232448.*num_stages"):
+    with pytest.raises(
+        OutOfResources, match=r"shared memory, Required: 300000.*232448.*num_stages"
+    ):
         check_resources(h200(), 128, 300000)
     with pytest.raises(OutOfResources, match=r"threads, Required: 2048.*1024; lower num_warps"):
         check_resources(h200(), 2048, 0)
