@@ -316,6 +316,26 @@ def test_lookup_that_steps_through_a_carried_pointer_runs_further_ahead_than_cop
         assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper
 
 
+def test_dot_of_what_the_body_writes_keeps_its_fence_when_another_s_operand_comes_between() -> None:
+    # The buffer of %v is filled right before the first dot, behind that dot's fence.
+    second = """    %sum = tt.dot %u, %v, %half {input_precision = "tf32"}
+        : (tensor<64x32xf16>, tensor<32x32xf16>, tensor<64x32xf32>) -> tensor<64x32xf32>
+    %next ="""
+    text = product("scaled", "scaled").replace("%sum = tt.dot %u, %v,", "%half = tt.dot %u, %y,")
+    text = text.replace("    %next =", second, 1)
+    before = gpu_module(text, "sm_90a")
+    after = pipelined(text, "sm_90a", PipelineLoops(3), *ALL)
+    body = loop_of(after).regions[0].block.operations
+    for dot in (op for op in body if op.name == "ttng.warp_group_dot"):
+        written = [v.defining_op for v in dot.operands if v.defining_op in body]
+        allocs = [body.index(op) for op in written if op.name == "ttg.local_alloc"]
+        if allocs:
+            between = body[max(allocs) : body.index(dot)]
+            assert any(op.name == "ttng.fence_async_shared" for op in between)
+    for upper in (0, 1, BLOCKS):
+        assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper
+
+
 def test_lookup_that_also_reaches_the_dot_is_not_copied() -> None:
     weighted = """
     %w = tt.broadcast %page : tensor<32x1xi32> -> tensor<32x32xi32>

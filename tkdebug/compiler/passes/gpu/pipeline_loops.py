@@ -30,9 +30,8 @@ carried values of the body itself often die thereby.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
@@ -232,22 +231,29 @@ class _Pipeline:
 
     def _landed(self, fences: Sequence[Operation]) -> bool:
         """Whether bulk copies brought all that the dots behind the fences read from buffers."""
-        ops = self.body.operations
-        dots = (ops[ops.index(fence) + 1] for fence in fences)
+        dots = [dot for fence, dot in self._fenced_dots() if fence in fences]
         buffers = [v for dot in dots for v in dot.operands if isinstance(v.type, MemDescType)]
         return bool(fences) and all(map(is_landed, buffers))
+
+    def _fenced_dots(self) -> Iterator[tuple[Operation, Operation]]:
+        """Each fence of the body with its dot; buffers of later dots may be filled in between."""
+        waiting: list[Operation] = []
+        for op in self.body.operations:
+            if op.name == FENCE:
+                waiting.append(op)
+            elif op.name == "ttng.warp_group_dot":
+                yield from ((fence, op) for fence in waiting)
+                waiting.clear()
 
     def _fences(self) -> list[Operation]:
         """Fences before dots that read nothing written in the body itself."""
         buffered = {load.op.result for load in self.loads}
-        ops = self.body.operations
         return [
-            op
-            for op, following in pairwise(ops)
-            if op.name == FENCE
-            and all(
+            fence
+            for fence, dot in self._fenced_dots()
+            if all(
                 not isinstance(value.type, MemDescType) or self._lasts(value, buffered)
-                for value in following.operands
+                for value in dot.operands
             )
         ]
 
