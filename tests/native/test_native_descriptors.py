@@ -153,30 +153,6 @@ def test_programs_that_compute_several_tiles_by_tensor_maps():
     assert torch.equal(c, (a.float() @ b.float()).half())
 
 
-@pytest.mark.parametrize("size", [(96, 64, 80), (64, 32, 64), (200, 64, 16), (96, 64, 72)])
-def test_descriptors_that_launches_make(size):
-    M, N, K = size
-    a, b = maps.whole((M, K)).cuda(), maps.whole((K, N)).cuda()
-    c = torch.zeros(M, N, dtype=torch.float16, device="cuda")
-    with tkdebug.mode("native"):
-        kernel = maps.made_kernel[(-(-M // 64),)](a, b, c, M, N, K, 64, 64, 32)
-    assert ("cp.async.bulk.tensor" in kernel.asm["ptx"]) is (K % 16 == 0)
-    assert torch.equal(c, (a.double() @ b.double()).half())
-
-
-@pytest.mark.parametrize("size", [(0, 64, 80), (96, 64, 0), (96, 0, 80)])
-def test_descriptors_of_empty_tensors(size):
-    """Reads through them give zeros, writes go nowhere."""
-    M, N, K = size
-    a, b, c = (torch.full((8192,), 7.0, dtype=torch.float16, device="cuda") for _ in range(3))
-    with tkdebug.mode("native"):
-        for _ in range(2):
-            maps.made_kernel[(2,)](a, b, c, M, N, K, 64, 64, 32)
-    torch.cuda.synchronize()
-    assert bool((c[: M * N] == 0).all())
-    assert bool((c[M * N :] == 7).all())
-
-
 def test_later_stores_of_a_block_stay():
     """A program stores one block again and again; the last stays."""
     c = torch.zeros(64, 64, dtype=torch.float16, device="cuda")

@@ -9,7 +9,6 @@ from corpus import Corpus
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import TensorDescriptor
-from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap, made_maps
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
@@ -17,9 +16,6 @@ from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.targets import TARGETS
-from tkdebug.runtime.cuda import tensor_maps
-from tkdebug.runtime.cuda.packing import kernel_slots
-from tkdebug.runtime.errors import DescriptorError
 from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.specialize import mappable_names
 
@@ -241,7 +237,7 @@ def misuse_kernel(a, b, c, flag, HOW: tl.constexpr):
             acc += tl.dot(d.load([0, 0]), b.load([0, 0])).to(tl.float16)
             d, a = a, d
     if HOW == "made":
-        made = tl.make_tensor_descriptor(flag + tl.program_id(0), [64, 64], [64, 1], [64, 64])
+        made = tl.make_tensor_descriptor(flag, [64, 64], [64, 1], [64, 64])
         made.store([0, 0], acc.to(tl.int32))
     c.store([0, 0], acc)
 
@@ -254,7 +250,7 @@ def misuse_kernel(a, b, c, flag, HOW: tl.constexpr):
         ("barrier", "the kernel has a barrier, which does not order bulk copies"),
         ("atomic", "the kernel has an atomic that orders memory, but not bulk copies"),
         ("loop", "a loop or a branch hands the descriptor on"),
-        ("made", "the descriptor is made of more than the kernel's arguments"),
+        ("made", "the descriptor is made in the kernel"),
     ],
 )
 def test_accesses_by_pointers_carry_the_reason(how, reason):
@@ -309,98 +305,3 @@ def test_names_of_descriptors_in_tuples():
     specs = (int32, (type_, int32, type_), type_)
     alignment = (True, (True, True, "mappable"), False)
     assert mappable_names(("n", "pair", "d"), specs, alignment) == ("pair.0", "pair.2")
-
-
-# Descriptors that the kernel makes
-
-
-@tkdebug.jit
-def made_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                HOW: tl.constexpr = ""):  # fmt: skip
-    at = tl.program_id(0) * BM
-    a_desc = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
-    acc = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, K, BK):
-        b_desc = tl.make_tensor_descriptor(b, [K * 1, N], [N, 1], [BK, BN])
-        acc = tl.dot(a_desc.load([at, k]), b_desc.load([k, 0]), acc)
-    rows = M
-    if HOW == "moved":
-        rows = tl.maximum(M, tl.program_id(0))
-    c_desc = tl.make_tensor_descriptor(c, [rows, N], [N, 1], [BM, BN])
-    c_desc.store([at, 0], acc.to(tl.float16))
-    if HOW == "read":
-        tl.store(a + tl.arange(0, 64), tl.load(b + tl.arange(0, 64)))
-
-
-def made(M, N, K, how=""):
-    a, b, c = whole((M, K)), whole((K, N)), torch.zeros((M, N), dtype=torch.float16)
-    wanted = (a.float() @ b.float()).half()
-    module = compiled(made_kernel, (-(-M // 64),), a, b, c, M, N, K, 64, 64, 32, how)
-    assert torch.equal(c, wanted)
-    return module
-
-
-def test_descriptors_made_of_arguments_are_made_by_the_launch():
-    module = made(96, 64, 80)
-    assert reasons(module) == set()
-    assert count(module, bulk_copies.LOAD) >= 2
-    assert count(module, bulk_copies.STORE) == 1
-    found = [made for _, made in made_maps(module.function)]
-    assert [(m.base, m.is_stored_to) for m in found] == [(0, False), (1, False), (2, True)]
-    assert [(m.shape, m.strides) for m in found] == [
-        (("wrapped({3}, 32)", "wrapped({5}, 32)"), ("wrapped({5}, 32)", "1")),
-        (("wrapped({5}, 32)", "wrapped({4}, 32)"), ("wrapped({4}, 32)", "1")),
-        (("wrapped({3}, 32)", "wrapped({4}, 32)"), ("wrapped({4}, 32)", "1")),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("size", "how", "reason"),
-    [
-        ((96, 64, 80), "moved", "the descriptor is made of more than the kernel's arguments"),
-        ((96, 64, 80), "read", "the kernel may also access what it describes by pointers"),
-        ((96, 64, 72), "", "base or strides are not known to be multiples of 16 bytes"),
-    ],
-)
-def test_other_descriptors_of_the_kernel_stay_pointers(size, how, reason):
-    assert reasons(made(*size, how)) == {reason}
-
-
-def test_slots_of_what_the_launch_makes():
-    with tkdebug.mode("native"):
-        a, b, c = whole((96, 80)), whole((80, 64)), torch.zeros((96, 64), dtype=torch.float16)
-        kernel = made_kernel.warmup(a, b, c, 96, 64, 80, 64, 64, 32, grid=(2,))
-    slots = kernel_slots(kernel.src.fn.arg_names, kernel.src.specs, kernel.binary)
-    assert [(slot.name, slot.expression) for slot in slots[6:]] == [
-        ("tensor map of a", "v0, (wrapped(v3, 32), wrapped(v5, 32),), (wrapped(v5, 32), 1,)"),
-        ("tensor map of b", "v1, (wrapped(v5, 32), wrapped(v4, 32),), (wrapped(v4, 32), 1,)"),
-        ("tensor map of c", "v2, (wrapped(v3, 32), wrapped(v4, 32),), (wrapped(v4, 32), 1,)"),
-    ]
-    assert kernel.asm["ptx"].count(".param .align 64 .b8 made_kernel_param_") == 3
-
-
-def test_launch_makes_tensor_maps_of_what_it_is_given(monkeypatch):
-    encoded = []
-    monkeypatch.setattr(tensor_maps, "encode", lambda *given: encoded.append(given[1:]))
-    monkeypatch.setattr(tensor_maps, "_empty", lambda is_stored_to: 77)
-    map_ = TensorMap("f16", (64, 64), 128, "zero")
-    make = tensor_maps.tensor_map_of(MadeMap(map_, 0, (), (), False), "k", "tensor map of a")
-    for shape, strides in (((96, 80), (80, 1)), ((96, 80), (80, 1)), ((0, 80), (80, 1))):
-        make(4096, shape, strides)
-    assert encoded == [(4096, (96, 80), (80, 1)), (77, (1, 1), (128, 1))]
-    with pytest.raises(DescriptorError, match=r"kernel k: tensor map of a: got strides \(0, 1\)"):
-        make(4096, (96, 80), (0, 1))
-
-
-@pytest.mark.parametrize(
-    ("number", "bits", "wanted"),
-    [
-        (5, 32, 5),
-        (1 << 31, 32, -(1 << 31)),
-        (-5, 32, -5),
-        ((1 << 64) - 1, 64, -1),
-        (7 << 40, 32, 0),
-    ],
-)
-def test_arithmetic_of_launches_wraps_as_the_kernels(number, bits, wanted):
-    assert tensor_maps.wrapped(number, bits) == wanted

@@ -3,7 +3,6 @@
 import ctypes
 import struct
 import threading
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -123,8 +122,7 @@ def test_tensor_maps_stand_where_addresses_would(monkeypatch):
     half = tensor_descriptor_type(block_type(dtypes.float16, (8, 32)))
     specs = [dtypes.int32, half, (half, dtypes.int32)]
     map_ = TensorMap("f16", (8, 32), 64, "zero")
-    binary = SimpleNamespace(tensor_maps={1: map_, 10: map_}, made_maps=())
-    slots = kernel_slots(["n", "desc", "pair"], specs, binary)
+    slots = kernel_slots(["n", "desc", "pair"], specs, {1: map_, 10: map_})
     assert [(slot.name, slot.code, slot.expression) for slot in slots if slot.tensor_map] == [
         ("desc", "128s", "v1"),
         ("pair.0", "128s", "v2[0]"),

@@ -181,7 +181,7 @@ def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
 
 
 def _binary(compiled: CompiledModule, target: Target) -> Binary:
-    from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps
+    from tkdebug.compiler.analysis.tensor_maps import tensor_maps
 
     code = compiled.code
     return Binary(
@@ -195,7 +195,6 @@ def _binary(compiled: CompiledModule, target: Target) -> Binary:
         registers=code.registers,
         spill_bytes=code.spill_store_bytes,
         tensor_maps=tensor_maps(compiled.module.function),
-        made_maps=tuple(made for _, made in made_maps(compiled.module.function)),
         ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
     )
 

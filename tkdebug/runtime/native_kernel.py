@@ -136,7 +136,7 @@ class NativeKernel(CompiledKernel):
         ]
         self.submit = make_submit(
             self.name,
-            kernel_slots(names, self.src.specs, self.binary),
+            kernel_slots(names, self.src.specs, self.binary.tensor_maps),
             passed,
             self._launch_shape(loaded.function),
             self._recover,

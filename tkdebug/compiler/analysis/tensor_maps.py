@@ -15,10 +15,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import DescriptorType, ScalarType, TensorType
 from tkdebug.compiler.layouts import LinearLayout, nvmma_shared
-from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
 
 # Elements of a box along one axis.
@@ -26,10 +25,6 @@ _MAX_BOX = 256
 _MIN_ROWS = 8
 _MIN_ROW_BYTES = 16
 _SWIZZLES = (128, 64, 32)
-MAKE = "tt.make_tensor_descriptor"
-_STORES = ("tt.descriptor_store", bulk_copies.STORE)
-# What a launch computes of its arguments; a truncation wraps what it is given.
-_HOST_OPS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.trunci": ""}
 _ELEMENT_BITS = (8, 16, 32, 64)
 # Where swizzle patterns start (PTX ISA, "Swizzling Modes").
 LANDING_ALIGNMENT = 1024
@@ -63,24 +58,6 @@ class Message:
 
     start: tuple[int, ...]
     offset_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class MadeMap:
-    """The tensor map of a descriptor that a kernel makes of its arguments; each launch encodes it.
-
-    Attributes:
-        base: position of the parameter with the tensor's address.
-        shape: extents, as Python expressions of the parameters by position: `{3}`.
-        strides: in elements, alike.
-        is_stored_to: whether the kernel writes through it; else it reads.
-    """
-
-    map: TensorMap
-    base: int
-    shape: tuple[str, ...]
-    strides: tuple[str, ...]
-    is_stored_to: bool
 
 
 def misfit(block: TensorType, padding: str) -> str | None:
@@ -143,52 +120,6 @@ def tensor_maps(function: Operation) -> dict[int, TensorMap]:
         for place, argument in enumerate(function.regions[0].block.arguments)
         if isinstance(argument.type, DescriptorType)
     }
-
-
-def made_maps(function: Operation) -> list[tuple[Operation, MadeMap]]:
-    """The ops that stay in GPU IR because a launch does their work, with what it does."""
-    found = []
-    for op in function.walk():
-        if op.name != MAKE:
-            continue
-        type_ = op.result.type
-        assert isinstance(type_, DescriptorType)
-        rank = len(type_.block.shape)
-        texts = [launch_text(value) for value in op.operands[1:]]
-        assert None not in texts, f"{op.name} #{op.id} is not made of arguments"
-        numbers = tuple(str(text) for text in texts)
-        made = MadeMap(
-            tensor_map(type_.block, "zero"),
-            op.operands[0].index,
-            numbers[:rank],
-            numbers[rank:],
-            any(user.name in _STORES for user in op.result.uses),
-        )
-        found.append((op, made))
-    return found
-
-
-def launch_text(value: Value) -> str | None:
-    """A scalar integer as an expression of the function's parameters; None for any other.
-
-    `wrapped(x, n)` stands for the signed number of n bits that x is.
-    """
-    bits = value.type.bits if isinstance(value.type, ScalarType) else 0
-    owner = value.owner
-    if not bits:
-        return None
-    if not isinstance(owner, Operation):
-        is_parameter = owner.parent_op is not None and owner.parent_op.name == "tt.func"
-        return f"wrapped({{{value.index}}}, {bits})" if is_parameter else None
-    if owner.name == "arith.constant":
-        return str(owner.attributes["value"])
-    parts = [launch_text(operand) for operand in owner.operands]
-    if None in parts:
-        return None
-    if owner.name in ("arith.extsi", "tt.hint"):
-        return parts[0]
-    sign = _HOST_OPS.get(owner.name)
-    return None if sign is None else f"wrapped({f' {sign} '.join(map(str, parts))}, {bits})"
 
 
 def padding_of(names: Sequence[object], nan_padded: Sequence[object], place: int) -> str:

@@ -46,9 +46,8 @@ def _lower_block(block: Block, slots: Slots, rewriter: Rewriter) -> None:
     for op in list(block.operations):
         lower = _LOWERINGS.get(op.name)
         if lower is not None:
-            is_map = isinstance(op.operands[0].type, DescriptorType)
-            if is_map or op.attributes.get("by_launch"):
-                # The host or the launch makes a tensor map, bulk copies do the access.
+            if op.operands and isinstance(op.operands[0].type, DescriptorType):
+                # A tensor map: bulk copies do the access.
                 continue
             rule = op.name.removeprefix("tt.").replace("_", "-")
             lower(op, OpBuilder(rewriter, op, f"lower-{rule}"), slots)

@@ -1,10 +1,9 @@
 """`SelectTensorMaps`: which tensor descriptors become tensor maps, and why the others do not.
 
-A descriptor that a kernel only loads operands of dots from, or only stores to, can be handed to it
-as a tensor map, by which one thread moves whole blocks between memory and shared memory (TMA). The
-host has made it, or the kernel makes it of its arguments alone: then the launch does that, and the
-op that makes it moves to the kernel's beginning. The accesses of all other descriptors become those
-of pointer tiles; each carries the reason in its attribute `by_pointers`.
+A descriptor that the host made and that a kernel only loads operands of dots from, or only stores
+to, can be handed to the kernel as a tensor map, by which one thread moves whole blocks between
+memory and shared memory (TMA). The accesses of all other descriptors become those of pointer tiles;
+each carries the reason in its attribute `by_pointers`.
 
 The bulk copies are made by a unit of its own, whose accesses the memory model orders with the
 threads' only where fences say so. No kernel in which that order could be seen uses them: neither
@@ -17,21 +16,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.analysis.axis_facts import AxisInfo
-from tkdebug.compiler.analysis.axis_info import analyse
-from tkdebug.compiler.analysis.pointer_roots import pointer_root
-from tkdebug.compiler.analysis.tensor_maps import MAKE, launch_text, misfit, padding_of
+from tkdebug.compiler.analysis.tensor_maps import misfit, padding_of
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import constant_value
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
 from tkdebug.compiler.targets import Target
 
-_ALIGNMENT_BYTES = 16
 LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
 _ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
 
@@ -51,13 +43,9 @@ class SelectTensorMaps:
         """Write the chosen parameters to the function, and the reasons to all other accesses."""
         function = module.function
         arguments = function.regions[0].block.arguments
-        makers = [op for op in module.walk() if op.name == MAKE]
-        if not makers and not any(isinstance(a.type, DescriptorType) for a in arguments):
-            return
         reasons: dict[Value, str] = {}
         chosen: list[str] = []
         telling = _tells_others(module)
-        infos = analyse(function) if makers else {}
         for place, argument in enumerate(arguments):
             if isinstance(argument.type, DescriptorType) and argument.uses:
                 reason = self._reason(function, place, argument) or telling
@@ -68,16 +56,8 @@ class SelectTensorMaps:
         if chosen:
             function.attributes[TENSOR_MAPS] = tuple(chosen)
             rewriter.record_change(function, "use-tensor-maps")
-        for op in makers:
-            reason = self._reason_made(module, op, infos) or telling
-            if reason is None:
-                made = _hoist(op, rewriter)
-                made.attributes["by_launch"] = True
-            else:
-                reasons[op.result] = reason
-        rewriter.commit()
         for op in _accesses(module):
-            if _names_of(function, op.operands[0]) not in chosen and not _is_made_by_launch(op):
+            if _names_of(function, op.operands[0]) not in chosen:
                 op.attributes["by_pointers"] = _reason_of(op.operands[0], reasons)
                 rewriter.record_change(op, "keep-pointers")
 
@@ -96,86 +76,12 @@ class SelectTensorMaps:
         unfit = misfit(type_.block, padding_of(names, padded, place))
         return unfit or _misuse(argument)
 
-    def _reason_made(
-        self, module: Module, op: Operation, infos: Mapping[Value, AxisInfo]
-    ) -> str | None:
-        """Why no launch can make the tensor map of what a kernel makes; None when one can."""
-        if not self.target.tma:
-            return f"{self.target} has no TMA"
-        type_ = op.result.type
-        assert isinstance(type_, DescriptorType)
-        rank = len(type_.block.shape)
-        base, strides = op.operands[0], op.operands[1 + rank : -1]
-        is_parameter = base.owner is module.function.regions[0].block
-        if not is_parameter or None in [launch_text(value) for value in op.operands[1:]]:
-            return "the descriptor is made of more than the kernel's arguments"
-        if op.attributes.get("padding", "zero") != "zero":
-            return "the descriptor is made in the kernel and pads with NaN"
-        element_bytes = type_.block.element.bits // 8
-        steps = [infos[value].divisibility[0] * element_bytes for value in strides]
-        if any(step % _ALIGNMENT_BYTES for step in (infos[base].divisibility[0], *steps)):
-            return f"base or strides are not known to be multiples of {_ALIGNMENT_BYTES} bytes"
-        if constant_value(op.operands[-1]) != 1 or 0 in map(constant_value, strides):
-            return "its strides are not those of a tensor map"
-        return misfit(type_.block, "zero") or _misuse(op.result) or _conflict(module, op)
-
-
-def _hoist(op: Operation, rewriter: Rewriter) -> Operation:
-    """Make the descriptor at the kernel's beginning, where all programs make the same."""
-    first = rewriter.module.function.regions[0].block.operations[0]
-    known: dict[Value, Value] = {}
-
-    def early(value: Value) -> Value:
-        maker = value.defining_op
-        if maker is None:
-            return value
-        if value not in known:
-            clone = rewriter.build_before(
-                first,
-                maker.name,
-                [early(operand) for operand in maker.operands],
-                [value.type],
-                maker.attributes,
-                location=maker.location,
-            )
-            rewriter.record_new(clone, "make-by-launch")
-            known[value] = clone.result
-        return known[value]
-
-    made = rewriter.build_before(
-        first,
-        op.name,
-        [early(operand) for operand in op.operands],
-        [op.result.type],
-        op.attributes,
-        location=op.location,
-    )
-    made.result.name = op.result.name
-    rewriter.replace_with_values(op, "make-by-launch", [made.result], [made])
-    return made
-
-
-def _is_made_by_launch(access: Operation) -> bool:
-    maker = access.operands[0].defining_op
-    return maker is not None and maker.attributes.get("by_launch") is True
-
-
-def _conflict(module: Module, made: Operation) -> str | None:
-    """Whether threads write what bulk copies read or write, or read what those write."""
-    base = made.operands[0]
-    stores = any(user.name == STORE for user in made.result.uses)
-    for op in module.walk():
-        effects = OPS[op.name].effects if op.name in OPS else Effects.PURE
-        touches = Effects.WRITE in effects or (stores and Effects.READ in effects)
-        if not touches or op.operands[0] is made.result:
-            continue
-        if pointer_root(op.operands[0]) in (None, base):
-            return "the kernel may also access what it describes by pointers"
-    return None
-
 
 def _reason_of(descriptor: Value, reasons: Mapping[Value, str]) -> str:
     """Why an access through a descriptor is made by pointers."""
+    maker = descriptor.defining_op
+    if maker is not None and maker.name == "tt.make_tensor_descriptor":
+        return "the descriptor is made in the kernel"
     return reasons.get(descriptor, "a loop or a branch hands the descriptor on")
 
 

@@ -28,7 +28,7 @@ from tkdebug.runtime.cuda.packing import (
     checked_value,
     padded_format,
 )
-from tkdebug.runtime.cuda.tensor_maps import tensor_map_of, wrapped
+from tkdebug.runtime.cuda.tensor_maps import tensor_map_of
 
 # CUlaunchConfig (cuda.h): grid x y z, block x y z, dynamic shared bytes, stream, attributes, count.
 _CONFIG = "7I4xQQI4x"
@@ -106,11 +106,10 @@ def make_submit(
         "launch": launch or launch_function(),
         "recover": recover,
         "bfloat16_bits": bfloat16_bits,
-        "wrapped": wrapped,
         # Kept alive with the function: the text holds its address.
         "attributes": attributes,
         **{
-            f"tensor_map{place}": tensor_map_of(slot.tensor_map, kernel, slot.name)
+            f"tensor_map{place}": tensor_map_of(slot.tensor_map)
             for place, slot in enumerate(slots)
             if slot.tensor_map is not None
         },

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,7 @@ from tkdebug.runtime.cuda.tensor_maps import ALIGNMENT_BYTES, SIZE_BYTES
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
-    from tkdebug.runtime.cuda.binary import Binary
+    from tkdebug.compiler.analysis.tensor_maps import TensorMap
 
 SLOT_BYTES = 8
 # Of little-endian struct codes without padding: the size of the value is the kernel's business.
@@ -53,13 +52,13 @@ class Slot:
         name: as the IR names it, such as `x`, `pair.0`, `desc.shape.1`.
         code: what `struct` packs it with.
         expression: Python text of its value in terms of the arguments `v0`, `v1`, …
-        tensor_map: how a tensor map is made of that value, or those; None in all other slots.
+        tensor_map: how a tensor map is made of that value; None in all other slots.
     """
 
     name: str
     code: str
     expression: str
-    tensor_map: TensorMap | MadeMap | None = None
+    tensor_map: TensorMap | None = None
 
     @property
     def alignment(self) -> int:
@@ -75,7 +74,7 @@ class Slot:
 def kernel_slots(
     names: Sequence[str],
     specs: Sequence[ArgSpec],
-    binary: Binary | None = None,
+    tensor_maps: Mapping[int, TensorMap] | None = None,
 ) -> list[Slot]:
     """The slots of a kernel, in order.
 
@@ -85,7 +84,7 @@ def kernel_slots(
     Args:
         names: of the parameters.
         specs: their types.
-        binary: the compiled code, which says what is passed as tensor maps.
+        tensor_maps: by the position of the slot, for descriptors that are passed as such.
 
     Raises:
         UnsupportedError: a parameter of a type that cannot be passed.
@@ -95,23 +94,12 @@ def kernel_slots(
         for index, (name, spec) in enumerate(zip(names, specs, strict=True))
         for slot in _slots(name, spec, f"v{index}", is_nested=False)
     ]
-    if binary is None:
-        return slots
-    for place, map_ in binary.tensor_maps.items():
+    for place, map_ in (tensor_maps or {}).items():
         descriptor = slots[place].expression.removesuffix(_BASE_ADDRESS)
         slots[place] = replace(
             slots[place], code=_TENSOR_MAP, expression=descriptor, tensor_map=map_
         )
-    return [*slots, *(_made_slot(slots, made) for made in binary.made_maps)]
-
-
-def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:
-    """The slot of a tensor map that the launch makes of other arguments."""
-    texts = [slot.expression for slot in slots]
-    numbers = [f"({', '.join(dims)},)".format(*texts) for dims in (made.shape, made.strides)]
-    name = slots[made.base].name
-    expression = ", ".join((texts[made.base], *numbers))
-    return Slot(f"tensor map of {name}", _TENSOR_MAP, expression, made)
+    return slots
 
 
 def _slots(name: str, spec: ArgSpec, expression: str, is_nested: bool) -> Iterator[Slot]:

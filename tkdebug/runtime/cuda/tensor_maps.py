@@ -1,7 +1,6 @@
-"""Tensor maps: the 128 bytes by which bulk copies know a tensor.
+"""Tensor maps: a host's `TensorDescriptor` as the 128 bytes by which bulk copies know a tensor.
 
-They are made of a host's `TensorDescriptor`, or of what a kernel would make a descriptor of. The
-driver encodes them, once for each address, shape and strides; launches copy the bytes.
+The driver encodes them, once for each address, shape and strides; launches copy the bytes.
 
 Source: CUDA driver API, "Tensor Map Object Management" (cuTensorMapEncodeTiled).
 """
@@ -10,22 +9,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.runtime.cuda import driver_api
-from tkdebug.runtime.errors import DescriptorError
-from tkdebug.runtime.tensor_descriptor import is_mappable
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
+    from tkdebug.compiler.analysis.tensor_maps import TensorMap
     from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 
 SIZE_BYTES = 128
 # Of kernel parameters that hold one (cuda.h, CUtensorMap).
 ALIGNMENT_BYTES = 64
 _CACHED = 1024
-_EMPTY_BYTES = 256
 # CUtensorMapDataType by the IR's names; integers by width, as copies do not look at signs.
 _DATA_TYPES = {
     "f16": "FLOAT16",
@@ -37,18 +33,8 @@ _INTEGERS = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
 _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
-def tensor_map_of(map_: TensorMap | MadeMap, kernel: str, name: str) -> Callable[..., bytes]:
-    """What makes the tensor map that a kernel takes as `map_`.
-
-    Args:
-        map_: of a descriptor, or of an address with shape and strides.
-        kernel: the kernel's name, for messages.
-        name: the parameter's.
-    """
-    from tkdebug.compiler.analysis.tensor_maps import MadeMap
-
-    if isinstance(map_, MadeMap):
-        return _made_map_of(map_, kernel, name)
+def tensor_map_of(map_: TensorMap) -> Callable[[TensorDescriptor], bytes]:
+    """What makes the tensor map of a descriptor that a kernel takes as `map_`."""
     import torch
 
     # Not through the class, on which the interpreter may have put a method that takes notes.
@@ -64,44 +50,6 @@ def tensor_map_of(map_: TensorMap | MadeMap, kernel: str, name: str) -> Callable
         return encoded(address, tuple(descriptor.shape), tuple(descriptor.strides))
 
     return of
-
-
-def wrapped(number: int, bits: int) -> int:
-    """The signed number of so many bits that `number` is."""
-    half = 1 << (bits - 1)
-    return ((number + half) & (2 * half - 1)) - half
-
-
-def _made_map_of(made: MadeMap, kernel: str, name: str) -> Callable[..., bytes]:
-    @lru_cache(_CACHED)
-    def encoded(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
-        if min(shape) <= 0:
-            # It holds no element, which tensor maps cannot say: one of zeros reads alike.
-            ones = (1,) * len(shape)
-            steps = (*[_EMPTY_BYTES // _item_bytes(made.map)] * (len(shape) - 1), 1)
-            return encode(made.map, _empty(made.is_stored_to), ones, steps)
-        if not is_mappable(shape, strides, _item_bytes(made.map)):
-            raise DescriptorError(
-                f"kernel {kernel}: {name}: got strides {strides} of shape {shape}, expected "
-                "strides above 0 and below 2^40 bytes; make the descriptor on the host"
-            )
-        return encode(made.map, address, shape, strides)
-
-    return encoded
-
-
-def _empty(is_stored_to: bool) -> int:
-    """Address of zeros on the current device, or of memory that nobody reads."""
-    import torch
-
-    return _zeros(int(torch._C._cuda_getDevice()), is_stored_to)  # noqa: SLF001
-
-
-@cache
-def _zeros(device: int, is_stored_to: bool) -> int:
-    address = int(driver_api.call("cuMemAlloc", _EMPTY_BYTES))
-    driver_api.call("cuMemsetD8", address, 0, _EMPTY_BYTES)
-    return address
 
 
 def encode(
