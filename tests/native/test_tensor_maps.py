@@ -294,7 +294,7 @@ def test_strides_that_no_tensor_map_has_are_accessed_by_pointers():
     b, c = whole((64, 64)), torch.zeros(64, 64, dtype=torch.float16)
     described = (describe(a, [64, 64]), describe(b, [64, 64]), describe(c, [64, 64]))
     module = compiled(product_kernel, (1, 1), *described, 64, 64, 64, 64)
-    assert reasons(module) == {"its strides are not known to be those of a tensor map"}
+    assert reasons(module) == {"its strides and rows are not known to be those of a tensor map"}
     assert torch.equal(c, (a.float() @ b.float()).half())
 
 
@@ -305,3 +305,28 @@ def test_names_of_descriptors_in_tuples():
     specs = (int32, (type_, int32, type_), type_)
     alignment = (True, (True, True, "mappable"), False)
     assert mappable_names(("n", "pair", "d"), specs, alignment) == ("pair.0", "pair.2")
+
+
+def test_rows_that_end_within_a_unit_are_accessed_by_pointers():
+    """A bulk store would write what lies behind them."""
+    memory = torch.full((64, 80), 7.0, dtype=torch.float16)
+    x = whole((64, 80))
+    described = (describe(t[:, :70], [32, 32]) for t in (x, memory))
+    module = compiled(far_kernel, (1,), *described, 0)
+    assert reasons(module) == {"its strides and rows are not known to be those of a tensor map"}
+    assert bool((memory[:, 70:] == 7).all())
+
+
+@tkdebug.jit
+def far_kernel(x_desc, y_desc, column):
+    y_desc.store([0, column * 8], x_desc.load([0, column]))
+    y_desc.store([0, column + 64], x_desc.load([32, 32]))
+
+
+def test_stores_that_may_begin_within_a_unit_are_made_by_pointers():
+    x, y = whole((64, 128)), torch.zeros(64, 128, dtype=torch.float16)
+    module = compiled(far_kernel, (1,), describe(x, [32, 32]), describe(y, [32, 32]), 3)
+    assert reasons(module) == {
+        "no dot multiplies what it loads",
+        "a store may begin elsewhere than at a multiple of 16 bytes",
+    }

@@ -5,6 +5,10 @@ to, can be handed to the kernel as a tensor map, by which one thread moves whole
 memory and shared memory (TMA). The accesses of all other descriptors become those of pointer tiles;
 each carries the reason in its attribute `by_pointers`.
 
+Bulk stores write units of 16 bytes, so blocks have to begin at such. Where a block begins before
+the tensor, which no pass can know, they end with an illegal instruction (CUDA C++ Programming
+Guide, "Tensor Memory Access", on writing).
+
 The bulk copies are made by a unit of its own, whose accesses the memory model orders with the
 threads' only where fences say so. No kernel in which that order could be seen uses them: neither
 one that both reads and writes a descriptor, nor one whose programs tell others of their stores.
@@ -16,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.tensor_maps import misfit, padding_of
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
@@ -25,6 +31,8 @@ from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
 from tkdebug.compiler.targets import Target
 
 LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
+# What bulk stores write at once.
+_UNIT_BYTES = 16
 _ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
 
 
@@ -46,9 +54,11 @@ class SelectTensorMaps:
         reasons: dict[Value, str] = {}
         chosen: list[str] = []
         telling = _tells_others(module)
+        has_stores = any(op.name == STORE for op in module.walk())
+        infos = analyse(function) if has_stores else {}
         for place, argument in enumerate(arguments):
             if isinstance(argument.type, DescriptorType) and argument.uses:
-                reason = self._reason(function, place, argument) or telling
+                reason = self._reason(function, place, argument, infos) or telling
                 if reason is None:
                     chosen.append(_names(function)[place])
                 else:
@@ -61,7 +71,9 @@ class SelectTensorMaps:
                 op.attributes["by_pointers"] = _reason_of(op.operands[0], reasons)
                 rewriter.record_change(op, "keep-pointers")
 
-    def _reason(self, function: Operation, place: int, argument: Value) -> str | None:
+    def _reason(
+        self, function: Operation, place: int, argument: Value, infos: Mapping[Value, AxisInfo]
+    ) -> str | None:
         """Why this parameter is no tensor map; None when it can be one."""
         type_ = argument.type
         assert isinstance(type_, DescriptorType)
@@ -72,9 +84,9 @@ class SelectTensorMaps:
         assert isinstance(mappable, tuple)
         assert isinstance(padded, tuple)
         if not names or names[place] not in mappable:
-            return "its strides are not known to be those of a tensor map"
+            return "its strides and rows are not known to be those of a tensor map"
         unfit = misfit(type_.block, padding_of(names, padded, place))
-        return unfit or _misuse(argument)
+        return unfit or _misuse(argument) or _misplaced_store(argument, infos)
 
 
 def _reason_of(descriptor: Value, reasons: Mapping[Value, str]) -> str:
@@ -116,6 +128,18 @@ def _misuse(argument: Value) -> str | None:
     if not all(feeds_dot(user.result) for user in argument.uses if user.name == LOAD):
         # They would go through shared memory, one trip more than to registers.
         return "no dot multiplies what it loads"
+    return None
+
+
+def _misplaced_store(argument: Value, infos: Mapping[Value, AxisInfo]) -> str | None:
+    """Which stores may begin where bulk stores cannot."""
+    type_ = argument.type
+    assert isinstance(type_, DescriptorType)
+    element_bytes = type_.block.element.bits // 8
+    for user in argument.uses:
+        start = infos[user.operands[-1]] if user.name == STORE else None
+        if start is not None and start.divisibility[0] * element_bytes % _UNIT_BYTES:
+            return f"a store may begin elsewhere than at a multiple of {_UNIT_BYTES} bytes"
     return None
 
 
