@@ -328,5 +328,5 @@ def test_stores_that_may_begin_within_a_unit_are_made_by_pointers():
     module = compiled(far_kernel, (1,), describe(x, [32, 32]), describe(y, [32, 32]), 3)
     assert reasons(module) == {
         "no dot multiplies what it loads",
-        "a store may begin elsewhere than at a multiple of 16 bytes",
+        "it may be accessed elsewhere than at multiples of 16 bytes",
     }

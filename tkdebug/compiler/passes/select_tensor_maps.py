@@ -5,9 +5,9 @@ to, can be handed to the kernel as a tensor map, by which one thread moves whole
 memory and shared memory (TMA). The accesses of all other descriptors become those of pointer tiles;
 each carries the reason in its attribute `by_pointers`.
 
-Bulk stores write units of 16 bytes, so blocks have to begin at such. Where a block begins before
-the tensor, which no pass can know, they end with an illegal instruction (CUDA C++ Programming
-Guide, "Tensor Memory Access", on writing).
+Bulk stores write units of 16 bytes, so blocks have to begin at such; what loads do elsewhere has
+not been seen. Where a store's block begins before the tensor, which no pass can know, it ends with
+an illegal instruction (CUDA C++ Programming Guide, "Tensor Memory Access", on writing).
 
 The bulk copies are made by a unit of its own, whose accesses the memory model orders with the
 threads' only where fences say so. No kernel in which that order could be seen uses them: neither
@@ -54,8 +54,8 @@ class SelectTensorMaps:
         reasons: dict[Value, str] = {}
         chosen: list[str] = []
         telling = _tells_others(module)
-        has_stores = any(op.name == STORE for op in module.walk())
-        infos = analyse(function) if has_stores else {}
+        takes_descriptors = any(isinstance(a.type, DescriptorType) for a in arguments)
+        infos = analyse(function) if takes_descriptors else {}
         for place, argument in enumerate(arguments):
             if isinstance(argument.type, DescriptorType) and argument.uses:
                 reason = self._reason(function, place, argument, infos) or telling
@@ -86,7 +86,7 @@ class SelectTensorMaps:
         if not names or names[place] not in mappable:
             return "its strides and rows are not known to be those of a tensor map"
         unfit = misfit(type_.block, padding_of(names, padded, place))
-        return unfit or _misuse(argument) or _misplaced_store(argument, infos)
+        return unfit or _misuse(argument) or _misplaced(argument, infos)
 
 
 def _reason_of(descriptor: Value, reasons: Mapping[Value, str]) -> str:
@@ -131,15 +131,16 @@ def _misuse(argument: Value) -> str | None:
     return None
 
 
-def _misplaced_store(argument: Value, infos: Mapping[Value, AxisInfo]) -> str | None:
-    """Which stores may begin where bulk stores cannot."""
+def _misplaced(argument: Value, infos: Mapping[Value, AxisInfo]) -> str | None:
+    """Whether an access may begin where bulk copies should not."""
     type_ = argument.type
     assert isinstance(type_, DescriptorType)
     element_bytes = type_.block.element.bits // 8
     for user in argument.uses:
-        start = infos[user.operands[-1]] if user.name == STORE else None
-        if start is not None and start.divisibility[0] * element_bytes % _UNIT_BYTES:
-            return f"a store may begin elsewhere than at a multiple of {_UNIT_BYTES} bytes"
+        if user.name in (LOAD, STORE):
+            start = infos[user.operands[-1]]
+            if start.divisibility[0] * element_bytes % _UNIT_BYTES:
+                return f"it may be accessed elsewhere than at multiples of {_UNIT_BYTES} bytes"
     return None
 
 
