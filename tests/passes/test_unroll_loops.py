@@ -117,3 +117,16 @@ def test_bounds_near_the_end_of_int32() -> None:
     with tkdebug.mode("interpret"):
         visits[(1,)](out, 2**31 - 12, 2**31 - 4)
     assert out.tolist() == [1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0]
+
+
+@tkdebug.jit
+def unrolled_without_end(out):
+    for i in tl.range(0, 8, loop_unroll_factor=100_000):
+        tl.store(out + i, i)
+
+
+def test_factors_have_a_limit() -> None:
+    with pytest.raises(
+        tkdebug.CompileError, match="loop_unroll_factor 100000 exceeds the limit of"
+    ):
+        unrolled_without_end.interpret[(1,)](torch.zeros(8))

@@ -41,6 +41,7 @@ from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import tensor
 
 MAX_UNROLLED = 65536
+MAX_UNROLLED_BY_FACTOR = 1024
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,11 @@ def _hints(function: str, named: dict[str, Any]) -> dict[str, bool | int]:
         if not isinstance(value, int):
             raise SemanticError(
                 f"tl.{function}: `{name}` must be a constant, got {describe(value)}"
+            )
+        if name == "loop_unroll_factor" and value > MAX_UNROLLED_BY_FACTOR:
+            raise SemanticError(
+                f"tl.{function}: loop_unroll_factor {value} exceeds the limit of "
+                f"{MAX_UNROLLED_BY_FACTOR}"
             )
         attributes[name] = value
     return attributes
