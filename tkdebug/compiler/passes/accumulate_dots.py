@@ -55,7 +55,7 @@ def _accumulate(addition: Operation, rewriter: Rewriter) -> None:
         location=fuse(dot.location, addition.location),
     )
     rewriter.replace_with_values(addition, "accumulate", new.results, (new,))
-    rewriter.erase(dot, "accumulate")
+    rewriter.replace_with_ops(dot, "accumulate", (new,))
 
 
 def _is_part_of(dot: Operation, addition: Operation) -> bool:
