@@ -42,7 +42,7 @@ spec = importlib.util.spec_from_file_location("attention", sys.argv[1])
 attention = sys.modules["attention"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(attention)
 attention.test_op(1, 2, 256, 64, True, False, "bwd", "triton-fp16")
-attention.test_op(1, 2, 256, 64, False, False, "bwd", "triton-fp16")
+attention.test_op(1, 2, 256, 64, False, False, "fwd", "triton-fp8")
 attention.test_op(1, 2, 256, 64, True, False, "fwd", "triton-fp8")
 """
 pytestmark = [needs_codegen, needs_libdevice, needs_nvdisasm]
