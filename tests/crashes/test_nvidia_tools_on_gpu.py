@@ -1,10 +1,13 @@
 """NVIDIA's tools show the Python lines of our kernels, as docs/nvidia_tools.md says."""
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from dumps import LINES, SCRIPT
@@ -19,15 +22,19 @@ FETCH, MIDDLE, KERNEL = (LINES[name] for name in ("crash: chain", "chain: middle
 
 @pytest.fixture
 def output(tmp_path):
+    """Runs the script under a tool; one at a time, since cuda-gdb wants the GPU for itself."""
+
     def run(*tool, **environment):
         command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--no-coredump"]
-        done = subprocess.run(
-            [*tool, *command, "--mode", "native", str(SCRIPT), "chain"],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            env={**os.environ, "TKDEBUG_CACHE_DIR": str(tmp_path), **environment},
-        )
+        with (Path(tempfile.gettempdir()) / "tkdebug-tests-debugger.lock").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            done = subprocess.run(
+                [*tool, *command, "--mode", "native", str(SCRIPT), "chain"],
+                capture_output=True,
+                text=True,
+                timeout=180,
+                env={**os.environ, "TKDEBUG_CACHE_DIR": str(tmp_path), **environment},
+            )
         return done.stdout + done.stderr
 
     return run
@@ -63,13 +70,13 @@ def test_cuda_gdb_with_debug_info_stops_and_shows_a_frame_for_each_call(output, 
         ("0", "fetch", str(FETCH)),
         ("1", "middle", str(MIDDLE)),
         ("2", "chained", str(KERNEL)),
-    ]
+    ], text
 
 
 @needs_cuda_gdb
 def test_cuda_gdb_stops_at_a_line(output):
     text = output(*cuda_gdb(f"break crashing.py:{KERNEL}", "run", "bt"))
-    assert re.search(r"hit Breakpoint 1, .*chained<<<.* at \S*crashing\.py:\d+", text)
+    assert re.search(r"hit Breakpoint 1, .*chained<<<.* at \S*crashing\.py:\d+", text), text
 
 
 @needs_sanitizer

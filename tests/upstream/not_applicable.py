@@ -39,6 +39,7 @@ NOT_APPLICABLE: Table = (
         "counts what static_print says over kernels that upstream keeps on disk",
     ),
     ("test_compile_errors.py", "test_fp8_support", _FP8),
+    ("test_conversions.py", r"test_typeconvert_upcast\[float8e(4b8|5b16)", _FP8),
     (
         "test_compile_errors.py",
         "test_err_in_unary_op",
@@ -70,7 +71,6 @@ INTERPRETED: Table = (
         "wants device_assert dropped without debug; interpreted, it is always checked",
     ),
     ("test_launch.py", "test_(load|multiple)_hook", _LOADING),
-    ("test_conversions.py", r"test_typeconvert_upcast\[float8e(4b8|5b16)", _FP8),
 )
 
 # What does not apply to native ones.
