@@ -6,6 +6,7 @@ time and both see the same clocks; each time is the median of the rounds' median
 a torch and a triton for it.
 
     python bench/native.py [--only matmul] [--rounds 3] [--markdown bench/RESULTS.md]
+        [--tutorials CHECKOUT/python/tutorials]
 
 Exit status 1 when a row misses its target.
 """
@@ -43,6 +44,7 @@ class Row:
     Attributes:
         of_upstream: our speed over upstream's must be at least this; None where that is no target.
         of_torch: our speed over torch's must be at least this.
+        source: a file that the kernels are taken from, for those that are not our own.
     """
 
     work: str
@@ -50,6 +52,7 @@ class Row:
     title: str
     of_upstream: float | None = None
     of_torch: float | None = None
+    source: str | None = None
 
     @property
     def name(self) -> str:
@@ -77,12 +80,33 @@ ROWS = (
     Row("attention", (128, False), "attention forward 4x32x4096x128 fp16", 0.7),
     Row("attention", (128, True), "attention forward 4x32x4096x128 fp16, causal", 0.7),
 )
+TUTORIAL = "06-fused-attention.py"
 COMPILES = (
     ("vector-add", "cold compile of vector add"),
     ("softmax", "cold compile of softmax, 4096 columns"),
     ("matmul", "cold compile of matmul fp16, 128x256x64, 8 warps, 3 stages"),
 )
 LAUNCH_TARGET = 0.6
+
+
+def tutorial_rows(folder: Path) -> list[Row]:
+    """Rows of upstream's attention tutorial, found in `folder`."""
+    file = folder / TUTORIAL
+    if not file.is_file():
+        raise fail(
+            f"{file} is not there: --tutorials wants python/tutorials of Triton 3.6's sources"
+        )
+    rows = []
+    for backward in (False, True):
+        for head_dim in (64, 128):
+            for causal in (False, True):
+                title = f"tutorial 06, {'backward' if backward else 'forward'} 4x32x4096x{head_dim}"
+                title += " fp16, causal" if causal else " fp16"
+                target = None if backward else 0.7
+                arguments = (head_dim, causal, backward)
+                source = str(file.resolve())
+                rows.append(Row("tutorial-attention", arguments, title, target, source=source))
+    return rows
 
 
 def fail(message: str) -> SystemExit:
@@ -199,7 +223,8 @@ def measure_row(bench: Bench, row: Row, rounds: int) -> Measured:
     facts: dict[str, Any] = {}
     times: dict[str, list[float]] = {}
     for compiler in COMPILERS:
-        request = {"work": row.work, "arguments": row.arguments}
+        source = [row.source] if row.source else []
+        request = {"work": row.work, "arguments": [*source, *row.arguments]}
         answer = bench.worker(compiler).ask("prepare", **request)
         if "error" in answer:
             errors[compiler] = str(answer["error"])
@@ -364,6 +389,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="TEXT", help="rows whose name has TEXT")
     parser.add_argument("--rounds", type=int, default=3, help="how often each row is timed")
     parser.add_argument("--python", default=sys.executable, help="a Python with torch and triton")
+    parser.add_argument(
+        "--tutorials", type=Path, metavar="FOLDER", help=f"time the {TUTORIAL} in it too"
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the section there")
     return parser.parse_args()
 
@@ -374,6 +402,7 @@ def main() -> None:
     def wanted(name: str) -> bool:
         return not arguments.only or any(text in name for text in arguments.only)
 
+    rows = [*ROWS, *(tutorial_rows(arguments.tutorials) if arguments.tutorials else ())]
     results: list[Measured] = []
 
     def add(result: Measured) -> None:
@@ -386,7 +415,7 @@ def main() -> None:
             for name, hooked in (("launch", False), ("launch-hooked", True)):
                 if wanted(name):
                     add(measure_launch(bench, hooked, arguments.rounds))
-            for row in ROWS:
+            for row in rows:
                 if wanted(row.name):
                     add(measure_row(bench, row, arguments.rounds))
         finally:
@@ -397,7 +426,7 @@ def main() -> None:
     if not results:
         raise fail(
             f"no row has {arguments.only}; there are launch, compile and "
-            + ", ".join(row.name for row in ROWS)
+            + ", ".join(row.name for row in rows)
         )
     text = page(results, arguments.rounds)
     print(text)

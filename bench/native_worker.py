@@ -9,6 +9,7 @@ to the file descriptor it is given.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -180,6 +181,43 @@ def attention(head_dim: int, causal: bool) -> Work:
     return Work(ours, eager, amount, "TFLOP/s", 2e-2)
 
 
+def tutorial_attention(file: str, head_dim: int, causal: bool, backward: bool) -> Work:
+    """Attention by the file of upstream's tutorial 06, at its sizes."""
+    batch, heads, tokens = 4, 32, 4096
+    spec = importlib.util.spec_from_file_location("tutorial", file)
+    assert spec is not None
+    assert spec.loader is not None
+    tutorial = importlib.util.module_from_spec(spec)
+    sys.modules["tutorial"] = tutorial
+    spec.loader.exec_module(tutorial)
+    shape = (batch, heads, tokens, head_dim)
+    q, k, v = (
+        torch.randn(shape, device="cuda", dtype=torch.float16, requires_grad=backward)
+        for _ in range(3)
+    )
+    scale = head_dim**-0.5
+
+    def ours() -> torch.Tensor:
+        return tutorial.attention(q, k, v, causal, scale, False)
+
+    def eager() -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, scale=scale
+        )
+
+    forward = 4.0 * batch * heads * tokens * tokens * head_dim * (0.5 if causal else 1)
+    if not backward:
+        return Work(ours, eager, forward, "TFLOP/s", 2e-2)
+    gradient = torch.randn(shape, device="cuda", dtype=torch.float16)
+
+    def backward_of(attend: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        out = attend()
+        return lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)[0]
+
+    # Five products for forward's two.
+    return Work(backward_of(ours), backward_of(eager), 2.5 * forward, "TFLOP/s", 2e-2)
+
+
 MAKERS: dict[str, Callable[..., Work]] = {
     "vector-add": vector_add,
     "softmax": softmax,
@@ -187,6 +225,7 @@ MAKERS: dict[str, Callable[..., Work]] = {
     "matmul": matmul,
     "descriptor-matmul": descriptor_matmul,
     "attention": attention,
+    "tutorial-attention": tutorial_attention,
 }
 
 
