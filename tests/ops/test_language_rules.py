@@ -194,6 +194,11 @@ def numbers_of_a_pointer(P):
     tl.sum(P + tl.arange(0, 16), 0)
 
 
+@tkdebug.jit
+def random_numbers_without_end():
+    tl.randint(7, tl.arange(0, 16), n_rounds=2**31)
+
+
 @pytest.mark.parametrize(
     ("kernel", "arguments", "expected"),
     [
@@ -205,6 +210,7 @@ def numbers_of_a_pointer(P):
         (histogram_of_two_axes, (), "histogram only supports tiles of one axis, got [4, 4]"),
         (gather_of_other_rank, (), "source and index tensors must have the same rank"),
         (flip_outside, (), "flip: axis 1 is outside a tile of 1 axes"),
+        (random_numbers_without_end, (), "n_rounds must be a constant int from 0 to 1024"),
         (numbers_of_a_pointer, (X,), "expected numbers, got <[16], pointer<fp32>>"),
     ],
 )

@@ -27,14 +27,14 @@ def describe(value: object) -> str:
     return repr(value)
 
 
-def int_argument(value: object, what: str, least: int = 0) -> int:
-    """A constant int of at least `least`."""
+def int_argument(value: object, what: str, least: int = 0, most: int | None = None) -> int:
+    """A constant int from `least` to `most`, if there is such a limit."""
     number = unwrap(value)
-    if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise SemanticError(
-            f"{what} must be a constant int of at least {least}, got {describe(number)}"
-        )
-    return number
+    is_int = isinstance(number, int) and not isinstance(number, bool)
+    if not is_int or number < least or (most is not None and number > most):
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise SemanticError(f"{what} must be a constant int {limits}, got {describe(number)}")
+    return int(number)
 
 
 def list_argument(value: object, what: str) -> list[Any]:

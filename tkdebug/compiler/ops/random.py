@@ -18,13 +18,18 @@ from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
 OPS: tuple[OpSpec, ...] = ()
 
 DEFAULT_ROUNDS = 10
+# Each round is ops of its own, so their number bounds the kernel's size.
+MAX_ROUNDS = 1024
 _KEY_A, _KEY_B = 0x9E3779B9, 0xBB67AE85
 _ROUND_A, _ROUND_B = 0xD2511F53, 0xCD9E8D57
 _KEY_A64, _KEY_B64 = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 _ROUND_A64, _ROUND_B64 = 0xD2E7470EE14C6C93, 0xCA5A826395121157
 
 
-def _rounds(emit: Emitter, c: list[tensor], k: list[tensor], n_rounds: int) -> tuple[tensor, ...]:
+def _rounds(
+    emit: Emitter, c: list[tensor], k: list[tensor], n_rounds: object
+) -> tuple[tensor, ...]:
+    count = int_argument(n_rounds, "n_rounds", most=MAX_ROUNDS)
     wide = scalar_dtype(c[0]).primitive_bitwidth == 64
     a, b = (_ROUND_A64, _ROUND_B64) if wide else (_ROUND_A, _ROUND_B)
     key_a, key_b = (_KEY_A64, _KEY_B64) if wide else (_KEY_A, _KEY_B)
@@ -35,7 +40,7 @@ def _rounds(emit: Emitter, c: list[tensor], k: list[tensor], n_rounds: int) -> t
         y = operators.constant(emit, constant, scalar_dtype(x))
         return emit.value("arith.mulhiui", [x, operators.splat(emit, y, x.shape)], x.type)
 
-    for _ in range(n_rounds):
+    for _ in range(count):
         mixed0 = operators.binary(emit, "xor", operators.binary(emit, "xor", high(c2, b), c1), k0)
         mixed2 = operators.binary(emit, "xor", operators.binary(emit, "xor", high(c0, a), c3), k1)
         c1 = operators.binary(emit, "mul", c2, b)
@@ -61,7 +66,7 @@ def _emit_philox_impl(
         operators.broadcast_all(emit, *(operators.to_tensor(emit, c) for c in (c0, c1, c2, c3)))
     )
     keys = [operators.to_tensor(emit, k) for k in (k0, k1)]
-    return _rounds(emit, counters, keys, int_argument(n_rounds, "n_rounds"))
+    return _rounds(emit, counters, keys, n_rounds)
 
 
 def _emit_philox(
@@ -88,7 +93,7 @@ def _emit_philox(
         low = operators.cast(emit, seed64, dt.uint32)
         high = operators.cast(emit, operators.binary(emit, "rshift", seed64, 32), dt.uint32)
     counters = list(operators.broadcast_all(emit, *counters))
-    return _rounds(emit, counters, [low, high], int_argument(n_rounds, "n_rounds"))
+    return _rounds(emit, counters, [low, high], n_rounds)
 
 
 def _seed(emit: Emitter, seed: Any) -> tensor:
