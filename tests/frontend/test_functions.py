@@ -28,6 +28,11 @@ class Pair(NamedTuple):
     second: Any
 
 
+class Tiling(NamedTuple):
+    rows: Any
+    columns: Any = tl.constexpr(8)
+
+
 @jit
 def scaled(x, factor=2, *, offset: tl.constexpr = 1):
     return x * factor + offset
@@ -138,6 +143,17 @@ def countdown(x, N: tl.constexpr):
 @jit
 def constant_recursion(p, n):
     tl.store(p, countdown(n, 4))
+
+
+@jit
+def makes_a_tuple_with_a_default(p):
+    tiling = Tiling(4)
+    tl.store(p + tl.arange(0, Tiling(4)[1]), tiling[0] + tiling[1])
+
+
+def test_constexpr_defaults_of_named_tuples_are_constants():
+    text = text_of(makes_a_tuple_with_a_default, p=INT32_PTR)
+    assert "end = 8" in text
 
 
 def test_recursion_that_ends_on_a_constant():

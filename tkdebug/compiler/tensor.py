@@ -2,6 +2,7 @@
 
 `tensor` wraps an IR value with its language type; a plain Python object in the same place is a
 compile-time constant. `constexpr` only marks: annotations, and constants made outside kernels.
+The front end takes it off whatever comes from there, so that `emit` functions never see one.
 """
 
 from __future__ import annotations

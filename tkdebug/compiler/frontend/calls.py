@@ -125,7 +125,8 @@ def _make_tuple(
     class_: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Any:
     try:
-        return class_(*arguments, **keywords)
+        # Defaults of the class may be constexpr.
+        return unwrap_deep(class_(*arguments, **keywords))
     except TypeError as error:
         raise SemanticError(str(error)) from None
 

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.values import describe
 from tkdebug.compiler.ops.spec import SemanticError
 
@@ -67,7 +68,7 @@ def fold(function: Callable[..., Any], what: str, *operands: Any) -> Any:
         SemanticError: the function raised; the message says on what.
     """
     try:
-        return function(*operands)
+        return unwrap_deep(function(*operands))
     except Exception as error:
         shown = " and ".join(describe(operand) for operand in operands)
         raise SemanticError(f"{what} on {shown} failed: {type(error).__name__}: {error}") from None

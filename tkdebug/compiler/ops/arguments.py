@@ -14,7 +14,7 @@ from tkdebug.compiler.dtypes import LanguageType, dtype
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import SemanticError
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 # Upstream's limit on the elements of one tile.
 MAX_TILE_ELEMS = 1 << 20
@@ -29,22 +29,20 @@ def describe(value: object) -> str:
 
 def int_argument(value: object, what: str, least: int = 0, most: int | None = None) -> int:
     """A constant int from `least` to `most`, if there is such a limit."""
-    number = unwrap(value)
-    is_int = isinstance(number, int) and not isinstance(number, bool)
-    if not is_int or number < least or (most is not None and number > most):
-        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise SemanticError(f"{what} must be a constant int {limits}, got {describe(number)}")
-    return int(number)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value >= least and (most is None or value <= most):
+            return value
+    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+    raise SemanticError(f"{what} must be a constant int {limits}, got {describe(value)}")
 
 
 def list_argument(value: object, what: str) -> list[Any]:
     """One value or a sequence of such, as a list."""
-    items = unwrap(value)
-    if isinstance(items, tuple | list):
-        return [unwrap(item) for item in items]
-    if isinstance(items, tensor | int):
-        return [items]
-    raise SemanticError(f"{what} must be one value or a tuple of values, got {describe(items)}")
+    if isinstance(value, tuple | list):
+        return list(value)
+    if isinstance(value, tensor | int):
+        return [value]
+    raise SemanticError(f"{what} must be one value or a tuple of values, got {describe(value)}")
 
 
 def scalars_argument(
@@ -62,7 +60,6 @@ def scalars_argument(
 
 def axis_argument(axis: object, rank: int, what: str) -> int:
     """A constant axis as a number from 0 to `rank` - 1; negative ones count from the end."""
-    axis = unwrap(axis)
     if not isinstance(axis, int) or isinstance(axis, bool):
         raise SemanticError(f"{what}: axis must be a constant int, got {describe(axis)}")
     if not -rank <= axis < rank:
@@ -72,16 +69,14 @@ def axis_argument(axis: object, rank: int, what: str) -> int:
 
 def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
     """A tile's shape: one constant int, several, or a sequence of them."""
-    shape = unwrap(shape)
     if isinstance(shape, int):
         shape = (shape,)
     if not isinstance(shape, tuple | list):
         raise SemanticError(f"{what}: shape must be constants, got {describe(shape)}")
-    if len(shape) == 1 and isinstance(unwrap(shape[0]), tuple | list):
-        shape = unwrap(shape[0])
+    if len(shape) == 1 and isinstance(shape[0], tuple | list):
+        shape = shape[0]
     dims: list[int] = []
     for dim in shape:
-        dim = unwrap(dim)
         if not isinstance(dim, int) or isinstance(dim, bool):
             raise SemanticError(
                 f"{what}: shape element {len(dims)} must be a constexpr int, got {describe(dim)}"
@@ -101,25 +96,22 @@ def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
 
 def dtype_argument(value: object, what: str) -> dtype:
     """A type of numbers."""
-    type_ = unwrap(value)
-    if not isinstance(type_, dtype):
+    if not isinstance(value, dtype):
         raise SemanticError(
-            f"{what}: dtype must be a tl dtype such as tl.float32, got {describe(type_)}"
+            f"{what}: dtype must be a tl dtype such as tl.float32, got {describe(value)}"
         )
-    return type_
+    return value
 
 
 def type_argument(value: object, what: str) -> LanguageType:
     """A type of numbers, of pointers, or of tiles of either."""
-    type_ = unwrap(value)
-    if not isinstance(type_, LanguageType):
-        raise SemanticError(f"{what}: expected a dtype such as tl.float32, got {describe(type_)}")
-    return type_
+    if not isinstance(value, LanguageType):
+        raise SemanticError(f"{what}: expected a dtype such as tl.float32, got {describe(value)}")
+    return value
 
 
 def tile_argument(value: object, what: str) -> tensor:
     """A tile: neither a scalar nor a constant."""
-    value = unwrap(value)
     if not isinstance(value, tensor) or not value.type.is_block():
         raise SemanticError(f"{what} needs a tile, got {describe(value)}")
     return value
@@ -127,10 +119,9 @@ def tile_argument(value: object, what: str) -> tensor:
 
 def permutation_argument(order: Sequence[object], rank: int, what: str) -> tuple[int, ...]:
     """Each of `rank` axes once, as numbers from 0 on; negative ones count from the end."""
-    axes = [unwrap(axis) for axis in order]
-    valid = [axis for axis in axes if isinstance(axis, int) and -rank <= axis < rank]
+    valid = [axis for axis in order if isinstance(axis, int) and -rank <= axis < rank]
     normal = tuple(axis % rank for axis in valid)
-    if len(axes) != rank or sorted(normal) != list(range(rank)):
-        shown = ", ".join(map(describe, axes))
+    if len(order) != rank or sorted(normal) != list(range(rank)):
+        shown = ", ".join(map(describe, order))
         raise SemanticError(f"{what}: [{shown}] is no permutation of {rank} axes")
     return normal

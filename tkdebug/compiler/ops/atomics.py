@@ -11,7 +11,7 @@ from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError
 
 SEMANTICS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
@@ -46,7 +46,7 @@ OPS: tuple[OpSpec, ...] = (
 
 
 def _ordering(sem: object, scope: object) -> dict[str, str]:
-    semantic, width = unwrap(sem) or "acq_rel", unwrap(scope) or "gpu"
+    semantic, width = sem or "acq_rel", scope or "gpu"
     if semantic not in SEMANTICS:
         raise SemanticError(f"atomic: sem must be one of {sorted(SEMANTICS)}, got {semantic!r}")
     if width not in SCOPES:
@@ -81,13 +81,13 @@ def _rmw(name: str, doc: str) -> Builtin:
         shape = pointers.shape
         if pointers.type.is_block():
             shape = operators.broadcast_shape(shape, value.shape)
-            if isinstance(unwrap(mask), tensor):
-                shape = operators.broadcast_shape(shape, unwrap(mask).shape)
+            if isinstance(mask, tensor):
+                shape = operators.broadcast_shape(shape, mask.shape)
             pointers = operators.broadcast_to(emit, pointers, shape)
         elif value.type.is_block():
             raise SemanticError(f"atomic_{name}: the value is a tile but the pointer a scalar")
         operands = [pointers, operators.broadcast_to(emit, value, shape)]
-        if unwrap(mask) is not None:
+        if mask is not None:
             limit = operators.cast(emit, operators.to_tensor(emit, mask), dt.int1)
             operands.append(operators.broadcast_to(emit, limit, shape))
         return emit.value(

@@ -22,7 +22,7 @@ from tkdebug.compiler.ops.arguments import (
 )
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
-from tkdebug.compiler.tensor import block_pointer, tensor, unwrap
+from tkdebug.compiler.tensor import block_pointer, tensor
 
 
 def _emit_make_block_ptr(
@@ -106,7 +106,7 @@ def tile_of_pointers(
 
 def checked_axes(block: block_pointer, boundary_check: object) -> list[int]:
     """The axes that an access checks against the tensor's shape."""
-    axes = () if unwrap(boundary_check) is None else boundary_check
+    axes = () if boundary_check is None else boundary_check
     rank = len(block.block_shape)
     return [
         axis_argument(axis, rank, "boundary_check")

@@ -8,7 +8,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
-from tkdebug.compiler.tensor import tensor, unwrap
+from tkdebug.compiler.tensor import tensor
 
 _THREADS_PER_WARP = 32
 
@@ -73,7 +73,7 @@ def _emit_convert_custom_float8(
     emit: Emitter, arg: object, dst_ty: object, fp_downcast_rounding: object = None
 ) -> tensor:
     """Convert between fp8e4b15 and fp16 or fp32."""
-    value, target = operators.to_tensor(emit, arg), unwrap(dst_ty)
+    value, target = operators.to_tensor(emit, arg), dst_ty
     if not isinstance(target, LanguageType) or dt.float8e4b15 not in (
         value.type.scalar,
         target.scalar,

@@ -10,7 +10,7 @@ from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
-from tkdebug.compiler.tensor import is_runtime, tensor, unwrap
+from tkdebug.compiler.tensor import is_runtime, tensor
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
@@ -55,48 +55,42 @@ OPS: tuple[OpSpec, ...] = (
 
 def _emit_device_assert(emit: Emitter, cond: object, msg: object = "", mask: object = None) -> None:
     """Report a fault where `cond` is false (and `mask`, if given, true)."""
-    condition = unwrap(cond)
-    text = str(unwrap(msg) or "")
-    if not isinstance(condition, tensor):
-        if condition:
-            return
-    value = operators.cast(emit, operators.to_tensor(emit, condition), dt.int1)
+    if not isinstance(cond, tensor) and cond:
+        return
+    value = operators.cast(emit, operators.to_tensor(emit, cond), dt.int1)
     operands = [value]
-    if unwrap(mask) is not None:
+    if mask is not None:
         limit = operators.cast(emit, operators.to_tensor(emit, mask), dt.int1)
         operands = list(operators.broadcast_pair(emit, value, limit))
-    emit.op("tt.assert", operands, message=text)
+    emit.op("tt.assert", operands, message=str(msg or ""))
 
 
 def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
     """Fail the compilation where the constant `cond` is false."""
-    condition = unwrap(cond)
-    if is_runtime(condition):
+    if is_runtime(cond):
         raise SemanticError(
-            f"static_assert needs a constant, got {describe(condition)}; use tl.device_assert"
+            f"static_assert needs a constant, got {describe(cond)}; use tl.device_assert"
         )
-    if not condition:
-        text = str(unwrap(msg) or "")
+    if not cond:
+        text = str(msg or "")
         raise SemanticError("static assertion failed" + (f": {text}" if text else ""))
 
 
 def _emit_static_print(emit: Emitter, *values: object, **keywords: object) -> None:
     """Print at compile time."""
-    keywords = {key: unwrap(value) for key, value in keywords.items()}
-    shown = [v.type if isinstance(v, tensor) else unwrap(v) for v in values]
+    shown = [value.type if isinstance(value, tensor) else value for value in values]
     print(*shown, **keywords)  # type: ignore[call-overload]
 
 
 def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object = False) -> None:
     """Print `prefix` and the values of each element: `pid (0, 0, 0) idx (  0) x: 0`."""
-    text = unwrap(prefix)
-    if not isinstance(text, str):
-        raise SemanticError(f"device_print: the first argument must be a string, got {text!r}")
+    if not isinstance(prefix, str):
+        raise SemanticError(f"device_print: the first argument must be a string, got {prefix!r}")
     values = [operators.to_tensor(emit, value) for value in args]
     signed = tuple(
         isinstance(v.type.scalar, dt.dtype) and v.type.scalar.is_int_signed() for v in values
     )
-    emit.op("tt.print", values, prefix=_spaced(text), hex=bool(unwrap(hex)), signed=signed)
+    emit.op("tt.print", values, prefix=_spaced(prefix), hex=bool(hex), signed=signed)
 
 
 def _spaced(prefix: str) -> str:
@@ -113,28 +107,26 @@ def _emit_debug_barrier(emit: Emitter) -> None:
 
 def _emit_assume(emit: Emitter, cond: object) -> None:
     """Promise the compiler that `cond` holds."""
-    condition = unwrap(cond)
-    if isinstance(condition, tensor):
-        emit.op("tt.assume", [operators.to_condition(emit, condition)])
-    elif not condition:
+    if isinstance(cond, tensor):
+        emit.op("tt.assume", [operators.to_condition(emit, cond)])
+    elif not cond:
         raise SemanticError("assume: the condition is false at compile time")
 
 
 def _hint(name: str, kind: str, doc: str) -> Builtin:
     def emit_hint(emit: Emitter, input: object, values: object) -> Any:
-        given = unwrap(values)
-        promised = [unwrap(v) for v in given] if isinstance(given, tuple | list) else [given]
-        for value in promised:
+        promised: list[int] = []
+        for value in values if isinstance(values, tuple | list) else [values]:
             if not isinstance(value, int):
                 raise SemanticError(f"{name}: values must be constant ints, got {describe(value)}")
-        x = unwrap(input)
-        if not isinstance(x, tensor):
-            return x
-        if len(promised) != max(1, len(x.shape)):
+            promised.append(value)
+        if not isinstance(input, tensor):
+            return input
+        if len(promised) != max(1, len(input.shape)):
             raise SemanticError(
-                f"{name}: {len(promised)} values for a tile of shape {list(x.shape)}"
+                f"{name}: {len(promised)} values for a tile of shape {list(input.shape)}"
             )
-        return emit.value("tt.hint", [x], x.type, kind=kind, values=tuple(promised))
+        return emit.value("tt.hint", [input], input.type, kind=kind, values=tuple(promised))
 
     emit_hint.__doc__ = doc
     return Builtin(name, emit_hint, doc=doc)

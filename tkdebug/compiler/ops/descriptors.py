@@ -18,7 +18,7 @@ from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.memory import descriptor_argument, descriptor_offsets
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
-from tkdebug.compiler.tensor import scalar_dtype, tensor, tensor_descriptor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor, tensor_descriptor
 from tkdebug.errors import IRError
 
 # Attribute of a function: the names of its descriptor parameters that pad with NaN.
@@ -95,7 +95,7 @@ def _rows(
     block = descriptor.block_shape
     if len(block) != 2 or block[0] != 1:
         raise SemanticError(f"{what}: the descriptor's blocks must be [1, n], got {list(block)}")
-    rows = unwrap(x_offsets)
+    rows = x_offsets
     if not isinstance(rows, tensor) or len(rows.shape) != 1 or not scalar_dtype(rows).is_int():
         raise SemanticError(
             f"{what}: x_offsets must be an integer tile of one axis, got {describe(rows)}"
@@ -140,7 +140,7 @@ def _emit_gather(
         eviction_policy: must be "".
     """
     for name, value in (("cache_modifier", cache_modifier), ("eviction_policy", eviction_policy)):
-        if unwrap(value):
+        if value:
             raise SemanticError(f"descriptor gather: {name} is not supported, got {value!r}")
     descriptor, rows, column = _rows(emit, desc, x_offsets, y_offset, "descriptor gather")
     shape = (rows.shape[0], descriptor.block_shape[1])

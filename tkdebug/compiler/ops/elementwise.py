@@ -12,10 +12,10 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ir import Block, Operation, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators
-from tkdebug.compiler.ops.arguments import describe
+from tkdebug.compiler.ops.arguments import describe, int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
-from tkdebug.compiler.tensor import tensor, unwrap
+from tkdebug.compiler.tensor import tensor
 from tkdebug.errors import IRError
 
 
@@ -71,9 +71,7 @@ def _emit_map_elementwise(
         args: tiles, broadcast to one shape.
         pack: elements processed by one call; which ones go together is unspecified.
     """
-    count = unwrap(pack)
-    if not isinstance(count, int) or count < 1:
-        raise SemanticError(f"map_elementwise: pack must be a constant of at least 1, got {count}")
+    count = int_argument(pack, "map_elementwise: pack", 1)
     if not args:
         raise SemanticError("map_elementwise must have at least 1 input tensor")
     tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, value) for value in args))
@@ -105,9 +103,8 @@ def _map_region(
     elements = [tile.type.scalar for tile in tiles for _ in range(pack)]
     block = Block([element.to_ir() for element in elements])
     arguments = [tensor(v, t) for v, t in zip(block.arguments, elements, strict=True)]
-    function = unwrap(scalar_fn)
     with emit.builder.inside(block):
-        returned = emit.call(function, arguments)
+        returned = emit.call(scalar_fn, arguments)
         if returned is None:
             raise SemanticError("map_elementwise: the function must return a value, got None")
         is_single = not isinstance(returned, tuple | list)
@@ -150,22 +147,16 @@ def _emit_inline_asm(
         is_pure: whether it does nothing but compute its results.
         pack: elements processed by one instance; those below 32 bits share registers.
     """
-    text, rules, count = unwrap(asm), unwrap(constraints), unwrap(pack)
-    if not isinstance(text, str) or not isinstance(rules, str):
+    if not isinstance(asm, str) or not isinstance(constraints, str):
         raise SemanticError("inline_asm_elementwise: asm and constraints must be constant strings")
-    if not isinstance(count, int) or count < 1:
-        raise SemanticError(
-            f"inline_asm_elementwise: pack must be a constant of at least 1, got {describe(count)}"
-        )
-    dtypes, inputs = unwrap(dtype), unwrap(args)
-    several = isinstance(dtypes, tuple | list)
-    wanted = tuple(unwrap(item) for item in dtypes) if several else (dtypes,)
+    count = int_argument(pack, "inline_asm_elementwise: pack", 1)
+    several = isinstance(dtype, tuple | list)
+    wanted = tuple(dtype) if several else (dtype,)
     if not wanted or not all(isinstance(item, dt.dtype) for item in wanted):
         raise SemanticError(
-            f"inline_asm_elementwise: dtype must be a dtype or several, got {dtypes!r}"
+            f"inline_asm_elementwise: dtype must be a dtype or several, got {dtype!r}"
         )
-    if not isinstance(inputs, tuple | list):
-        inputs = (inputs,)
+    inputs = args if isinstance(args, tuple | list) else (args,)
     tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, value) for value in inputs))
     shape = tiles[0].shape if tiles else ()
     types = [dt.block_type(item, shape) if shape else item for item in wanted]
@@ -173,10 +164,10 @@ def _emit_inline_asm(
         "tt.elementwise_inline_asm",
         tiles,
         [type_.to_ir() for type_ in types],
-        asm=text,
-        constraints=rules,
+        asm=asm,
+        constraints=constraints,
         pack=count,
-        pure=bool(unwrap(is_pure)),
+        pure=bool(is_pure),
     )
     out = tuple(tensor(v, type_) for v, type_ in zip(op.results, types, strict=True))
     return out if several else out[0]

@@ -19,7 +19,7 @@ from tkdebug.compiler.ops.arguments import (
 )
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError
 
 
@@ -124,7 +124,7 @@ def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object
         raise SemanticError(f"histogram only supports integers, got {value.dtype}")
     (bins,) = shape_argument(int_argument(num_bins, "histogram: num_bins", 1), "histogram")
     operands = [value]
-    if unwrap(mask) is not None:
+    if mask is not None:
         limit = operators.to_tensor(emit, mask)
         if limit.dtype != dt.int1:
             raise SemanticError(f"histogram: mask must be int1 (a comparison), got {limit.type}")
@@ -138,11 +138,10 @@ def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object
 def _emit_flip(emit: Emitter, x: object, dim: object = None) -> tensor:
     """The elements of `x` in reverse order along `dim`, the last axis by default."""
     value = tile_argument(x, "flip")
-    axis = unwrap(dim)
-    place = axis_argument(-1 if axis is None else axis, len(value.shape), "flip")
-    if value.shape[place] == 1:
+    axis = axis_argument(-1 if dim is None else dim, len(value.shape), "flip")
+    if value.shape[axis] == 1:
         return value
-    return emit.value("tt.flip", [value], value.type, axis=place)
+    return emit.value("tt.flip", [value], value.type, axis=axis)
 
 
 def _emit_swizzle2d(

@@ -9,12 +9,13 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
-from tkdebug.compiler.ops.arguments import describe
+from tkdebug.compiler.ops.arguments import describe, int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError
 
 INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
@@ -63,12 +64,12 @@ def dot(
     """
     a, b = _dot_operands(input, other)
     precision = _precision(emit, input_precision, allow_tf32)
-    imprecise, k = unwrap(max_num_imprecise_acc), a.shape[-1]
-    if imprecise is not None and scalar_dtype(a).is_fp8() and imprecise > k:
-        raise SemanticError(f"max_num_imprecise_acc ({imprecise}) must be <= K ({k})")
-    result_dtype = _dot_result_dtype(scalar_dtype(a), unwrap(out_dtype))
+    attributes: dict[str, Attribute] = {"input_precision": precision}
+    if max_num_imprecise_acc is not None and scalar_dtype(a).is_fp8():
+        attributes["max_num_imprecise_acc"] = _imprecise_sums(max_num_imprecise_acc, a.shape[-1])
+    result_dtype = _dot_result_dtype(scalar_dtype(a), out_dtype)
     shape = (*a.shape[:-1], b.shape[-1])
-    total = unwrap(acc)
+    total = acc
     batch = a.shape[:-2]
     if len(batch) > 1:
         # The op has one batch axis at most.
@@ -85,17 +86,14 @@ def dot(
     if len(batch) > 1:
         total = reshape(emit, total, (math.prod(batch), *shape[-2:]))
     result = block_type(result_dtype, total.shape)
-    attributes = {}
-    if imprecise is not None and scalar_dtype(a).is_fp8():
-        attributes["max_num_imprecise_acc"] = imprecise
-    product = emit.value("tt.dot", [a, b, total], result, input_precision=precision, **attributes)
+    product = emit.value("tt.dot", [a, b, total], result, **attributes)
     return reshape(emit, product, shape)
 
 
 def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
-    a, b = unwrap(input), unwrap(other)
-    if not (isinstance(a, tensor) and isinstance(b, tensor)):
-        raise SemanticError(f"dot needs two tiles, got {describe(a)} and {describe(b)}")
+    if not (isinstance(input, tensor) and isinstance(other, tensor)):
+        raise SemanticError(f"dot needs two tiles, got {describe(input)} and {describe(other)}")
+    a, b = input, other
     if len(a.shape) != len(b.shape) or len(a.shape) < 2:
         raise SemanticError(
             "dot needs two tiles of as many axes, at least 2, "
@@ -127,18 +125,25 @@ def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
 
 
 def _precision(emit: Emitter, input_precision: object, allow_tf32: object) -> str:
-    precision, allow = unwrap(input_precision), unwrap(allow_tf32)
-    if precision is not None and allow is not None:
+    if input_precision is not None and allow_tf32 is not None:
         raise SemanticError("dot: give input_precision or allow_tf32, not both")
-    if precision is None:
-        if allow is not None and not allow:
+    if input_precision is None:
+        if allow_tf32 is not None and not allow_tf32:
             return "ieee"
         return emit.options.default_dot_input_precision
-    if str(precision).lower() not in INPUT_PRECISIONS:
+    precision = str(input_precision).lower()
+    if precision not in INPUT_PRECISIONS:
         raise SemanticError(
-            f"dot: input_precision must be one of {INPUT_PRECISIONS}, got {precision!r}"
+            f"dot: input_precision must be one of {INPUT_PRECISIONS}, got {input_precision!r}"
         )
-    return str(precision).lower()
+    return precision
+
+
+def _imprecise_sums(given: object, k: int) -> int:
+    count = int_argument(given, "dot: max_num_imprecise_acc")
+    if count > k:
+        raise SemanticError(f"max_num_imprecise_acc ({count}) must be <= K ({k})")
+    return count
 
 
 def _dot_result_dtype(operand: dt.dtype, out_dtype: Any) -> dt.dtype:

@@ -13,7 +13,7 @@ from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, Verifier, same_as_first
 from tkdebug.compiler.ops.verifiers import floats, integers
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 
 def _math(
@@ -145,7 +145,7 @@ def _emit_fdiv(emit: Emitter, x: object, y: object, ieee_rounding: object = Fals
                 f"tl.fdiv expects floating-point operands, got {operand.dtype}; write x / y"
             )
     a, b = operators.binary_operands(emit, left, right, divide=True)
-    return emit.value("tt.precise_divf" if unwrap(ieee_rounding) else "arith.divf", [a, b], a.type)
+    return emit.value("tt.precise_divf" if ieee_rounding else "arith.divf", [a, b], a.type)
 
 
 def _emit_div_rn(emit: Emitter, x: object, y: object) -> tensor:
@@ -179,7 +179,7 @@ def _comparable(emit: Emitter, *values: object) -> tuple[tensor, ...]:
 
 def propagates_nan(value: object) -> bool:
     """Whether an argument `propagate_nan` asks for NaN where an operand is NaN."""
-    text = str(getattr(unwrap(value), "name", unwrap(value))).upper()
+    text = str(getattr(value, "name", value)).upper()
     return text == "ALL"
 
 
@@ -242,7 +242,6 @@ def _emit_sigmoid(emit: Emitter, x: object) -> tensor:
 
 def _emit_cdiv(emit: Emitter, x: Any, div: Any) -> object:
     """`(x + div - 1) // div`, at compile time when both are constants."""
-    x, div = unwrap(x), unwrap(div)
     for value in (x, div):
         if not isinstance(value, tensor | int | float):
             raise SemanticError(f"cdiv: expected numbers, got {describe(value)}")

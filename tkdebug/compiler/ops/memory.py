@@ -27,7 +27,6 @@ from tkdebug.compiler.tensor import (
     scalar_dtype,
     tensor,
     tensor_descriptor,
-    unwrap,
 )
 from tkdebug.errors import IRError
 
@@ -98,7 +97,7 @@ OPS: tuple[OpSpec, ...] = (
 
 def _check_modifiers(what: str, cache_modifier: object, eviction_policy: object) -> dict[str, str]:
     # Upstream takes None for "as usual".
-    cache, eviction = unwrap(cache_modifier) or "", unwrap(eviction_policy) or ""
+    cache, eviction = cache_modifier or "", eviction_policy or ""
     if cache not in _CACHE_MODIFIERS[what]:
         raise SemanticError(
             f"{what}: cache modifier {cache!r} is not one of {_CACHE_MODIFIERS[what][1:]}"
@@ -111,7 +110,6 @@ def _check_modifiers(what: str, cache_modifier: object, eviction_policy: object)
 
 
 def _mask_for(emit: Emitter, mask: object, shape: tuple[int, ...], what: str) -> tensor | None:
-    mask = unwrap(mask)
     if mask is None:
         return None
     value = operators.to_tensor(emit, mask)
@@ -128,7 +126,6 @@ def _shaped_access(
     """The pointer broadcast to the shape that it, the mask and the value share."""
     shape = pointer.shape
     for value in values:
-        value = unwrap(value)
         if isinstance(value, tensor) and value.type.is_block() and pointer.type.is_block():
             shape = operators.broadcast_shape(shape, value.shape)
     return operators.broadcast_to(emit, pointer, shape), shape
@@ -161,16 +158,16 @@ def load(
     attributes: dict[str, Attribute] = dict(
         _check_modifiers("load", cache_modifier, eviction_policy)
     )
-    if unwrap(volatile):
+    if volatile:
         attributes["volatile"] = True
     if isinstance(pointer, block_pointer):
-        if unwrap(mask) is not None or unwrap(other) is not None:
+        if mask is not None or other is not None:
             raise SemanticError("load: block pointers take boundary_check, not mask or other")
         return _load_block(emit, pointer, boundary_check, padding_option, attributes)
-    if unwrap(padding_option) or unwrap(boundary_check):
+    if padding_option or boundary_check:
         raise SemanticError("load: boundary_check and padding_option are for block pointers")
     pointers = operators.require_pointer(pointer, "load")
-    if unwrap(other) is not None and unwrap(mask) is None:
+    if other is not None and mask is None:
         raise SemanticError("load: other was given without mask; add mask=… or drop other")
     pointers, shape = _shaped_access(emit, pointers, (mask, other))
     return _emit_load(emit, pointers, shape, mask, other, attributes)
@@ -193,10 +190,8 @@ def _emit_load(
     mask_tile = _mask_for(emit, mask, shape, "load")
     if mask_tile is not None:
         operands.append(mask_tile)
-        fill = unwrap(other)
-        if fill is not None:
-            fill = operators.to_tensor(emit, fill)
-            fill = operators.cast(emit, fill, element)
+        if other is not None:
+            fill = operators.cast(emit, operators.to_tensor(emit, other), element)
             operands.append(operators.broadcast_to(emit, fill, shape))
     result_type = block_type(element, shape) if shape else element
     value = emit.value("tt.load", operands, result_type, **attributes)
@@ -225,11 +220,11 @@ def store(
     """
     attributes = _check_modifiers("store", cache_modifier, eviction_policy)
     if isinstance(pointer, block_pointer):
-        if unwrap(mask) is not None:
+        if mask is not None:
             raise SemanticError("store: block pointers take boundary_check, not mask")
         _store_block(emit, pointer, value, boundary_check, attributes)
         return
-    if unwrap(boundary_check):
+    if boundary_check:
         raise SemanticError("store: boundary_check is for block pointers")
     _emit_store(emit, operators.require_pointer(pointer, "store"), value, mask, attributes)
 
@@ -246,7 +241,7 @@ def _emit_store(
             "store: Cannot store to a constant pointer; "
             "drop tl.const from the parameter that it comes from"
         )
-    source = unwrap(value)
+    source = value
     if isinstance(source, tensor) and source.type.is_block() and not pointers.type.is_block():
         raise SemanticError(
             f"store: the value is a tile {list(source.shape)} but the pointer a scalar; "
@@ -273,13 +268,12 @@ def _load_block(
     padding_option: object,
     attributes: Mapping[str, Attribute],
 ) -> tensor:
-    padding = unwrap(padding_option)
-    if padding not in ("", None, "zero", "nan"):
-        raise SemanticError(f'padding_option must be "zero" or "nan", got {padding!r}')
+    if padding_option not in ("", None, "zero", "nan"):
+        raise SemanticError(f'padding_option must be "zero" or "nan", got {padding_option!r}')
     checked = block_pointers.checked_axes(block, boundary_check)
     pointers, mask = block_pointers.tile_of_pointers(emit, block, checked)
     other: object = None
-    if padding == "nan":
+    if padding_option == "nan":
         element = block.element_ty
         if not (isinstance(element, dtype) and element.is_floating()):
             raise SemanticError(f'padding_option "nan" needs floats, got {element}')
@@ -340,14 +334,16 @@ def _emit_make_tensor_descriptor(
             "make_tensor_descriptor: Descriptor block shape must have at least 16 bytes in its "
             f"last axis, got {block[-1]} x {element.itemsize} bytes; make block_shape[-1] larger"
         )
-    padding = unwrap(padding_option)
-    if padding not in ("zero", "nan"):
-        raise SemanticError(f'padding_option must be "zero" or "nan", got {padding!r}')
-    if padding == "nan" and not element.is_floating():
+    if padding_option not in ("zero", "nan"):
+        raise SemanticError(f'padding_option must be "zero" or "nan", got {padding_option!r}')
+    if padding_option == "nan" and not element.is_floating():
         raise SemanticError(f'padding_option "nan" needs floats, got {element}')
     type_ = dt.tensor_descriptor_type(block_type(element, block))
     op = emit.op(
-        "tt.make_tensor_descriptor", [pointer, *extents, *steps], [type_.to_ir()], padding=padding
+        "tt.make_tensor_descriptor",
+        [pointer, *extents, *steps],
+        [type_.to_ir()],
+        padding=padding_option,
     )
     return tensor_descriptor(op.result, type_, extents, steps)
 

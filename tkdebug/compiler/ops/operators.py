@@ -13,7 +13,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import promotion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import SemanticError
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 
 def with_scalar(type_: LanguageType, element: LanguageType) -> LanguageType:
@@ -44,7 +44,6 @@ def _signless(value: bool | int | float, element: dtype) -> int | float:
 
 def to_tensor(emit: Emitter, value: object, element: dtype | None = None) -> tensor:
     """`value` as a run-time value: a Python number becomes a scalar constant."""
-    value = unwrap(value)
     if isinstance(value, tensor):
         return value
     natural = promotion.natural_dtype(value)
@@ -138,7 +137,6 @@ def binary_operands(
     mixed_sign_error: str | None = None,
 ) -> tuple[tensor, tensor]:
     """Both operands promoted to one dtype and broadcast to one shape."""
-    left, right = unwrap(left), unwrap(right)
     lhs, rhs = _weak_to_strong(emit, left, right, divide)
     a, b = scalar_dtype(lhs), scalar_dtype(rhs)
     both_run_time = isinstance(left, tensor) and isinstance(right, tensor)
@@ -316,7 +314,6 @@ def _is_float(value: object) -> bool:
 
 def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
     """The Python binary operator `name` on run-time operands."""
-    left, right = unwrap(left), unwrap(right)
     if is_pointer(left) or is_pointer(right):
         return _pointer_arithmetic(emit, name, left, right)
     if name == "truediv":
@@ -416,7 +413,6 @@ _PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne"}
 def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
     """The Python comparison `name` on run-time operands; gives int1."""
     assert name in _PREDICATES, name
-    left, right = unwrap(left), unwrap(right)
     if is_pointer(left) or is_pointer(right):
         a = cast(emit, to_tensor(emit, left), dt.int64) if is_pointer(left) else left
         b = cast(emit, to_tensor(emit, right), dt.int64) if is_pointer(right) else right
@@ -475,7 +471,7 @@ def logical_not(emit: Emitter, value: object) -> tensor:
 def subscript(emit: Emitter, value: tensor, indices: tuple[object, ...]) -> tensor:
     """`value[:, None]`: full slices keep an axis, None adds one."""
     if not value.type.is_block():
-        new_axes = sum(unwrap(index) is None for index in indices)
+        new_axes = sum(index is None for index in indices)
         if new_axes and indices.count(slice(None)) == len(indices) - new_axes:
             return splat(emit, value, (1,) * new_axes)
         raise SemanticError("unsupported tensor index: a scalar takes only None, as in x[None]")
@@ -485,7 +481,6 @@ def subscript(emit: Emitter, value: tensor, indices: tuple[object, ...]) -> tens
         )
     axis = 0
     for index in indices:
-        index = unwrap(index)
         if index is None:
             value = expand_dims(emit, value, axis)
         elif not (isinstance(index, slice) and index == slice(None)):

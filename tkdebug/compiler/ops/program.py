@@ -11,7 +11,7 @@ from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
-from tkdebug.compiler.tensor import tensor, unwrap
+from tkdebug.compiler.tensor import tensor
 
 
 def _infer_i32(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
@@ -37,7 +37,6 @@ OPS: tuple[OpSpec, ...] = (
 
 
 def _axis(axis: object, what: str) -> int:
-    axis = unwrap(axis)
     if not isinstance(axis, int) or axis not in (0, 1, 2):
         raise SemanticError(f"{what} axis must be 0, 1, or 2 but got {describe(axis)}")
     return int(axis)

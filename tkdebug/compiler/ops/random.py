@@ -13,7 +13,7 @@ from tkdebug.compiler.ops import math, operators, shape
 from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 OPS: tuple[OpSpec, ...] = ()
 
@@ -97,7 +97,6 @@ def _emit_philox(
 
 
 def _seed(emit: Emitter, seed: Any) -> tensor:
-    seed = unwrap(seed)
     if isinstance(seed, int):
         return operators.constant(emit, seed & ((1 << 64) - 1), dt.uint64)
     value = operators.to_tensor(emit, seed)

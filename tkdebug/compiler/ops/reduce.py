@@ -18,7 +18,7 @@ from tkdebug.compiler.ops.arguments import axis_argument, type_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError
 
 Combine = Callable[[Sequence[tensor]], Sequence[tensor]]
@@ -126,14 +126,14 @@ def reduce_with(
     """Reduce equally shaped tiles along `axis` (None: all axes)."""
     shape = inputs[0].shape
     if not inputs[0].type.is_block():
-        if unwrap(axis) is not None:
+        if axis is not None:
             raise SemanticError(
                 f"{what}: got a scalar of type {inputs[0].type}, expected a tile; a scalar has no "
-                f"axis {unwrap(axis)}"
+                f"axis {axis}"
             )
         return list(inputs)
     original_rank = len(shape)
-    if unwrap(axis) is None:
+    if axis is None:
         inputs = [reshape(emit, value, (value.numel,)) for value in inputs]
         place = 0
     else:
@@ -141,7 +141,7 @@ def reduce_with(
     results = _emit_combined(emit, "tt.reduce", inputs, place, combine, combiner)
     if not keep_dims:
         return results
-    if unwrap(axis) is None:
+    if axis is None:
         return [operators.splat(emit, value, (1,) * original_rank) for value in results]
     return [operators.expand_dims(emit, value, place) for value in results]
 
@@ -172,22 +172,21 @@ def _emit_reduce(
         emit,
         inputs,
         axis,
-        _user_combine(emit, unwrap(combine_fn)),
+        _user_combine(emit, combine_fn),
         None,
-        bool(unwrap(keep_dims)),
+        bool(keep_dims),
         "reduce",
     )
     return tuple(results) if is_tuple else results[0]
 
 
 def _input_tiles(emit: Emitter, input: object) -> tuple[list[tensor], bool]:
-    value = unwrap(input)
-    if isinstance(value, tuple | list):
-        if not value:
+    if isinstance(input, tuple | list):
+        if not input:
             raise SemanticError("expected at least one tile, got an empty tuple")
-        tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, v) for v in value))
+        tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, v) for v in input))
         return list(tiles), True
-    return [operators.to_tensor(emit, value)], False
+    return [operators.to_tensor(emit, input)], False
 
 
 def _emit_associative_scan(
@@ -201,9 +200,9 @@ def _emit_associative_scan(
         "tt.scan",
         inputs,
         place,
-        _user_combine(emit, unwrap(combine_fn)),
+        _user_combine(emit, combine_fn),
         None,
-        bool(unwrap(reverse)),
+        bool(reverse),
     )
     return tuple(results) if is_tuple else results[0]
 
@@ -244,9 +243,8 @@ def _reduction(
         element = scalar_dtype(value)
         if integers_only and not element.is_int():
             raise SemanticError(f"{name} only supports integers, got {element}")
-        wanted = unwrap(dtype)
         natural = element if integers_only else widen_for_sum(element)
-        target = natural if wanted is None else type_argument(wanted, name)
+        target = natural if dtype is None else type_argument(dtype, name)
         value = operators.cast(emit, value, target)
         return reduce_with(
             emit,
@@ -254,7 +252,7 @@ def _reduction(
             axis,
             _operator_combine(emit, operator),
             combiner,
-            bool(unwrap(keep_dims)),
+            bool(keep_dims),
             name,
         )[0]
 
@@ -273,9 +271,9 @@ def _extremum_reduction(which: str) -> Builtin:
         propagate_nan: object = None,
     ) -> object:
         value = operators.to_tensor(emit, input)
-        keep = bool(unwrap(keep_dims))
-        if unwrap(return_indices):
-            left = bool(unwrap(return_indices_tie_break_left))
+        keep = bool(keep_dims)
+        if return_indices:
+            left = bool(return_indices_tie_break_left)
             return tuple(_with_index(emit, which, value, axis, left, keep, which))
         value = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
         return _extremum_values(emit, which, value, axis, keep, propagate_nan)
@@ -303,7 +301,7 @@ def _extremum_values(
 def _with_index(
     emit: Emitter, which: str, value: tensor, axis: object, left: bool, keep: bool, what: str
 ) -> list[tensor]:
-    if unwrap(axis) is None:
+    if axis is None:
         raise SemanticError(f"{what}: an index needs an axis; pass axis=0, or tl.ravel(x) first")
     value = _widen_bfloat16(emit, value)
     place = axis_argument(axis, len(value.shape), what)
@@ -347,7 +345,7 @@ def _arg_reduction(which: str) -> Builtin:
         keep_dims: object = False,
     ) -> tensor:
         value = operators.to_tensor(emit, input)
-        left, keep = bool(unwrap(tie_break_left)), bool(unwrap(keep_dims))
+        left, keep = bool(tie_break_left), bool(keep_dims)
         return _with_index(emit, which, value, axis, left, keep, f"arg{which}")[1]
 
     doc = f"Index of the {which}imum along `axis`, int32; the leftmost on ties."
@@ -365,9 +363,8 @@ def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
     ) -> tensor:
         value = _widen_bfloat16(emit, operators.to_tensor(emit, input))
         element = scalar_dtype(value)
-        wanted = unwrap(dtype)
         natural = element if operator == "mul" else widen_for_sum(element)
-        target = natural if wanted is None else type_argument(wanted, name)
+        target = natural if dtype is None else type_argument(dtype, name)
         value = operators.cast(emit, value, target)
         place = axis_argument(axis, len(value.shape), name)
         return _emit_combined(
@@ -377,7 +374,7 @@ def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
             place,
             _operator_combine(emit, operator),
             combiner,
-            bool(unwrap(reverse)),
+            bool(reverse),
         )[0]
 
     emit_scan.__doc__ = doc
@@ -392,9 +389,9 @@ def _emit_softmax(
     ieee_rounding: object = False,
 ) -> tensor:
     """Softmax along `dim`, the first axis by default; pass keep_dims=True for any other."""
-    keep = bool(unwrap(keep_dims))
+    keep = bool(keep_dims)
     value = operators.to_tensor(emit, x)
-    axis = 0 if unwrap(dim) is None else axis_argument(dim, len(value.shape), "softmax")
+    axis = 0 if dim is None else axis_argument(dim, len(value.shape), "softmax")
     wide = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
     top = _extremum_values(emit, "max", wide, axis, keep, None)
     shifted = operators.binary(emit, "sub", value, top)

@@ -13,7 +13,7 @@ from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.arguments import describe, tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError
 
 FORMATS = ("e2m1", "e4m3", "e5m2", "bf16", "fp16")
@@ -41,10 +41,13 @@ OPS: tuple[OpSpec, ...] = (
 )
 
 
-def _operand(emit: Emitter, value: object, format_: object, packed: bool, side: str) -> tensor:
-    name = unwrap(format_)
-    if name not in FORMATS:
-        raise SemanticError(f"dot_scaled: {side}_format must be one of {FORMATS}, got {name!r}")
+def _format(value: object, side: str) -> str:
+    if value not in FORMATS:
+        raise SemanticError(f"dot_scaled: {side}_format must be one of {FORMATS}, got {value!r}")
+    return str(value)
+
+
+def _operand(emit: Emitter, value: object, name: str, packed: bool, side: str) -> tensor:
     tile = tile_argument(value, f"dot_scaled: {side}")
     if len(tile.shape) not in (2, 3):
         raise SemanticError(f"dot_scaled: {side} must have 2 or 3 axes, got {list(tile.shape)}")
@@ -70,7 +73,7 @@ def _operand(emit: Emitter, value: object, format_: object, packed: bool, side: 
 
 
 def _scale(value: object, rows: int, k: int, side: str) -> tensor | None:
-    if unwrap(value) is None:
+    if value is None:
         return None
     tile = tile_argument(value, f"dot_scaled: {side}_scale")
     element = scalar_dtype(tile)
@@ -116,13 +119,14 @@ def _emit_dot_scaled(
         rhs_k_pack: whether e2m1 is packed along K; along N otherwise.
         out_dtype: fp32.
     """
-    if unwrap(out_dtype) != dt.float32:
-        raise SemanticError(f"dot_scaled: out_dtype must be fp32, got {unwrap(out_dtype)}")
-    a_packed, b_packed = bool(unwrap(lhs_k_pack)), bool(unwrap(rhs_k_pack))
-    a = _operand(emit, lhs, lhs_format, a_packed, "lhs")
-    b = _operand(emit, rhs, rhs_format, b_packed, "rhs")
-    a_step = 2 if unwrap(lhs_format) == "e2m1" else 1
-    b_step = 2 if unwrap(rhs_format) == "e2m1" else 1
+    if out_dtype != dt.float32:
+        raise SemanticError(f"dot_scaled: out_dtype must be fp32, got {out_dtype}")
+    a_packed, b_packed = bool(lhs_k_pack), bool(rhs_k_pack)
+    a_format, b_format = _format(lhs_format, "lhs"), _format(rhs_format, "rhs")
+    a = _operand(emit, lhs, a_format, a_packed, "lhs")
+    b = _operand(emit, rhs, b_format, b_packed, "rhs")
+    a_step = 2 if a_format == "e2m1" else 1
+    b_step = 2 if b_format == "e2m1" else 1
     m, k = a.shape[-2] * (1 if a_packed else a_step), a.shape[-1] * (a_step if a_packed else 1)
     other_k = b.shape[-2] * (b_step if b_packed else 1)
     n = b.shape[-1] * (1 if b_packed else b_step)
@@ -133,7 +137,7 @@ def _emit_dot_scaled(
         )
     scales = (_scale(lhs_scale, m, k, "lhs"), _scale(rhs_scale, n, k, "rhs"))
     shape = (*a.shape[:-2], m, n)
-    total = unwrap(acc)
+    total = acc
     if total is None:
         total = operators.splat(emit, operators.constant(emit, 0.0, dt.float32), shape)
     elif not isinstance(total, tensor) or total.type != block_type(dt.float32, shape):
@@ -144,13 +148,13 @@ def _emit_dot_scaled(
         "tt.dot_scaled",
         [a, b, total, *(scale for scale in scales if scale is not None)],
         total.type,
-        lhs_format=unwrap(lhs_format),
-        rhs_format=unwrap(rhs_format),
+        lhs_format=a_format,
+        rhs_format=b_format,
         lhs_k_pack=a_packed,
         rhs_k_pack=b_packed,
         lhs_scaled=scales[0] is not None,
         rhs_scaled=scales[1] is not None,
-        fast_math=bool(unwrap(fast_math)),
+        fast_math=bool(fast_math),
     )
 
 

@@ -24,7 +24,7 @@ from tkdebug.compiler.ops.arguments import (
 )
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError
 
 
@@ -156,7 +156,6 @@ OPS: tuple[OpSpec, ...] = (
 
 def _emit_arange(emit: Emitter, start: object, end: object) -> tensor:
     """The int32 tile [start, start + 1, …, end - 1]; the length must be a power of 2."""
-    start, end = unwrap(start), unwrap(end)
     for value in (start, end):
         if not isinstance(value, int):
             raise SemanticError(
@@ -179,8 +178,7 @@ def _emit_arange(emit: Emitter, start: object, end: object) -> tensor:
 
 def full(emit: Emitter, shape: object, value: object, dtype: dt.dtype) -> tensor:
     """A tile of `value`."""
-    dims = shape_argument(shape, "full") if unwrap(shape) not in ((), []) else ()
-    value = unwrap(value)
+    dims = shape_argument(shape, "full") if shape not in ((), []) else ()
     if isinstance(value, tensor):
         if value.numel != 1 and value.type.is_block():
             raise SemanticError(f"full: value must be a scalar, got {value.type}")
@@ -198,7 +196,7 @@ def _to_python(value: object) -> bool | int | float:
 
 def _emit_full(emit: Emitter, shape: object, value: object, dtype: object) -> tensor:
     """A tile of `shape` filled with the scalar `value` as `dtype`."""
-    if unwrap(dtype) is None:
+    if dtype is None:
         raise SemanticError("full: dtype must be given")
     return full(emit, shape, value, dtype_argument(dtype, "full"))
 
@@ -227,7 +225,7 @@ def _emit_to(
     """
     value = operators.to_tensor(emit, input)
     target = type_argument(dtype, "to")
-    rounding = unwrap(fp_downcast_rounding)
+    rounding = fp_downcast_rounding
     if rounding not in (None, "rtne", "rtz"):
         raise SemanticError(f'fp_downcast_rounding must be "rtne" or "rtz", got {rounding!r}')
     source, target = value.type.scalar, target.scalar
@@ -248,7 +246,7 @@ def _emit_to(
             )
     # To nearest even is what every cast does.
     named = None if rounding == "rtne" else rounding
-    return operators.cast(emit, value, target, named, bool(unwrap(bitcast)))
+    return operators.cast(emit, value, target, named, bool(bitcast))
 
 
 def _emit_broadcast_to(emit: Emitter, input: object, *shape: object) -> tensor:
@@ -403,22 +401,21 @@ def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tenso
     """`x` where `condition` holds, else `y`; both are always computed."""
     test = operators.to_tensor(emit, condition)
     if test.dtype != dt.int1:
-        if isinstance(unwrap(condition), tensor):
+        if isinstance(condition, tensor):
             warnings.warn(
                 f"tl.where with a non-boolean condition is deprecated, got {test.dtype}; "
                 "write `condition != 0`",
                 stacklevel=2,
             )
         test = operators.cast(emit, test, dt.int1)
-    left, right = unwrap(x), unwrap(y)
-    if operators.is_pointer(left) or operators.is_pointer(right):
-        pointers = [operators.require_pointer(side, "where") for side in (left, right)]
+    if operators.is_pointer(x) or operators.is_pointer(y):
+        pointers = [operators.require_pointer(side, "where") for side in (x, y)]
         if pointers[0].type.scalar != pointers[1].type.scalar:
             kinds = " and ".join(str(side.type.scalar) for side in pointers)
             raise SemanticError(f"where: pointers of one type are chosen from, got {kinds}")
         a, b = operators.broadcast_pair(emit, *pointers)
     else:
-        a, b = operators.binary_operands(emit, left, right)
+        a, b = operators.binary_operands(emit, x, y)
     if test.type.is_block():
         test, a, b = operators.broadcast_all(emit, test, a, b)
     return emit.value("arith.select", [test, a, b], a.type)

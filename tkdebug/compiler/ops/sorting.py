@@ -17,7 +17,7 @@ from tkdebug.compiler.ops.arguments import axis_argument, describe, tile_argumen
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.reduce import widen_for_extremum
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
-from tkdebug.compiler.tensor import scalar_dtype, tensor, unwrap
+from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError
 
 
@@ -71,10 +71,9 @@ OPS: tuple[OpSpec, ...] = (
 def _sortable(x: object, dim: object, what: str) -> tensor:
     value = tile_argument(x, what)
     rank = len(value.shape)
-    axis = unwrap(dim)
-    if axis is not None and axis_argument(axis, rank, what) != rank - 1:
+    if dim is not None and axis_argument(dim, rank, what) != rank - 1:
         raise SemanticError(
-            f"{what}: only the last axis can be sorted, got dim {axis} of {rank} axes; "
+            f"{what}: only the last axis can be sorted, got dim {dim} of {rank} axes; "
             "permute the tile first"
         )
     return value
@@ -82,10 +81,9 @@ def _sortable(x: object, dim: object, what: str) -> tensor:
 
 def _order(value: tensor, descending: object = False) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
-    flag = unwrap(descending)
-    if isinstance(flag, tensor):
-        raise SemanticError(f"descending must be a constant, got {describe(flag)}")
-    if flag:
+    if isinstance(descending, tensor):
+        raise SemanticError(f"descending must be a constant, got {describe(descending)}")
+    if descending:
         attributes["descending"] = True
     element = scalar_dtype(value)
     if element.is_int_unsigned():
@@ -118,17 +116,17 @@ def _emit_topk(emit: Emitter, x: object, k: object, dim: object = None) -> tenso
         dim: the last axis, or None for it.
     """
     value = _sortable(x, dim, "topk")
-    count, extent = unwrap(k), value.shape[-1]
-    if not isinstance(count, int) or count <= 0 or count & (count - 1) or count > extent:
+    extent = value.shape[-1]
+    if not isinstance(k, int) or k <= 0 or k & (k - 1) or k > extent:
         raise SemanticError(
             f"topk: k must be a constant power of 2 from 1 to {extent} (the last axis), "
-            f"got {describe(count)}"
+            f"got {describe(k)}"
         )
-    if count == extent:
+    if k == extent:
         return emit.value("tt.sort", [value], value.type, **_order(value, True))
     value = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
-    result = block_type(value.type.scalar, (*value.shape[:-1], count))
-    return emit.value("tt.topk", [value], result, k=count, **_order(value))
+    result = block_type(value.type.scalar, (*value.shape[:-1], k))
+    return emit.value("tt.topk", [value], result, k=k, **_order(value))
 
 
 def _emit_bitonic_merge(

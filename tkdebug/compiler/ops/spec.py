@@ -78,7 +78,8 @@ class Builtin:
 
     Attributes:
         emit: `(emitter, *arguments) -> value`; its signature less the first parameter is the
-            public one.
+            public one. An argument is a run-time value, a tuple, or a plain Python object that is
+            a constant: never a constexpr.
         member: whether it is also a method of tensors (`x.sum()`).
     """
 
