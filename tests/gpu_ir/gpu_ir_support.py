@@ -25,13 +25,15 @@ ALIASES = """
 """
 
 
-def kernel(parameters: str, body: str, warps: int = 1, **attributes: object) -> Module:
-    """A verified module of one function."""
+def kernel(
+    parameters: str, body: str, warps: int = 1, aliases: str = "", **attributes: object
+) -> Module:
+    """A verified module of one function; `aliases` are layouts beside those that all have."""
     names = [part.split(":")[0].strip().lstrip("%") for part in parameters.split(",") if part]
     given = ", ".join(f'"{name}"' for name in names)
     extra = "".join(f", {name} = {value}" for name, value in attributes.items())
     text = (
-        f"{ALIASES}\ntt.func @k({parameters}) attributes {{arg_names = [{given}], num_warps = {warps}"
+        f"{ALIASES}{aliases}\ntt.func @k({parameters}) attributes {{arg_names = [{given}], num_warps = {warps}"
         f"{extra}}} {{\n{dedent(body)}\ntt.return\n}}"
     )
     module = parse_module(text)

@@ -1,4 +1,4 @@
-"""What warps may do to shared memory before they next wait for each other.
+"""What warps may do to shared memory, and to tiles of global memory, before they next wait.
 
 `HazardState` is what may have happened since the last barrier, and what was started and may still
 be under way. An op that conflicts with it needs a barrier before it. Invariant: states only grow
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, Region, offset_of
+from tkdebug.compiler.analysis.memory_tiles import Tile
 from tkdebug.compiler.analysis.ring_index import RingIndex
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import MemDescType
@@ -37,6 +38,8 @@ QUEUE_OPS = frozenset(
 # Older groups are taken to be of this age or older.
 _MAX_AGE = 8
 
+Touched = Region | Tile
+
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
@@ -50,8 +53,8 @@ class Accesses:
         lasting: what it reads on after it ended.
     """
 
-    reads: frozenset[Region] = frozenset()
-    writes: frozenset[Region] = frozenset()
+    reads: frozenset[Touched] = frozenset()
+    writes: frozenset[Touched] = frozenset()
     starts: frozenset[Region] = frozenset()
     lands_at_barrier: bool = False
     lasting: frozenset[Region] = frozenset()
@@ -129,8 +132,8 @@ class HazardState:
         stores: bulk copies to memory that may still read.
     """
 
-    reads: frozenset[Region] = frozenset()
-    writes: frozenset[Region] = frozenset()
+    reads: frozenset[Touched] = frozenset()
+    writes: frozenset[Touched] = frozenset()
     started: frozenset[Region] = frozenset()
     copies: InFlight = field(default_factory=dict)
     dots: InFlight = field(default_factory=dict)
@@ -202,9 +205,12 @@ class HazardState:
         return self._mapped(lambda region: _leaving(region, loop))
 
     def _mapped(self, change: Callable[[Region], Region]) -> HazardState:
+        def changed(items: frozenset[Touched]) -> frozenset[Touched]:
+            return frozenset(item if isinstance(item, Tile) else change(item) for item in items)
+
         return HazardState(
-            frozenset(map(change, self.reads)),
-            frozenset(map(change, self.writes)),
+            changed(self.reads),
+            changed(self.writes),
             frozenset(map(change, self.started)),
             _changed(self.copies, change),
             _changed(self.dots, change),
@@ -264,8 +270,14 @@ def _leaving(region: Region, loop: Operation) -> Region:
     return replace(region, ring=None)
 
 
-def _overlap(a: Iterable[Region], b: Iterable[Region]) -> bool:
-    return any(x.overlaps(y) for x in a for y in b)
+def _overlap(a: Iterable[Touched], b: Iterable[Touched]) -> bool:
+    return any(_meet(x, y) for x in a for y in b)
+
+
+def _meet(a: Touched, b: Touched) -> bool:
+    if isinstance(a, Tile):
+        return isinstance(b, Tile) and a.overlaps(b)
+    return isinstance(b, Region) and a.overlaps(b)
 
 
 def _count(op: Operation, name: str) -> int:

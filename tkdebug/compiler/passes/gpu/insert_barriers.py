@@ -3,15 +3,18 @@
 A hazard is a read after a write, a write after a read or a write after a write of overlapping
 bytes with no barrier in between on some path, loops included. The barrier goes right before the
 later of the two. An op with scratch memory writes it, has a barrier of its own, and reads it.
+The bytes are those of shared memory, and of global memory where `analysis/memory_tiles.py` says
+so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.aliasing import BufferAliases, Region, buffer_aliases
+from tkdebug.compiler.analysis.memory_tiles import Tile, contended_tiles
 from tkdebug.compiler.analysis.shared_hazards import (
     BARRIERS,
     QUEUE_OPS,
@@ -41,7 +44,7 @@ class InsertBarriers:
 
 def barriers_needed(function: Operation) -> list[Operation]:
     """The ops of a `tt.func` before which all warps must wait for each other, in program order."""
-    plan = _Plan(buffer_aliases(function))
+    plan = _Plan(buffer_aliases(function), contended_tiles(function))
     body = function.regions[0].block
     search = _Search(plan, ())
     search.block(body, HazardState())
@@ -81,8 +84,9 @@ class _Step:
 class _Plan:
     """The steps of every block."""
 
-    def __init__(self, aliases: BufferAliases) -> None:
+    def __init__(self, aliases: BufferAliases, tiles: Mapping[Operation, Tile]) -> None:
         self.aliases = aliases
+        self.tiles = tiles
         self._steps: dict[Block, list[_Step]] = {}
 
     def steps(self, block: Block) -> list[_Step]:
@@ -97,10 +101,18 @@ class _Plan:
         if op.name in _CONTROL:
             matters = any(self.steps(region.block) for region in op.regions)
             return _Step(op, Accesses(), None) if matters else None
-        done, scratch = accesses(op, self.aliases), _scratch(op)
+        done, scratch = self._accesses(op), _scratch(op)
         if op.name in BARRIERS or op.name in QUEUE_OPS or scratch or done != Accesses():
             return _Step(op, done, scratch)
         return None
+
+    def _accesses(self, op: Operation) -> Accesses:
+        done, tile = accesses(op, self.aliases), self.tiles.get(op)
+        if tile is None:
+            return done
+        if tile.kind == "load":
+            return replace(done, reads=done.reads | {tile})
+        return replace(done, writes=done.writes | {tile})
 
 
 def _scratch(op: Operation) -> Region | None:

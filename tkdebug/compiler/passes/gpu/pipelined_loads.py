@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.memory_tiles import pointer_base
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_index, vector_elems
 from tkdebug.compiler.ir.core import Operation, Value
@@ -49,18 +50,6 @@ _MOVES = frozenset(
 )
 # Their effects are on no memory that a load could read.
 _HARMLESS = ("scf.", "ttg.", "ttng.", "tt.print", "tt.assert", "tt.assume", "gpu.")
-_POINTER_VIEWS = frozenset(
-    (
-        "tt.addptr",
-        "tt.splat",
-        "tt.broadcast",
-        "tt.expand_dims",
-        "tt.reshape",
-        "tt.trans",
-        "tt.hint",
-        "ttg.convert_layout",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,32 +176,9 @@ def _written(loop: Operation) -> set[Value] | None:
 
 def _root(value: Value) -> Value | None:
     """The argument of the function that a pointer was computed from, if that is plain to see."""
-    while True:
-        op = value.defining_op
-        if op is not None and op.name in _POINTER_VIEWS:
-            value = op.operands[0]
-            continue
-        if op is not None:
-            return None
-        parent = value.owner.parent_op if not isinstance(value.owner, Operation) else None
-        if parent is None or parent.name == "tt.func":
-            return value
-        if parent.name != "scf.for" or value.index == 0:
-            return None
-        yielded = parent.regions[0].block.terminator.operands[value.index - 1]
-        if not _steps(yielded, value):
-            return None
-        value = parent.operands[2 + value.index]
-
-
-def _steps(value: Value, start: Value) -> bool:
-    """Whether `value` is `start` moved by some offsets."""
-    while value is not start:
-        op = value.defining_op
-        if op is None or op.name not in ("tt.addptr", "tt.hint", "ttg.convert_layout"):
-            return False
-        value = op.operands[0]
-    return True
+    base = pointer_base(value)
+    parent = None if isinstance(base.owner, Operation) else base.owner.parent_op
+    return base if parent is not None and parent.name == "tt.func" else None
 
 
 def _with_buffer(op: Operation) -> PipelinedLoad:

@@ -1,0 +1,122 @@
+"""Global memory that a program both writes and reads through one pointer, by different threads.
+
+In the order of its program a load gives what was stored before it. Threads keep that order each for
+themselves: where another thread stored an element than the one that loads it, the two must wait for
+each other in between. That is so where two accesses have different layouts, and where several
+threads hold copies of an element, which all of them load and one stores. Scalars all threads load,
+and the first one stores.
+
+Accesses of one layout without copies are taken to touch the same elements or none in common: what
+one thread stores at an offset and another loads at another offset is not looked for, nor memory
+that two arguments share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.types import encoding_of
+from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
+
+_KINDS: Mapping[str, Literal["load", "store", "atomic"]] = {
+    "tt.load": "load",
+    "ttg.async_copy_global_to_local": "load",
+    "tt.store": "store",
+    "tt.atomic_rmw": "atomic",
+    "tt.atomic_cas": "atomic",
+}
+# Ops whose result points where their first operand does, or to other elements from there.
+POINTER_VIEWS = frozenset(
+    (
+        "tt.addptr",
+        "tt.splat",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.trans",
+        "tt.hint",
+        "ttg.convert_layout",
+    )
+)
+_STEPS = frozenset(("tt.addptr", "tt.hint", "ttg.convert_layout"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What an access touches.
+
+    Attributes:
+        base: what its pointers are computed from.
+        layout: of its pointers; None for a scalar's.
+        kind: what is done there.
+    """
+
+    base: Value
+    layout: LinearLayout | None
+    kind: Literal["load", "store", "atomic"]
+
+    def overlaps(self, other: Tile) -> bool:
+        """Whether threads must wait for each other between this access and the other one."""
+        if self.base is not other.base:
+            return False
+        kinds = {self.kind, other.kind}
+        if kinds == {"atomic"}:
+            return False
+        return self.layout != other.layout or ("load" in kinds and self.has_copies)
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether several threads load an element that one of them stores."""
+        if self.layout is None:
+            return True
+        free = self.layout.free_masks
+        return bool(free.get(LANE) or free.get(WARP))
+
+
+def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
+    """The accesses of `function` that may have to wait for another, with what they touch."""
+    by_base: dict[Value, dict[Operation, Tile]] = {}
+    for op in function.walk():
+        kind = _KINDS.get(op.name)
+        if kind is not None:
+            pointer = op.operands[0]
+            tile = Tile(pointer_base(pointer), encoding_of(pointer.type), kind)
+            by_base.setdefault(tile.base, {})[op] = tile
+    found: dict[Operation, Tile] = {}
+    for tiles in by_base.values():
+        distinct = set(tiles.values())
+        written = [tile for tile in distinct if tile.kind != "load"]
+        if any(tile.overlaps(other) for tile in written for other in distinct):
+            found |= tiles
+    return found
+
+
+def pointer_base(value: Value) -> Value:
+    """What a pointer was computed from: an argument of the function, if that is plain to see."""
+    while True:
+        op = value.defining_op
+        if op is not None:
+            if op.name not in POINTER_VIEWS:
+                return value
+            value = op.operands[0]
+            continue
+        parent = value.owner.parent_op if not isinstance(value.owner, Operation) else None
+        if parent is None or parent.name != "scf.for" or value.index == 0:
+            return value
+        yielded = parent.regions[0].block.terminator.operands[value.index - 1]
+        if not _is_stepped(yielded, value):
+            return value
+        value = parent.operands[2 + value.index]
+
+
+def _is_stepped(value: Value, start: Value) -> bool:
+    """Whether `value` is `start` moved by some offsets."""
+    while value is not start:
+        op = value.defining_op
+        if op is None or op.name not in _STEPS:
+            return False
+        value = op.operands[0]
+    return True
