@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import tkdebug
 from tkdebug.compat.finder import UPSTREAM_VERSION
-from tkdebug.compiler.frontend.arguments import ArgSpec, Constant, is_jit_function
-from tkdebug.compiler.tensor import unwrap
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
+from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.compilation import compile_kernel
 from tkdebug.runtime.compiled import CompiledKernel

@@ -171,6 +171,12 @@ def is_runtime(value: object) -> bool:
     return isinstance(value, tensor | tensor_descriptor | block_pointer)
 
 
+def is_jit_function(value: object) -> bool:
+    """Whether `value` is a jit function, by what it has."""
+    # Asked of the class: reading the attribute would look for the source.
+    return hasattr(type(value), "kernel_source")
+
+
 def scalar_dtype(value: tensor) -> dtype:
     """The element dtype of a value of numbers.
 

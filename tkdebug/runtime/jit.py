@@ -16,10 +16,9 @@ from functools import lru_cache, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from tkdebug.compiler.frontend.arguments import is_jit_function
 from tkdebug.compiler.frontend.scope import UsedGlobal
 from tkdebug.compiler.frontend.source import KernelSource
-from tkdebug.compiler.tensor import unwrap
+from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.binder import Bound, explain_binding, make_binder, spec_of

@@ -16,8 +16,8 @@ from typing import Any
 
 from tkdebug.compiler import dtypes
 from tkdebug.compiler.dtypes import LanguageType, dtype, pointer_type
-from tkdebug.compiler.frontend.arguments import ArgSpec, Constant, is_jit_function, remake
-from tkdebug.compiler.tensor import constexpr, unwrap
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant, remake
+from tkdebug.compiler.tensor import constexpr, is_jit_function, unwrap
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 from tkdebug.runtime.parameters import KernelParam
 from tkdebug.runtime.tensor_descriptor import TensorDescriptor, is_mappable

@@ -62,12 +62,6 @@ class JitCallable(Protocol):
         """Its source."""
 
 
-def is_jit_function(value: object) -> bool:
-    """Whether `value` is a jit function, by what it has."""
-    # Asked of the class: reading the attribute would look for the source.
-    return hasattr(type(value), "kernel_source")
-
-
 def flatten_types(spec: ArgSpec) -> list[LanguageType]:
     """The run-time parameters that an argument becomes, in order.
 

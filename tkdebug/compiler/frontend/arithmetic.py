@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend import folding
-from tkdebug.compiler.frontend.values import describe, has_runtime, is_number, known_constant
+from tkdebug.compiler.frontend.values import has_runtime, is_number, known_constant
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Visitor
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.spec import SemanticError

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arithmetic import BINARY_NAMES, apply_binary
 from tkdebug.compiler.frontend.flow import Outcome, Rest
-from tkdebug.compiler.frontend.values import describe, has_runtime
+from tkdebug.compiler.frontend.values import has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import constexpr

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arguments import unwrap_deep
-from tkdebug.compiler.frontend.values import closest, describe, has_runtime
+from tkdebug.compiler.frontend.values import closest, has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.operator_methods import OPERATOR_METHODS

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dtypes import dtype, int64
 from tkdebug.compiler.frontend.arguments import remake
 from tkdebug.compiler.frontend.flow import MIXED, Flow, Outcome, Rest
 from tkdebug.compiler.frontend.scope import Binding, Scope
 from tkdebug.compiler.frontend.values import (
     MismatchError,
-    describe,
     flatten,
     has_runtime,
     is_number,

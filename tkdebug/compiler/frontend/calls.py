@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dtypes import LanguageType
-from tkdebug.compiler.frontend.arguments import is_jit_function, unwrap_deep
+from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.attributes import BoundMember
 from tkdebug.compiler.frontend.expressions import expand_starred
 from tkdebug.compiler.frontend.inline import inline
 from tkdebug.compiler.frontend.python_builtins import CALLS
-from tkdebug.compiler.frontend.values import describe, has_runtime
+from tkdebug.compiler.frontend.values import has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
-from tkdebug.compiler.tensor import tensor
+from tkdebug.compiler.tensor import is_jit_function, tensor
 
 
 def call_arguments(v: Visitor, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:

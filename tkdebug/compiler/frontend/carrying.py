@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.scope import Binding, Scope
 from tkdebug.compiler.frontend.values import (
     MismatchError,
-    describe,
     flatten,
     has_runtime,
     map_numbers,

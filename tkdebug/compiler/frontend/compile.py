@@ -6,13 +6,13 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arguments import (
     ArgSpec,
     Constant,
     JitCallable,
     bind_argument,
     flatten_names,
-    is_jit_function,
     nan_padded_names,
 )
 from tkdebug.compiler.frontend.arithmetic import OPERATORS
@@ -26,13 +26,13 @@ from tkdebug.compiler.frontend.inline import inline
 from tkdebug.compiler.frontend.loops import visit_for, visit_while
 from tkdebug.compiler.frontend.scope import UsedGlobals
 from tkdebug.compiler.frontend.statements import STATEMENTS
-from tkdebug.compiler.frontend.values import describe
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
 from tkdebug.compiler.ir import Block, Module, Region
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.ops.spec import SemanticError
+from tkdebug.compiler.tensor import is_jit_function
 
 _EXPRESSIONS: dict[type[ast.expr], ExpressionHandler] = {
     **EXPRESSIONS,

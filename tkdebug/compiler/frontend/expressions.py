@@ -6,10 +6,11 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend import folding
 from tkdebug.compiler.frontend.arithmetic import is_true
 from tkdebug.compiler.frontend.assignments import assign
-from tkdebug.compiler.frontend.values import describe, has_runtime, known_constant
+from tkdebug.compiler.frontend.values import has_runtime, known_constant
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Visitor
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.spec import SemanticError

@@ -6,8 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arguments import unwrap_deep
-from tkdebug.compiler.frontend.values import describe
 from tkdebug.compiler.ops.spec import SemanticError
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dtypes import dtype
 from tkdebug.compiler.frontend.assignments import assign
 from tkdebug.compiler.frontend.branches import condition, decide
@@ -28,7 +29,6 @@ from tkdebug.compiler.frontend.carrying import (
 from tkdebug.compiler.frontend.flow import Flow, Outcome, Rest
 from tkdebug.compiler.frontend.scope import Scope, stored_names
 from tkdebug.compiler.frontend.values import (
-    describe,
     is_number,
     known_constant,
     scalar_int_type,

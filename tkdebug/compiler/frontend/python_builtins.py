@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend import folding
 from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.arithmetic import apply_binary
 from tkdebug.compiler.frontend.attributes import attribute, has_attribute
-from tkdebug.compiler.frontend.values import describe, has_runtime, known_constant
+from tkdebug.compiler.frontend.values import has_runtime, known_constant
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.spec import SemanticError

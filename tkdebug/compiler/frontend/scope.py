@@ -9,10 +9,10 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from tkdebug.compiler.dtypes import LanguageType
-from tkdebug.compiler.frontend.arguments import is_jit_function, unwrap_deep
+from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.values import closest
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
-from tkdebug.compiler.tensor import constexpr
+from tkdebug.compiler.tensor import constexpr, is_jit_function
 
 _ABSENT = object()
 

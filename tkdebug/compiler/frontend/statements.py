@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arithmetic import is_true
 from tkdebug.compiler.frontend.attributes import BoundMember
 from tkdebug.compiler.frontend.flow import Flow, Outcome, Rest
-from tkdebug.compiler.frontend.values import describe, has_runtime
+from tkdebug.compiler.frontend.values import has_runtime
 from tkdebug.compiler.frontend.visitor import StatementHandler, Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.tensor import tensor

@@ -11,8 +11,8 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tkdebug.compiler.dtypes import LanguageType, block_type, dtype
-from tkdebug.compiler.frontend.arguments import is_jit_function, remake
+from tkdebug.compiler.dtypes import dtype
+from tkdebug.compiler.frontend.arguments import remake
 from tkdebug.compiler.ir import Value
 from tkdebug.compiler.tensor import block_pointer, is_runtime, tensor, tensor_descriptor
 
@@ -143,34 +143,6 @@ def known_constant(value: Any) -> Any:
         if value.type.is_int_unsigned() and number < 0:
             return number + (1 << value.type.primitive_bitwidth)
     return number
-
-
-def describe_type(type_: object) -> str:
-    """A type as error messages show it: `fp32`, `fp32[64, 32]`, `pointer<fp16>`."""
-    if isinstance(type_, block_type):
-        return f"{describe_type(type_.element_ty)}{list(type_.shape)}"
-    return str(type_)
-
-
-def describe(value: Any) -> str:
-    """What a value is, as error messages show it."""
-    if isinstance(value, tensor):
-        return describe_type(value.type)
-    if isinstance(value, tensor_descriptor):
-        return f"a tensor descriptor of {describe_type(value.block_type)}"
-    if isinstance(value, block_pointer):
-        return f"a block pointer to {describe_type(value.type.element_ty)}"
-    if isinstance(value, tuple):
-        inner = ", ".join(describe(item) for item in value)
-        return f"a tuple of ({inner})"
-    if is_jit_function(value):
-        return f"the jit function {value.fn.__name__}"
-    if isinstance(value, LanguageType):
-        return f"the type {describe_type(value)}"
-    if value is None:
-        return "None"
-    shown = repr(value)
-    return f"the constant {shown[:60]}{'…' if len(shown) > 60 else ''}"
 
 
 def scalar_int_type(value: tensor) -> dtype | None:

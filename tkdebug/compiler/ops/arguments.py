@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import LanguageType, dtype
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.emitter import Emitter
@@ -20,20 +21,13 @@ from tkdebug.compiler.tensor import scalar_dtype, tensor
 MAX_TILE_ELEMS = 1 << 20
 
 
-def describe(value: object) -> str:
-    """How an unsuitable value is named in an error."""
-    if isinstance(value, tensor):
-        return f"a run-time value of type {value.type}"
-    return repr(value)
-
-
 def int_argument(value: object, what: str, least: int = 0, most: int | None = None) -> int:
     """A constant int from `least` to `most`, if there is such a limit."""
     if isinstance(value, int) and not isinstance(value, bool):
         if value >= least and (most is None or value <= most):
             return value
     limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-    raise SemanticError(f"{what} must be a constant int {limits}, got {describe(value)}")
+    raise SemanticError(f"{what} must be a constant int {limits}, got {as_given(value)}")
 
 
 def list_argument(value: object, what: str) -> list[Any]:
@@ -42,7 +36,7 @@ def list_argument(value: object, what: str) -> list[Any]:
         return list(value)
     if isinstance(value, tensor | int):
         return [value]
-    raise SemanticError(f"{what} must be one value or a tuple of values, got {describe(value)}")
+    raise SemanticError(f"{what} must be one value or a tuple of values, got {as_given(value)}")
 
 
 def scalars_argument(
@@ -61,7 +55,7 @@ def scalars_argument(
 def axis_argument(axis: object, rank: int, what: str) -> int:
     """A constant axis as a number from 0 to `rank` - 1; negative ones count from the end."""
     if not isinstance(axis, int) or isinstance(axis, bool):
-        raise SemanticError(f"{what}: axis must be a constant int, got {describe(axis)}")
+        raise SemanticError(f"{what}: axis must be a constant int, got {as_given(axis)}")
     if not -rank <= axis < rank:
         raise SemanticError(f"{what}: axis {axis} is outside a tile of {rank} axes")
     return axis % rank
@@ -72,14 +66,14 @@ def shape_argument(shape: Any, what: str) -> tuple[int, ...]:
     if isinstance(shape, int):
         shape = (shape,)
     if not isinstance(shape, tuple | list):
-        raise SemanticError(f"{what}: shape must be constants, got {describe(shape)}")
+        raise SemanticError(f"{what}: shape must be constants, got {as_given(shape)}")
     if len(shape) == 1 and isinstance(shape[0], tuple | list):
         shape = shape[0]
     dims: list[int] = []
     for dim in shape:
         if not isinstance(dim, int) or isinstance(dim, bool):
             raise SemanticError(
-                f"{what}: shape element {len(dims)} must be a constexpr int, got {describe(dim)}"
+                f"{what}: shape element {len(dims)} must be a constexpr int, got {as_given(dim)}"
             )
         if dim <= 0 or dim & (dim - 1):
             raise SemanticError(
@@ -98,7 +92,7 @@ def dtype_argument(value: object, what: str) -> dtype:
     """A type of numbers."""
     if not isinstance(value, dtype):
         raise SemanticError(
-            f"{what}: dtype must be a tl dtype such as tl.float32, got {describe(value)}"
+            f"{what}: dtype must be a tl dtype such as tl.float32, got {as_given(value)}"
         )
     return value
 
@@ -106,14 +100,14 @@ def dtype_argument(value: object, what: str) -> dtype:
 def type_argument(value: object, what: str) -> LanguageType:
     """A type of numbers, of pointers, or of tiles of either."""
     if not isinstance(value, LanguageType):
-        raise SemanticError(f"{what}: expected a dtype such as tl.float32, got {describe(value)}")
+        raise SemanticError(f"{what}: expected a dtype such as tl.float32, got {as_given(value)}")
     return value
 
 
 def tile_argument(value: object, what: str) -> tensor:
     """A tile: neither a scalar nor a constant."""
     if not isinstance(value, tensor) or not value.type.is_block():
-        raise SemanticError(f"{what} needs a tile, got {describe(value)}")
+        raise SemanticError(f"{what} needs a tile, got {as_given(value)}")
     return value
 
 
@@ -122,6 +116,6 @@ def permutation_argument(order: Sequence[object], rank: int, what: str) -> tuple
     valid = [axis for axis in order if isinstance(axis, int) and -rank <= axis < rank]
     normal = tuple(axis % rank for axis in valid)
     if len(order) != rank or sorted(normal) != list(range(rank)):
-        shown = ", ".join(map(describe, order))
+        shown = ", ".join(map(as_given, order))
         raise SemanticError(f"{what}: [{shown}] is no permutation of {rank} axes")
     return normal

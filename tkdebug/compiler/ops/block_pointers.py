@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.arguments import (
     axis_argument,
-    describe,
     list_argument,
     permutation_argument,
     scalars_argument,
@@ -63,7 +63,7 @@ def _emit_make_block_ptr(
 def _emit_advance(emit: Emitter, base: object, offsets: object) -> block_pointer:
     """The block pointer moved by `offsets`, one per axis."""
     if not isinstance(base, block_pointer):
-        raise SemanticError(f"advance needs a block pointer, got {describe(base)}")
+        raise SemanticError(f"advance needs a block pointer, got {as_given(base)}")
     steps = scalars_argument(emit, offsets, dt.int32, "advance: offsets")
     if len(steps) != len(base.offsets):
         raise SemanticError(f"advance: {len(steps)} offsets for {len(base.offsets)} axes")

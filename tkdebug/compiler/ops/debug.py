@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.ops import operators
-from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import is_runtime, tensor
@@ -69,7 +69,7 @@ def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
     """Fail the compilation where the constant `cond` is false."""
     if is_runtime(cond):
         raise SemanticError(
-            f"static_assert needs a constant, got {describe(cond)}; use tl.device_assert"
+            f"static_assert needs a constant, got {as_given(cond)}; use tl.device_assert"
         )
     if not cond:
         text = str(msg or "")
@@ -118,7 +118,7 @@ def _hint(name: str, kind: str, doc: str) -> Builtin:
         promised: list[int] = []
         for value in values if isinstance(values, tuple | list) else [values]:
             if not isinstance(value, int):
-                raise SemanticError(f"{name}: values must be constant ints, got {describe(value)}")
+                raise SemanticError(f"{name}: values must be constant ints, got {as_given(value)}")
             promised.append(value)
         if not isinstance(input, tensor):
             return input

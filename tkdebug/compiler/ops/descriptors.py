@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
-from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.memory import descriptor_argument, descriptor_offsets
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
@@ -98,7 +98,7 @@ def _rows(
     rows = x_offsets
     if not isinstance(rows, tensor) or len(rows.shape) != 1 or not scalar_dtype(rows).is_int():
         raise SemanticError(
-            f"{what}: x_offsets must be an integer tile of one axis, got {describe(rows)}"
+            f"{what}: x_offsets must be an integer tile of one axis, got {as_given(rows)}"
         )
     if rows.shape[0] < _MIN_ROWS:
         raise SemanticError(

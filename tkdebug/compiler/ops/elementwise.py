@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.ir import Block, Operation, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators
-from tkdebug.compiler.ops.arguments import describe, int_argument
+from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
 from tkdebug.compiler.tensor import tensor
@@ -118,7 +119,7 @@ def _map_region(
         for value in results:
             if value.type.is_block():
                 raise SemanticError(
-                    f"map_elementwise: the function must give scalars, got {describe(value)}"
+                    f"map_elementwise: the function must give scalars, got {as_given(value)}"
                 )
         emit.op("tt.map_elementwise.return", results)
     return block, results, is_single

@@ -6,12 +6,13 @@ import math
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
-from tkdebug.compiler.ops.arguments import describe, int_argument
+from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
@@ -78,7 +79,7 @@ def dot(
         zero = operators.constant(emit, 0, result_dtype)
         total = operators.splat(emit, zero, shape)
     elif not isinstance(total, tensor) or total.shape != shape:
-        raise SemanticError(f"dot: acc must be a tile of shape {list(shape)}, got {describe(acc)}")
+        raise SemanticError(f"dot: acc must be a tile of shape {list(shape)}, got {as_given(acc)}")
     elif total.dtype != result_dtype:
         if not (scalar_dtype(total).is_floating() and result_dtype.is_floating()):
             raise SemanticError(f"dot: acc is {total.dtype} but the product {result_dtype}")
@@ -92,7 +93,7 @@ def dot(
 
 def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
     if not (isinstance(input, tensor) and isinstance(other, tensor)):
-        raise SemanticError(f"dot needs two tiles, got {describe(input)} and {describe(other)}")
+        raise SemanticError(f"dot needs two tiles, got {as_given(input)} and {as_given(other)}")
     a, b = input, other
     if len(a.shape) != len(b.shape) or len(a.shape) < 2:
         raise SemanticError(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import operators, rounding
-from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, Verifier, same_as_first
 from tkdebug.compiler.ops.verifiers import floats, integers
@@ -244,7 +244,7 @@ def _emit_cdiv(emit: Emitter, x: Any, div: Any) -> object:
     """`(x + div - 1) // div`, at compile time when both are constants."""
     for value in (x, div):
         if not isinstance(value, tensor | int | float):
-            raise SemanticError(f"cdiv: expected numbers, got {describe(value)}")
+            raise SemanticError(f"cdiv: expected numbers, got {as_given(value)}")
     if not isinstance(x, tensor) and not isinstance(div, tensor):
         if div == 0:
             raise SemanticError(f"cdiv: {x} divided by 0")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
 from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import block_pointers, operators
 from tkdebug.compiler.ops.arguments import (
-    describe,
     dtype_argument,
     list_argument,
     scalars_argument,
@@ -351,7 +351,7 @@ def _emit_make_tensor_descriptor(
 def descriptor_argument(value: object, what: str) -> tensor_descriptor:
     """`value` checked to be a tensor descriptor."""
     if not isinstance(value, tensor_descriptor):
-        raise SemanticError(f"{what} needs a tensor descriptor, got {describe(value)}")
+        raise SemanticError(f"{what} needs a tensor descriptor, got {as_given(value)}")
     return value
 
 

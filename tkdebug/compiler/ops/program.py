@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops.arguments import describe
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import tensor
@@ -38,7 +38,7 @@ OPS: tuple[OpSpec, ...] = (
 
 def _axis(axis: object, what: str) -> int:
     if not isinstance(axis, int) or axis not in (0, 1, 2):
-        raise SemanticError(f"{what} axis must be 0, 1, or 2 but got {describe(axis)}")
+        raise SemanticError(f"{what} axis must be 0, 1, or 2 but got {as_given(axis)}")
     return int(axis)
 
 

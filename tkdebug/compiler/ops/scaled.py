@@ -7,10 +7,11 @@ elements in groups of 32 along K that share an e8m0 scale, a power of 2 biased b
 from __future__ import annotations
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import operators
-from tkdebug.compiler.ops.arguments import describe, tile_argument
+from tkdebug.compiler.ops.arguments import tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
@@ -142,7 +143,7 @@ def _emit_dot_scaled(
         total = operators.splat(emit, operators.constant(emit, 0.0, dt.float32), shape)
     elif not isinstance(total, tensor) or total.type != block_type(dt.float32, shape):
         raise SemanticError(
-            f"dot_scaled: acc must be an fp32 tile of shape {list(shape)}, got {describe(total)}"
+            f"dot_scaled: acc must be an fp32 tile of shape {list(shape)}, got {as_given(total)}"
         )
     return emit.value(
         "tt.dot_scaled",

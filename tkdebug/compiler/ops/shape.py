@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, TensorType, Type
 from tkdebug.compiler.ir import types as ir
@@ -15,7 +16,6 @@ from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.arguments import (
     axis_argument,
-    describe,
     dtype_argument,
     list_argument,
     permutation_argument,
@@ -159,7 +159,7 @@ def _emit_arange(emit: Emitter, start: object, end: object) -> tensor:
     for value in (start, end):
         if not isinstance(value, int):
             raise SemanticError(
-                f"arange's arguments must be of type tl.constexpr, got {describe(value)}"
+                f"arange's arguments must be of type tl.constexpr, got {as_given(value)}"
             )
     assert isinstance(start, int)
     assert isinstance(end, int)
@@ -190,7 +190,7 @@ def full(emit: Emitter, shape: object, value: object, dtype: dt.dtype) -> tensor
 
 def _to_python(value: object) -> bool | int | float:
     if not isinstance(value, bool | int | float):
-        raise SemanticError(f"expected a number, got {describe(value)}")
+        raise SemanticError(f"expected a number, got {as_given(value)}")
     return value
 
 
@@ -271,7 +271,7 @@ def _emit_expand_dims(emit: Emitter, input: object, axis: object) -> tensor:
     for a in axes:
         if not isinstance(a, int) or not -rank <= a < rank:
             raise SemanticError(
-                f"expand_dims: invalid axis {describe(a)}; the result has {rank} axes, "
+                f"expand_dims: invalid axis {as_given(a)}; the result has {rank} axes, "
                 f"{-rank} to {rank - 1}"
             )
     normal = sorted(a % rank for a in axes)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import operators
-from tkdebug.compiler.ops.arguments import axis_argument, describe, tile_argument
+from tkdebug.compiler.ops.arguments import axis_argument, tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.reduce import widen_for_extremum
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
@@ -82,7 +83,7 @@ def _sortable(x: object, dim: object, what: str) -> tensor:
 def _order(value: tensor, descending: object = False) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
     if isinstance(descending, tensor):
-        raise SemanticError(f"descending must be a constant, got {describe(descending)}")
+        raise SemanticError(f"descending must be a constant, got {as_given(descending)}")
     if descending:
         attributes["descending"] = True
     element = scalar_dtype(value)
@@ -120,7 +121,7 @@ def _emit_topk(emit: Emitter, x: object, k: object, dim: object = None) -> tenso
     if not isinstance(k, int) or k <= 0 or k & (k - 1) or k > extent:
         raise SemanticError(
             f"topk: k must be a constant power of 2 from 1 to {extent} (the last axis), "
-            f"got {describe(k)}"
+            f"got {as_given(k)}"
         )
     if k == extent:
         return emit.value("tt.sort", [value], value.type, **_order(value, True))

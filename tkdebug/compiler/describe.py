@@ -1,0 +1,53 @@
+"""How error messages name the values and types of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tkdebug.compiler.dtypes import LanguageType, block_type
+from tkdebug.compiler.tensor import block_pointer, is_jit_function, tensor, tensor_descriptor
+
+_MAX_CONSTANT_CHARS = 60
+
+
+def describe_type(type_: object) -> str:
+    """A type: `fp32`, `fp32[64, 32]`, `pointer<fp16>`."""
+    if isinstance(type_, block_type):
+        return f"{describe_type(type_.element_ty)}{list(type_.shape)}"
+    return str(type_)
+
+
+def describe(value: Any) -> str:
+    """A value: a run-time one by its type, a constant by what it is."""
+    if isinstance(value, tensor):
+        return describe_type(value.type)
+    if isinstance(value, tensor_descriptor):
+        return f"a tensor descriptor of {describe_type(value.block_type)}"
+    if isinstance(value, block_pointer):
+        return f"a block pointer to {describe_type(value.type.element_ty)}"
+    if isinstance(value, tuple):
+        inner = ", ".join(describe(item) for item in value)
+        return f"a tuple of ({inner})"
+    if is_jit_function(value):
+        return f"the jit function {value.fn.__name__}"
+    if isinstance(value, LanguageType):
+        return f"the type {describe_type(value)}"
+    if value is None:
+        return "None"
+    return f"the constant {_shortened(value)}"
+
+
+def as_given(value: object) -> str:
+    """An argument that does not fit, where the message says what would: constants stand bare."""
+    if isinstance(value, tensor):
+        return f"a run-time {describe(value)}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(as_given, value))})"
+    if isinstance(value, bool | int | float | str):
+        return _shortened(value)
+    return describe(value)
+
+
+def _shortened(constant: object) -> str:
+    shown = repr(constant)
+    return shown if len(shown) <= _MAX_CONSTANT_CHARS else f"{shown[:_MAX_CONSTANT_CHARS]}…"
