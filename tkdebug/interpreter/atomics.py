@@ -78,6 +78,8 @@ class AtomicOps(ReductionOps):
 
     def _plain_add(self, flat: Tensor, offsets: Tensor, operands: tuple[Tensor, ...]) -> Tensor:
         flat.index_add_(0, offsets, operands[0])
+        if self.turns is not None:
+            self.turns.changes += 1
         return operands[0]
 
     def _rounds(
@@ -90,8 +92,13 @@ class AtomicOps(ReductionOps):
         if offsets.shape[0] == 1:
             # A lock, mostly, which programs run one by one take time and again.
             before = flat[offsets]
-            flat[offsets] = update(before, *operands)
+            after = update(before, *operands)
+            flat[offsets] = after
+            if self.turns is not None and not torch.equal(before, after):
+                self.turns.changes += 1
             return before
+        if self.turns is not None:
+            self.turns.changes += 1
         old = torch.empty_like(operands[0])
         order = torch.argsort(offsets, stable=True)
         sorted_offsets = offsets[order]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,11 +12,11 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.spec import Evaluate
+from tkdebug.compiler.ops.spec import Effects, Evaluate
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.bulk_copies import BulkCopyOps
-from tkdebug.interpreter.footprint import spins_in_vain
+from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -26,28 +27,33 @@ from tkdebug.interpreter.values import (
     TileValue,
 )
 
-# Rounds of a waiting loop after which a program is taken to wait for ever.
-_IDLE_LIMIT = 20_000
+# Rounds of a waiting loop that counts something, after which the other programs get a turn.
+_ROUNDS_PER_TURN = 256
 
 # One step of a block: how to run the op, the op, and the values that die after it.
 Step = tuple[Evaluate, Operation, tuple[Value, ...]]
 
 
 class Plan:
-    """A function's blocks as lists of steps; made once per module, shared by all batches."""
+    """A function's blocks as lists of steps; made once per module, shared by all batches.
 
-    def __init__(self) -> None:
+    Args:
+        counts_changes: whether stores tell `Turns` that they have changed memory.
+    """
+
+    def __init__(self, counts_changes: bool = False) -> None:
         self._steps: dict[Block, list[Step]] = {}
+        self._counts_changes = counts_changes
 
     def steps(self, block: Block) -> list[Step]:
         """The steps of `block`."""
         steps = self._steps.get(block)
         if steps is None:
-            steps = self._steps[block] = _steps_of(block)
+            steps = self._steps[block] = _steps_of(block, self._counts_changes)
         return steps
 
 
-def _steps_of(block: Block) -> list[Step]:
+def _steps_of(block: Block, counts_changes: bool) -> list[Step]:
     """Each op with the values whose last use in this block it is."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
@@ -62,7 +68,24 @@ def _steps_of(block: Block) -> list[Step]:
     for value, place in last.items():
         if value in defined:
             dying[place].append(value)
-    return [(_evaluation(op), op, tuple(dying[place])) for place, op in enumerate(block.operations)]
+    steps = []
+    for place, op in enumerate(block.operations):
+        evaluate = _evaluation(op)
+        if counts_changes and Effects.WRITE in OPS[op.name].effects and "atomic" not in op.name:
+            evaluate = _counted(evaluate)
+        steps.append((evaluate, op, tuple(dying[place])))
+    return steps
+
+
+def _counted(evaluate: Evaluate) -> Evaluate:
+    """`evaluate` of an op that changes memory, counted. Atomics count what they change."""
+
+    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+        if evaluator.turns is not None:
+            evaluator.turns.changes += 1
+        return evaluate(evaluator, op, *operands)
+
+    return run
 
 
 def _evaluation(op: Operation) -> Evaluate:
@@ -114,6 +137,8 @@ class Evaluator(BulkCopyOps):
 
     def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
         """Bind a region's arguments and run its block."""
+        if self.turns is not None:
+            self.turns.go_on()
         block = region.block
         for argument, value in zip(block.arguments, arguments, strict=True):
             self.values[argument] = value
@@ -285,9 +310,12 @@ class Evaluator(BulkCopyOps):
         types = [result.type for result in op.results]
         final: list[TileValue] | None = None
         running: Tensor | None = None
-        idle = 0
+        turns = self.turns if self.turns is not None and op in self.turns.loops else None
+        rounds = 0
         try:
             while True:
+                changes = 0 if turns is None else turns.changes
+                given = carried
                 condition, *forwarded = self.run_region(before, carried)
                 if final is None or running is None:
                     final = list(forwarded)
@@ -303,20 +331,18 @@ class Evaluator(BulkCopyOps):
                     running = test if self.active is None else self.active & test
                     self.active = running
                 carried = list(self.run_region(after, forwarded))
-                if self.programs == 1:
-                    idle = idle + 1 if _unchanged(carried, forwarded) else 0
-                    if idle == _IDLE_LIMIT and spins_in_vain(op):
-                        raise self._deadlock(op)
+                if turns is not None:
+                    rounds += 1
+                    is_idle = changes == turns.changes and _unchanged(carried, given)
+                    if is_idle or rounds % _ROUNDS_PER_TURN == 0:
+                        self._let_others_go_on(turns, op, is_idle)
         finally:
             self.active = outer
 
-    def _deadlock(self, op: Operation) -> LaunchError:
-        place = op.location.primary
-        return LaunchError(
-            f"{place.file}:{place.line}: program {self.program_at(0)} waits for memory that no "
-            f"earlier program changes ({_IDLE_LIMIT} rounds); programs that wait for each other "
-            "are interpreted one after the other, so a program cannot wait for a later one"
-        )
+    def _let_others_go_on(self, turns: Turns, op: Operation, is_idle: bool) -> None:
+        nans = self.checks.nans if self.checks is not None else None
+        with nullcontext() if nans is None else nans.put_aside():
+            turns.wait(op, self.program_at(0), is_idle)
 
     # -- debug ops --------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ _FORWARDS_POINTER = {
     "tt.unsplat",
     "tt.make_tensor_descriptor",
 }
+_UNKNOWN = frozenset([-1])
 
 
 def live_bytes_per_program(module: Module) -> int:
@@ -83,33 +84,36 @@ def _block_peak(block: Block) -> int:
 
 def written_arguments(module: Module) -> frozenset[int] | None:
     """Positions of the parameters that may be written through; None when it cannot be told."""
+    origin = pointer_origins(module)
+    written: set[int] = set()
+    for op in module.function.walk():
+        if op.name in _WRITERS:
+            written |= origin.get(op.operands[0], _UNKNOWN)
+    return None if -1 in written else frozenset(written)
+
+
+def pointer_origins(module: Module) -> dict[Value, frozenset[int]]:
+    """For each pointer the positions of the parameters it may come from; -1 for elsewhere."""
     function = module.function
     parameters = function.regions[0].block.arguments
     origin: dict[Value, frozenset[int]] = {
         value: frozenset([place]) for place, value in enumerate(parameters)
     }
-    unknown = frozenset([-1])
     ops = list(function.walk())
     moving = [op for op in ops if op.regions or any(map(_holds_pointer, op.results))]
     changed = True
     while changed:
         changed = False
         for op in moving:
-            for value, found in _flow(op, origin, unknown):
+            for value, found in _flow(op, origin):
                 known = origin.get(value, frozenset())
                 if not found <= known:
                     origin[value] = known | found
                     changed = True
-    written: set[int] = set()
-    for op in ops:
-        if op.name in _WRITERS:
-            written |= origin.get(op.operands[0], unknown)
-    return None if -1 in written else frozenset(written)
+    return origin
 
 
-def _flow(
-    op: Operation, origin: dict[Value, frozenset[int]], unknown: frozenset[int]
-) -> list[tuple[Value, frozenset[int]]]:
+def _flow(op: Operation, origin: dict[Value, frozenset[int]]) -> list[tuple[Value, frozenset[int]]]:
     """Where pointers go through one op: (value, parameters it may come from)."""
 
     def of(value: Value) -> frozenset[int]:
@@ -122,8 +126,8 @@ def _flow(
     if op.name == "arith.select":
         return [(op.result, of(op.operands[1]) | of(op.operands[2]))]
     if op.name in ("scf.for", "scf.while", "scf.if"):
-        return _region_flow(op, of)
-    return [(result, unknown) for result in op.results if _holds_pointer(result)]
+        return [(target, of(source)) for target, source in forwarded_values(op)]
+    return [(result, _UNKNOWN) for result in op.results if _holds_pointer(result)]
 
 
 def _holds_pointer(value: Value) -> bool:
@@ -132,8 +136,8 @@ def _holds_pointer(value: Value) -> bool:
     )
 
 
-def _region_flow(op: Operation, of: object) -> list[tuple[Value, frozenset[int]]]:
-    assert callable(of)
+def forwarded_values(op: Operation) -> list[tuple[Value, Value]]:
+    """Pairs (value, where it may come from) of an scf.for, scf.while or scf.if."""
     pairs: list[tuple[Value, Value]] = []
     if op.name == "scf.for":
         block = op.regions[0].block
@@ -152,30 +156,4 @@ def _region_flow(op: Operation, of: object) -> list[tuple[Value, frozenset[int]]
     else:
         for region in op.regions:
             pairs += list(zip(op.results, region.block.terminator.operands, strict=True))
-    return [(target, of(source)) for target, source in pairs]
-
-
-def spins_on_memory(module: Module) -> Operation | None:
-    """A loop whose condition reads memory that other programs may write, or None.
-
-    Such programs wait for each other: they must run one after the other, not in lockstep.
-    """
-    for op in module.walk():
-        # What the body reads may reach the condition through a carried value.
-        if op.name == "scf.while" and any(_reads_shared(inner) for inner in op.walk()):
-            return op
-    return None
-
-
-def _reads_shared(op: Operation) -> bool:
-    if op.name == "tt.load":
-        return bool(op.attributes.get("volatile"))
-    return op.name in ("tt.atomic_rmw", "tt.atomic_cas") and bool(op.result.uses)
-
-
-def spins_in_vain(op: Operation) -> bool:
-    """Whether a loop that carries nothing new can only be waiting: it reads shared memory alone."""
-    inside = list(op.walk())
-    waits = any(_reads_shared(inner) for inner in inside)
-    writes = {"tt.store", "tt.atomic_rmw", "tt.descriptor_store"}
-    return waits and not any(inner.name in writes for inner in op.regions[1].block.operations)
+    return pairs

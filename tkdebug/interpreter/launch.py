@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -22,13 +23,11 @@ from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks import Checks
 from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
-from tkdebug.interpreter.footprint import (
-    live_bytes_per_program,
-    spins_on_memory,
-    written_arguments,
-)
+from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
+from tkdebug.interpreter.waiting import waiting_loops
 from tkdebug.knobs import KNOBS
 
 Grid = tuple[int, int, int]
@@ -51,11 +50,11 @@ class Prepared:
     """What is worked out once per module: the plan of its blocks, its footprint, its writes."""
 
     def __init__(self, module: Module) -> None:
-        self.plan = Plan()
         self.fusion = Fusion.of(module)
         self.bytes_per_program = live_bytes_per_program(module)
         self.written = written_arguments(module)
-        self.spin = spins_on_memory(module)
+        self.waiting_loops = waiting_loops(module)
+        self.plan = Plan(counts_changes=bool(self.waiting_loops))
         self.names = _argument_names(module)
         self.announced = False
 
@@ -107,39 +106,52 @@ def run_module(
         if checks is not None:
             checks.begin(arguments.buffers, arguments.written)
         size = _batch_size(prepared, grid, 1 if checks is None else _CHECKED_BYTES_FACTOR)
-        if prepared.spin is not None and total > 1:
-            _announce_sequential(prepared, name)
+        if prepared.waiting_loops:
+            if total > 1:
+                _announce_sequential(prepared, name)
             size = 1
         stack.enter_context(_threads_for(prepared.bytes_per_program * size))
         report = _progress_reporter(record, name, total)
+
+        def run_batch(first: int) -> None:
+            evaluator = Evaluator(
+                prepared.plan,
+                # Who follows NaNs needs every op's operands and result.
+                Fusion() if checks is not None and checks.nans else prepared.fusion,
+                grid,
+                first,
+                min(size, total - first),
+                arguments.device,
+                faults,
+                arguments.written,
+                arguments.buffers,
+                strict_ieee=KNOBS.strict_ieee,
+                checks=checks,
+                turns=turns,
+            )
+            try:
+                evaluator.run_kernel(module.function, arguments.values)
+            finally:
+                evaluator.release()
+            if report is not None:
+                report(min(first + size, total))
+
+        turns = None
+        if prepared.waiting_loops:
+            turns = Turns(prepared.waiting_loops, total, run_batch, arguments.device)
         try:
-            for first in range(0, total, size):
-                evaluator = Evaluator(
-                    prepared.plan,
-                    # Who follows NaNs needs every op's operands and result.
-                    Fusion() if checks is not None and checks.nans else prepared.fusion,
-                    grid,
-                    first,
-                    min(size, total - first),
-                    arguments.device,
-                    faults,
-                    arguments.written,
-                    arguments.buffers,
-                    strict_ieee=KNOBS.strict_ieee,
-                    checks=checks,
-                )
-                try:
-                    evaluator.run_kernel(module.function, arguments.values)
-                finally:
-                    evaluator.release()
-                if report is not None:
-                    report(min(first + size, total))
+            if turns is not None:
+                turns.run()
+            else:
+                for first in range(0, total, size):
+                    run_batch(first)
             if checks is not None:
                 checks.finish()
         except KeyboardInterrupt as error:
-            _tell_interrupted(name, error)
+            _tell_interrupted(name, error, turns)
             raise
         finally:
+            turns = None  # which holds what holds it
             published = faults.publish()
     return published
 
@@ -181,8 +193,7 @@ def _announce_sequential(prepared: Prepared, name: str) -> None:
     if prepared.announced:
         return
     prepared.announced = True
-    assert prepared.spin is not None
-    where = prepared.spin.location.primary
+    where = prepared.waiting_loops[0].location.primary
     print(
         f"tkdebug: {name}: programs wait for each other at {where.file}:{where.line}; "
         "running them one after the other",
@@ -190,15 +201,22 @@ def _announce_sequential(prepared: Prepared, name: str) -> None:
     )
 
 
-def _tell_interrupted(name: str, error: KeyboardInterrupt) -> None:
+def _tell_interrupted(name: str, error: KeyboardInterrupt, turns: Turns | None) -> None:
     """Say which line was running: of a loop that does not end the traceback shows nothing."""
-    running: list[Operation] = []
+    frames = []
     trace = error.__traceback__
     while trace is not None:
-        op = trace.tb_frame.f_locals.get("op")
-        if trace.tb_frame.f_code is Evaluator.run_block.__code__ and isinstance(op, Operation):
-            running.append(op)
+        frames.append(trace.tb_frame)
         trace = trace.tb_next
+    running = _running_ops(frames)
+    if not running and turns is not None:
+        # Another thread's, whose innermost frame comes first.
+        frame = turns.interrupted
+        frames = []
+        while frame is not None:
+            frames.insert(0, frame)
+            frame = frame.f_back
+        running = _running_ops(frames)
     if not running:
         return
     place = running[-1].location.primary
@@ -207,6 +225,14 @@ def _tell_interrupted(name: str, error: KeyboardInterrupt) -> None:
     print(
         f"tkdebug: {place.file}:{place.line}: {name} was interrupted here{where}", file=sys.stderr
     )
+
+
+def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:
+    """The ops that are run in `frames`, outermost first."""
+    ops = [
+        frame.f_locals.get("op") for frame in frames if frame.f_code is Evaluator.run_block.__code__
+    ]
+    return [op for op in ops if isinstance(op, Operation)]
 
 
 def _progress_reporter(

@@ -8,7 +8,8 @@ stored is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +39,15 @@ class NanTracker:
     def __init__(self, faults: FaultLog) -> None:
         self._faults = faults
         self._origins: dict[Value, Birth | None] = {}
+
+    @contextmanager
+    def put_aside(self) -> Iterator[None]:
+        """While another program runs, what is known of this one's values."""
+        kept, self._origins = self._origins, {}
+        try:
+            yield
+        finally:
+            self._origins = kept
 
     def before(self, op: Operation) -> None:
         """A loop begins with what it is given."""

@@ -20,6 +20,7 @@ from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, Defer
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.checks import Checks
+    from tkdebug.interpreter.turns import Turns
 
 _LARGEST_FLOAT32 = float.fromhex("0x1.fffffep127")
 _INT_DTYPES = {
@@ -53,6 +54,7 @@ class EvaluatorState:
         written: storages that the kernel may write, None for any.
         buffers: every tensor that the launch knows of.
         checks: what else accesses are looked at for, None for nothing.
+        turns: what lets other programs go on where this one waits, None where none waits.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class EvaluatorState:
         buffers: Sequence[Buffer] = (),
         strict_ieee: bool = False,
         checks: Checks | None = None,
+        turns: Turns | None = None,
     ) -> None:
         # For the op table, which imports no torch.
         self.torch = torch
@@ -80,6 +83,7 @@ class EvaluatorState:
         self.buffers = buffers
         self.strict_ieee = strict_ieee
         self.checks = checks
+        self.turns = turns
         self.active: Tensor | None = None
         self.int_dtypes = _INT_DTYPES
         self.dtypes = _DTYPES

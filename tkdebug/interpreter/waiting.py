@@ -1,0 +1,88 @@
+"""Which loops wait for other programs, read off the IR.
+
+Such programs cannot run in lockstep: who waits would keep the one that it waits for from going on.
+"""
+
+from __future__ import annotations
+
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.interpreter.footprint import (
+    forwarded_values,
+    pointer_origins,
+    written_arguments,
+)
+
+_ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
+
+
+def waiting_loops(module: Module) -> tuple[Operation, ...]:
+    """Loops whose end other programs may bring about, in program order.
+
+    They read memory with an atomic or a load that may not be cached, or their condition hangs on
+    what a plain load reads at one address in memory that the kernel writes.
+    """
+    found = []
+    for op in module.walk():
+        # What the body reads may reach the condition through a carried value.
+        if op.name == "scf.while" and (any(map(_reads_shared, op.walk())) or _polls(op, module)):
+            found.append(op)
+    return tuple(found)
+
+
+def _reads_shared(op: Operation) -> bool:
+    if op.name == "tt.load":
+        return bool(op.attributes.get("volatile")) or op.attributes.get("cache") == ".cv"
+    return op.name in _ATOMICS and bool(op.result.uses)
+
+
+def _polls(loop: Operation, module: Module) -> bool:
+    loads = [op for op in loop.walk() if op.name == "tt.load"]
+    if not loads:
+        return False
+    feeds = _feeds(loop)
+    reached = _sources(loop.regions[0].block.terminator.operands[0], feeds)
+    carried = {*loop.regions[0].block.arguments, *loop.regions[1].block.arguments}
+    polled = [
+        op.operands[0]
+        for op in loads
+        if op.result in reached and not carried & _sources(op.operands[0], feeds)
+    ]
+    if not polled:
+        return False
+    written = written_arguments(module)
+    if written is None:
+        return True
+    origins = pointer_origins(module)
+    return any(origins[pointer] & written for pointer in polled)
+
+
+def _feeds(loop: Operation) -> dict[Value, list[Value]]:
+    """For each value that is made in a loop, what it is made of in one step."""
+    feeds: dict[Value, list[Value]] = {}
+    for op in loop.walk():
+        # Where and how often a region runs decides over its results, too.
+        deciding = list(op.operands[:3] if op.name == "scf.for" else op.operands[:1])
+        if op.name == "scf.while":
+            deciding = [op.regions[0].block.terminator.operands[0]]
+        if op.name not in ("scf.for", "scf.while", "scf.if"):
+            deciding = list(op.operands)
+        for result in op.results:
+            feeds.setdefault(result, []).extend(deciding)
+        if op.name == "scf.for":
+            feeds.setdefault(op.regions[0].block.arguments[0], []).extend(deciding)
+        if op.name in ("scf.for", "scf.while", "scf.if"):
+            for value, source in forwarded_values(op):
+                feeds.setdefault(value, []).append(source)
+    return feeds
+
+
+def _sources(value: Value, feeds: dict[Value, list[Value]]) -> set[Value]:
+    """All that `value` may be computed from, itself included."""
+    found: set[Value] = set()
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if value not in found:
+            found.add(value)
+            pending += feeds.get(value, ())
+    return found
