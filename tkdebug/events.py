@@ -31,6 +31,8 @@ FaultKind = Literal[
     "uninitialised-read",
     "unwritten-output",
     "integer-overflow",
+    "division-by-zero",
+    "shift-range",
     "assert",
     "misaligned",
     # Of a native kernel that crashed, by the GPU's core dump.
@@ -213,7 +215,8 @@ class Fault:
     """One fault: the first offender of its (kind, op, tensor) and how many there were.
 
     Attributes:
-        severity: "warning" for accesses between a view's elements, and outputs with gaps.
+        severity: "warning" for accesses between a view's elements, shifts past the width, and
+            outputs with gaps.
         frames: call chain, outermost first; the last frame is the faulting line.
         column: 1-based, 0 when unknown.
         op_id: the Tile IR op; None for compile errors.

@@ -17,6 +17,7 @@ from tkdebug.compiler.ops.table import OPS
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.bulk_copies import BulkCopyOps
 from tkdebug.interpreter.turns import Turns
+from tkdebug.interpreter.undefined import UndefinedValues, is_watched
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -30,8 +31,9 @@ from tkdebug.interpreter.values import (
 # Rounds of a waiting loop that counts something, after which the other programs get a turn.
 _ROUNDS_PER_TURN = 256
 
-# One step of a block: how to run the op, the op, and the values that die after it.
-Step = tuple[Evaluate, Operation, tuple[Value, ...]]
+# One step of a block: how to run the op, the op, whether it may give undefined values or hand them
+# on between regions, and the values that die after it.
+Step = tuple[Evaluate, Operation, bool, tuple[Value, ...]]
 
 
 class Plan:
@@ -73,7 +75,7 @@ def _steps_of(block: Block, counts_changes: bool) -> list[Step]:
         evaluate = _evaluation(op)
         if counts_changes and Effects.WRITE in OPS[op.name].effects and "atomic" not in op.name:
             evaluate = _counted(evaluate)
-        steps.append((evaluate, op, tuple(dying[place])))
+        steps.append((evaluate, op, is_watched(op), tuple(dying[place])))
     return steps
 
 
@@ -113,16 +115,19 @@ class Evaluator(BulkCopyOps):
         super().__init__(*arguments, **keywords)
         self.plan = plan
         self.values: dict[Value, TileValue] = {}
+        self.undefined = UndefinedValues(self, self.faults)
 
     # -- blocks -----------------------------------------------------------------------------
 
     def run_block(self, block: Block) -> Sequence[TileValue]:
         """Run a block whose arguments are bound; gives its terminator's operands."""
-        values = self.values
+        values, undefined = self.values, self.undefined
         results: Sequence[TileValue] = ()
         nans = self.checks.nans if self.checks is not None else None
-        for evaluate, op, dying in self.plan.steps(block):
+        for evaluate, op, watched, dying in self.plan.steps(block):
             operands = [values[operand] for operand in op.operands]
+            if watched or undefined.marked:
+                undefined.before(op, operands, watched)
             if nans is not None:
                 nans.before(op)
             results = evaluate(self, op, *operands)
@@ -133,6 +138,8 @@ class Evaluator(BulkCopyOps):
                     values[value] = result
             for value in dying:
                 values.pop(value, None)
+            if undefined.marked:
+                undefined.forget(dying)
         return results
 
     def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:

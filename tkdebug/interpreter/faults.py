@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
 from tkdebug.events import HOOKS, Fault, FaultKind
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.hints import access_hint, counted
@@ -211,6 +212,56 @@ class FaultLog:
                 index=index,
                 count=count,
                 hint="guard the operands, or choose with tl.where what is stored instead",
+            )
+        )
+
+    def undefined(
+        self,
+        op: Operation,
+        offender: Offender,
+        shown: str,
+        user: Operation,
+        use: str,
+        tensor: str | None,
+        index: int | None,
+        count: int,
+    ) -> None:
+        """Record an undefined result of `op`, such as of "7 // 0", that `user` makes use of."""
+        place, here = user.location.primary, op.location.primary
+        where = f"line {place.line}"
+        if place.file != here.file:
+            where = f"{place.file}:{place.line}"
+        if index is not None:
+            use += f" to offset {index} of " + (f"`{tensor}`" if tensor else "memory")
+        bits = ir.element_of(op.result.type).bits
+        is_shift = op.name.startswith("arith.sh")
+        if is_shift:
+            message = (
+                f"`{shown}` shifts {bits} bits by {shown.split()[-1]} (legal: 0 to {bits - 1})"
+            )
+            hint = "a GPU may give anything here: limit the amount, or choose with tl.where"
+        else:
+            message = f"integer division by zero, `{shown}`"
+            hint = (
+                "a GPU does not trap here, it gives an arbitrary number: divide by "
+                "tl.where(d == 0, 1, d), or mask off what comes of it"
+            )
+        self.add(
+            Fault(
+                kind="shift-range" if is_shift else "division-by-zero",
+                kernel=self.kernel,
+                frames=op.location.frames,
+                column=here.column,
+                message=f"{message}; what comes of it {use} at {where}",
+                launch_id=self.launch_id,
+                severity="warning" if is_shift else "error",
+                op_id=op.id,
+                program_id=offender.program_id,
+                lane=offender.lane,
+                tensor=tensor,
+                index=index,
+                count=count,
+                hint=hint,
             )
         )
 

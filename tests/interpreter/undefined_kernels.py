@@ -1,0 +1,150 @@
+"""Kernels that divide integers by zero or shift too far; `# BAD` lines are told, the others not."""
+
+import tkdebug
+import tkdebug.language as tl
+
+
+@tkdebug.jit
+def quotients(x_ptr, d_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    d = tl.load(d_ptr + offs, mask=offs < n)
+    q = x // d  # BAD quotients
+    tl.store(out_ptr + offs, q + 1, mask=offs < n)
+
+
+@tkdebug.jit
+def chosen(x_ptr, d_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    d = tl.load(d_ptr + offs)
+    q = tl.where(d == 0, -1, x // d)
+    r = (x % d) * (d != 0).to(tl.int32)
+    f = (x // d).to(tl.float32) * tl.where(d == 0, 0.0, 1.0)
+    is_multiple = (d != 0) & (x % d == 0)
+    tl.store(out_ptr + offs, q + r + f.to(tl.int32) + is_multiple.to(tl.int32))
+    tl.store(out_ptr + x // d, x, mask=d != 0)
+    if (tl.max(d) == 0) | (tl.sum(x // tl.maximum(d, 1)) > 100):
+        tl.store(out_ptr, 7)
+
+
+@tkdebug.jit
+def branches(d_ptr, out_ptr, BLOCK: tl.constexpr):
+    d = tl.load(d_ptr + tl.program_id(0))
+    out = 0
+    if d != 0:
+        out = 100 // d
+    elif tl.program_id(0) == 0:
+        out = 5
+    tl.store(out_ptr + tl.program_id(0), out)
+
+
+@tkdebug.jit
+def carried(d_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    total = 0
+    unused = 0
+    for i in range(n):
+        d = tl.load(d_ptr + i)
+        total += (i + 8) // d  # BAD carried
+        unused = unused * 2 + i % d
+        unused = i
+    tl.store(out_ptr, total + unused)
+
+
+@tkdebug.jit
+def addresses(x_ptr, out_ptr, group, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs // group)  # BAD addresses
+    tl.store(out_ptr + offs, x)
+
+
+@tkdebug.jit
+def decides(out_ptr, every, BLOCK: tl.constexpr):
+    if tl.program_id(0) % every == 0:  # BAD decides
+        tl.store(out_ptr, 1)
+
+
+@tkdebug.jit
+def masks(x_ptr, out_ptr, every, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, 1, mask=offs % every == 0)  # BAD masks
+
+
+@tkdebug.jit
+def moved(d_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr):
+    rows = tl.arange(0, M)
+    columns = tl.arange(0, N)
+    q = 12 // tl.load(d_ptr + rows)  # BAD moved
+    tile = tl.trans(tl.broadcast_to(q[:, None], (M, N))).reshape(M * N)
+    offs = tl.arange(0, M * N)
+    tl.store(
+        out_ptr + offs, tile, mask=columns.reshape(N)[:, None].broadcast_to(N, M).reshape(M * N) < 1
+    )
+
+
+@tkdebug.jit
+def reduced(d_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr):
+    rows = tl.arange(0, M)[:, None]
+    columns = tl.arange(0, N)[None, :]
+    q = 12 // tl.load(d_ptr + rows * N + columns)  # BAD reduced
+    tl.store(out_ptr + tl.arange(0, M), tl.sum(q, 1))
+    tl.store(out_ptr + M + tl.arange(0, N), tl.cumsum(tl.sum(tl.where(q < 0, 0, q), 0), 0))
+
+
+@tkdebug.jit
+def multiplied(d_ptr, b_ptr, out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    d = tl.load(d_ptr + at)
+    kept = tl.where(i[None, :] < N - 1, 12 // d, 0)
+    b = tl.load(b_ptr + at)
+    c = tl.dot(kept.to(tl.float32), b, input_precision="ieee")
+    tl.store(out_ptr + at, c)
+
+
+@tkdebug.jit
+def shifted(s_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    s = tl.load(s_ptr + offs, mask=offs < n, other=99)
+    x = 1 << s  # BAD shifted
+    tl.store(out_ptr + offs, x, mask=offs < n)
+
+
+@tkdebug.jit
+def two_of_them(d_ptr, e_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    a = offs // tl.load(d_ptr + offs)  # BAD first
+    b = offs % tl.load(e_ptr + offs)  # BAD second
+    tl.store(out_ptr + offs, a + b)
+
+
+@tkdebug.jit
+def divided(a, b):
+    return a // b  # BAD divided
+
+
+@tkdebug.jit
+def calls(d_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, divided(offs, tl.load(d_ptr + offs)))  # CALL
+
+
+@tkdebug.jit
+def while_it_lasts(d_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0)
+    total = 0
+    while i < 6:
+        total += 60 // tl.load(d_ptr + i)  # BAD while_it_lasts
+        i += 2
+    tl.store(out_ptr + tl.program_id(0), total)
+
+
+@tkdebug.jit
+def lcm(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    a = tl.load(x_ptr + offs)
+    b = tl.load(y_ptr + offs)
+    while tl.max(b) > 0:
+        rest = tl.where(b > 0, a % b, 0)
+        a, b = tl.where(b > 0, b, a), rest
+    tl.store(out_ptr + offs, a)

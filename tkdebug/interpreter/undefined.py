@@ -1,0 +1,321 @@
+"""Follows what integer divisions by zero and shifts past the width give to where it is used.
+
+Neither has a defined result, and both are harmless where nothing comes of them: in elements that
+are masked off, or that `tl.where` drops. So each is followed through the ops after it, and told
+when a store writes it, an access goes by it, or a branch or a loop. Until one happens this looks
+at nothing but the divisors and the amounts of shifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.memory import mask_of
+from tkdebug.interpreter.undefined_flow import marks_of_results, united
+from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+_SYMBOLS = {
+    "arith.divsi": "//",
+    "arith.divui": "//",
+    "arith.remsi": "%",
+    "arith.remui": "%",
+    "arith.shli": "<<",
+    "arith.shrsi": ">>",
+    "arith.shrui": ">>",
+}
+_BRANCHING = ("scf.if", "scf.for", "scf.while")
+_LEAVING = ("scf.yield", "scf.condition")
+# What an access does with each of its operands but the pointer, the first one.
+_STORING = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas")
+_ACCESSES = (*_STORING, "tt.load")
+WATCHED = frozenset((*_SYMBOLS, *_BRANCHING, *_LEAVING))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One run of an op that gave undefined elements.
+
+    Attributes:
+        bad: where, (P or 1, then the tile's axes in full).
+        left: its first operand's values, broadcastable to `bad`.
+        right: its second operand's.
+    """
+
+    op: Operation
+    bad: Tensor
+    left: Tensor
+    right: Tensor
+
+
+# The marks of one value, by the op that they come from.
+Marked = dict[Operation, tuple[Origin, Tensor]]
+
+
+def is_watched(op: Operation) -> bool:
+    """Whether `op` may give undefined elements, or moves values in and out of regions."""
+    if op.name not in WATCHED:
+        return False
+    outer = op.block.parent_op if op.block is not None else None
+    while outer is not None and outer.name != "tt.func":
+        if outer.name not in _BRANCHING:
+            return False  # a combine region: its program axis is not the programs'
+        outer = outer.block.parent_op if outer.block is not None else None
+    return True
+
+
+class UndefinedValues:
+    """The undefined elements of one batch of programs.
+
+    Attributes:
+        marked: the values that have such elements; empty as a rule.
+    """
+
+    def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
+        self._ev = ev
+        self._faults = faults
+        self.marked: dict[Value, Marked] = {}
+
+    def before(self, op: Operation, operands: Sequence[TileValue], watched: bool) -> None:
+        """`op` is about to run: what of its results is undefined, and what is used of operands."""
+        if op.name in _BRANCHING:
+            self._enter(op)
+            return
+        if op.name in _LEAVING:
+            self._leave(op)
+            return
+        if op.name in _ACCESSES and self.marked:
+            self._accessed(op, operands)
+        found = self._flow(op, operands)
+        if watched:
+            self._add_origin(op, operands, found)
+        for value, marks in zip(op.results, found, strict=True):
+            if marks:
+                self.marked[value] = marks
+            else:
+                self.marked.pop(value, None)
+
+    def forget(self, values: Iterable[Value]) -> None:
+        """Values die; those that blocks are given are theirs to set anew."""
+        for value in values:
+            if value.defining_op is not None:
+                self.marked.pop(value, None)
+
+    # -- origins ----------------------------------------------------------------------------
+
+    def _add_origin(
+        self, op: Operation, operands: Sequence[TileValue], found: list[Marked]
+    ) -> None:
+        bad = self._bad(op, operands[1])
+        if bad is None:
+            return
+        ev = self._ev
+        types = [value.type for value in op.operands]
+        left, right = (ev.dense(v, t) for v, t in zip(operands, types, strict=True))
+        bad = ev.full(bad, types[0])
+        old = found[0].get(op)
+        mark = bad if old is None else bad | old[1]
+        found[0][op] = (Origin(op, bad, left, right), mark)
+
+    def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
+        """Where the second operand is one that the op is not defined for; None for nowhere."""
+        bits = ir.element_of(op.result.type).bits
+        shifts = op.name.startswith("arith.sh")
+        low, high = (0, bits - 1) if shifts else (None, None)
+        if isinstance(right, int):
+            if right != 0 if low is None or high is None else low <= right <= high:
+                return None
+        elif isinstance(right, AffineTile):
+            least, most = right.bounds()
+            if low is None or high is None:
+                if least > 0 or most < 0:
+                    return None
+            elif low <= least and most <= high:
+                return None
+        values = self._ev.dense(right, op.operands[1].type)
+        bad = (values < 0) | (values >= bits) if shifts else values == 0
+        bad = self._of_active(bad)
+        return bad if bool(bad.any()) else None
+
+    def _of_active(self, mark: Tensor) -> Tensor:
+        active = self._ev.active
+        if active is None:
+            return mark
+        return mark & active.reshape(-1, *(1,) * (mark.dim() - 1))
+
+    # -- flow -------------------------------------------------------------------------------
+
+    def _flow(self, op: Operation, operands: Sequence[TileValue]) -> list[Marked]:
+        results: list[Marked] = [{} for _ in op.results]
+        each = [self.marked.get(value) for value in op.operands]
+        if not results or not any(each):
+            return results
+        merged = [self._merged(marks) for marks in each]
+        origins = {key: of for marks in each if marks for key, (of, _) in marks.items()}
+        for key, origin in origins.items():
+            marks = [found[key][1] if found and key in found else None for found in each]
+            flowed = marks_of_results(self._ev, op, operands, marks, merged)
+            for result, mark in zip(results, flowed, strict=True):
+                if mark is not None and bool(mark.any()):
+                    result[key] = (origin, mark)
+        return results
+
+    def _merged(self, marks: Marked | None) -> Tensor | None:
+        total = None
+        for _, mark in (marks or {}).values():
+            total = united(total, mark)
+        return total
+
+    def _enter(self, op: Operation) -> None:
+        """A branch is taken, or a loop begins with what it is given."""
+        if not self.marked:
+            return
+        for value in op.results:
+            self.marked.pop(value, None)
+        if op.name == "scf.if":
+            self._used(op, op.operands[0], "decides a branch")
+        elif op.name == "scf.for":
+            for bound in op.operands[:3]:
+                self._used(op, bound, "bounds a loop")
+            carried = op.operands[3:]
+            self._copy(carried, op.regions[0].block.arguments[1:])
+            self._copy(carried, op.results)
+        else:
+            self._copy(op.operands, op.regions[0].block.arguments)
+
+    def _leave(self, op: Operation) -> None:
+        """A region ends: its values become its parent's, or go round."""
+        block = op.block
+        parent = block.parent_op if block is not None else None
+        if parent is None or not self.marked:
+            return
+        if op.name == "scf.condition":
+            self._used(op, op.operands[0], "decides a loop")
+            self._blend(op.operands[1:], parent.results)
+            self._blend(op.operands[1:], parent.regions[1].block.arguments)
+        elif parent.name == "scf.while":
+            self._blend(op.operands, parent.regions[0].block.arguments)
+        elif parent.name == "scf.for":
+            self._blend(op.operands, parent.results)
+            self._blend(op.operands, parent.regions[0].block.arguments[1:])
+        elif parent.name == "scf.if":
+            self._blend(op.operands, parent.results)
+
+    def _copy(self, sources: Iterable[Value], targets: Iterable[Value]) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            marks = self.marked.get(source)
+            if marks:
+                self.marked[target] = dict(marks)
+            else:
+                self.marked.pop(target, None)
+
+    def _blend(self, sources: Iterable[Value], targets: Iterable[Value]) -> None:
+        """The active programs' marks of `sources` and the other programs' of `targets`."""
+        blended = [
+            (target, self._blended(self.marked.get(source), self.marked.get(target)))
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        for target, marks in blended:
+            if marks:
+                self.marked[target] = marks
+            else:
+                self.marked.pop(target, None)
+
+    def _blended(self, new: Marked | None, old: Marked | None) -> Marked:
+        active = self._ev.active
+        if active is None:
+            return dict(new or {})
+        out: Marked = {}
+        for marks, programs in ((old, ~active), (new, active)):
+            for key, (origin, mark) in (marks or {}).items():
+                kept = mark & programs.reshape(-1, *(1,) * (mark.dim() - 1))
+                if bool(kept.any()):
+                    known = out.get(key)
+                    out[key] = (origin, kept if known is None else known[1] | kept)
+        return out
+
+    # -- uses -------------------------------------------------------------------------------
+
+    def _accessed(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Tell of undefined elements that an access stores, goes by, or is masked by."""
+        mask = mask_of(op)
+        allowed = self._allowed(op, operands, mask)
+        for place, value in enumerate(op.operands):
+            marks = self.marked.get(value)
+            if not marks or (op.name == "tt.load" and place > 0 and value is not mask):
+                continue
+            use = "is stored"
+            if place == 0:
+                use = "is the address accessed"
+            elif value is mask:
+                use = "masks the access"
+            for origin, mark in marks.values():
+                used = mark if value is mask else mark & allowed
+                self._tell(op, origin, self._of_active(used), use, operands[0])
+
+    def _allowed(
+        self, op: Operation, operands: Sequence[TileValue], mask: Value | None
+    ) -> Tensor | bool:
+        if mask is None:
+            return True
+        place = next(at for at, value in enumerate(op.operands) if value is mask)
+        return self._ev.dense(operands[place], mask.type).bool()
+
+    def _used(self, op: Operation, value: Value, use: str) -> None:
+        for origin, mark in self.marked.get(value, {}).values():
+            self._tell(op, origin, self._of_active(mark), use, None)
+
+    def _tell(
+        self, op: Operation, origin: Origin, used: Tensor, use: str, pointer: TileValue | None
+    ) -> None:
+        if not bool(used.any()):
+            return
+        active = self._ev.active
+        if used.shape[0] == 1:  # the same in all programs
+            used = used.expand(self._ev.programs, *used.shape[1:])
+            if active is not None:
+                used = used & active.reshape(-1, *(1,) * (used.dim() - 1))
+        used = used.expand(used.shape[0], *ir.shape_of(op.operands[0].type))
+        place = used.nonzero()[0].tolist()
+        program, lane = place[0], tuple(place[1:])
+        at = self._place_of_origin(origin, program, lane)
+        offender = Offender(self._ev.program_at(program), at[1:], None)
+        tensor, index = None, None
+        if isinstance(pointer, PointerTile) and use == "is stored":
+            tensor = pointer.buffer.name
+            index = self._offset(op, pointer, program, lane)
+        left, right = (int(_at(values, at)) for values in (origin.left, origin.right))
+        shown = f"{left} {_SYMBOLS[origin.op.name]} {right}"
+        self._faults.undefined(origin.op, offender, shown, op, use, tensor, index, int(used.sum()))
+
+    def _place_of_origin(
+        self, origin: Origin, program: int, lane: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """The element that the op gave undefined, for one that was used."""
+        bad = origin.bad
+        row = program if bad.shape[0] > 1 else 0
+        if bad.dim() == len(lane) + 1 and _at(bad, (row, *lane)):
+            return (program, *lane)
+        inside = bad[row].nonzero() if bool(bad[row].any()) else bad.nonzero()[:, 1:]
+        return (program, *inside[0].tolist())
+
+    def _offset(
+        self, op: Operation, pointer: PointerTile, program: int, lane: tuple[int, ...]
+    ) -> int:
+        shape = ir.shape_of(op.operands[0].type)
+        offsets = self._ev.full(pointer.offset, ir.tile(shape, ir.I64))
+        return int(_at(offsets, (program, *lane)))
+
+
+def _at(values: Tensor, place: tuple[int, ...]) -> Tensor:
+    """The element at `place`; an axis of extent 1 stands for all positions."""
+    return values[tuple(min(at, n - 1) for at, n in zip(place, values.shape, strict=True))]

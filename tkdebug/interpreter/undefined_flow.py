@@ -1,0 +1,172 @@
+"""How undefined elements travel from an op's operands to its results.
+
+A mark is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all positions):
+true where the value is undefined. Through an op that has no rule here marks end: what is told of
+undefined values must be right, and may miss some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.values import TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+Marks = Sequence[Tensor | None]
+
+# Ops that move elements about and look at none of them: they move the marks in the same way.
+_MOVES = frozenset(
+    "tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans tt.join tt.split "
+    "tt.cat".split()
+)
+# Where the other operand is 0 the result is 0, whatever the one is.
+_ANNIHILATED_BY_ZERO = ("arith.muli", "arith.mulf", "arith.andi")
+_ENDS = ("tt.load", "tt.atomic_rmw", "tt.atomic_cas")
+
+
+def marks_of_results(
+    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks, all_marks: Marks
+) -> Sequence[Tensor | None]:
+    """The results' marks.
+
+    Args:
+        ev: the evaluator that is about to run `op`.
+        op: any op but control flow.
+        operands: its operands' values.
+        marks: of the operands, those of one origin; one at least is not None.
+        all_marks: of the operands, those of any origin.
+    """
+    if op.name in _MOVES:
+        return _moved(ev, op, marks)
+    if op.name == "tt.reduce":
+        axis = op.attributes["axis"]
+        assert isinstance(axis, int)
+        return _each(op, _united(marks).any(axis + 1))
+    if op.name == "tt.scan":
+        return _each(op, _scanned(op, _united(marks)))
+    if op.name == "tt.dot":
+        return [_product(ev, op, operands, marks, all_marks)]
+    if op.name == "arith.select":
+        return [_selected(ev, op, operands, marks)]
+    if op.regions or op.name in _ENDS or not _is_elementwise(op):
+        return [None] * len(op.results)
+    if op.name in _ANNIHILATED_BY_ZERO:
+        return [_kept(ev, op, operands, marks, all_marks, lambda other: other != 0)]
+    if op.name == "arith.ori" and ir.element_of(op.result.type).bits == 1:
+        return [_kept(ev, op, operands, marks, all_marks, lambda other: ~other.bool())]
+    return _each(op, _united(marks))
+
+
+def united(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """The elements that are in either of two marks."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a | b
+
+
+def _united(marks: Marks) -> Tensor:
+    total = None
+    for mark in marks:
+        total = united(total, mark)
+    assert total is not None
+    return total
+
+
+def _each(op: Operation, mark: Tensor) -> Sequence[Tensor]:
+    return [mark] * len(op.results)
+
+
+def _is_elementwise(op: Operation) -> bool:
+    if not op.results:
+        return False
+    shape = ir.shape_of(op.results[0].type)
+    return all(
+        not isinstance(value.type, ir.DescriptorType) and ir.shape_of(value.type) == shape
+        for value in (*op.operands, *op.results)
+    )
+
+
+def _moved(ev: Evaluator, op: Operation, marks: Marks) -> Sequence[Tensor]:
+    given = [_nothing(ev, op, place) if mark is None else mark for place, mark in enumerate(marks)]
+    results = OPS[op.name].evaluate(ev, op, *given)
+    return [ev.dense(result, ir.I1) for result in results]
+
+
+def _nothing(ev: Evaluator, op: Operation, place: int) -> Tensor:
+    rank = len(ir.shape_of(op.operands[place].type))
+    return torch.zeros((1,) * (rank + 1), dtype=torch.bool, device=ev.device)
+
+
+def _scanned(op: Operation, mark: Tensor) -> Tensor:
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    counts = mark.to(torch.uint8)
+    if op.attributes.get("reverse", False):
+        return counts.flip(axis + 1).cummax(axis + 1).values.flip(axis + 1).bool()
+    return counts.cummax(axis + 1).values.bool()
+
+
+def _selected(
+    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks
+) -> Tensor | None:
+    chooser, first, second = marks
+    condition = ev.dense(operands[0], op.operands[0].type).bool()
+    rank = len(ir.shape_of(op.result.type))
+    if condition.dim() != rank + 1:  # a scalar chooses whole tiles
+        condition = condition.reshape(-1, *(1,) * rank)
+        chooser = None if chooser is None else chooser.reshape(-1, *(1,) * rank)
+    if first is not None:
+        chooser = united(chooser, first & condition)
+    if second is not None:
+        chooser = united(chooser, second & ~condition)
+    return chooser
+
+
+def _kept(
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    marks: Marks,
+    all_marks: Marks,
+    matters: Callable[[Tensor], Tensor],
+) -> Tensor | None:
+    """The marks of each of two operands where the other's value does not decide alone."""
+    total = None
+    for place, mark in enumerate(marks):
+        if mark is None:
+            continue
+        other = 1 - place
+        keep = matters(ev.dense(operands[other], op.operands[other].type))
+        total = united(total, mark & _or_marked(keep, all_marks[other]))
+    return total
+
+
+def _or_marked(keep: Tensor, mark: Tensor | None) -> Tensor:
+    return keep if mark is None else keep | mark
+
+
+def _product(
+    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks, all_marks: Marks
+) -> Tensor | None:
+    """A matrix product's: rows and columns that meet a marked element, and not only at zeros."""
+    total = marks[2]
+    for place in (0, 1):
+        mark, other = marks[place], 1 - place
+        if mark is None:
+            continue
+        types = [value.type for value in op.operands]
+        values = ev.full(operands[other], types[other])
+        keep = _or_marked(values != 0, all_marks[other]).expand(values.shape).float()
+        marked = mark.expand(mark.shape[0], *ir.shape_of(types[place])).float()
+        met = torch.matmul(marked, keep) if place == 0 else torch.matmul(keep, marked)
+        total = united(total, met != 0)
+    return total
