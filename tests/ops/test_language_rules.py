@@ -211,7 +211,7 @@ def random_numbers_without_end():
         (gather_of_other_rank, (), "source and index tensors must have the same rank"),
         (flip_outside, (), "flip: axis 1 is outside a tile of 1 axes"),
         (random_numbers_without_end, (), "n_rounds must be a constant int from 0 to 1024"),
-        (numbers_of_a_pointer, (X,), "expected numbers, got <[16], pointer<fp32>>"),
+        (numbers_of_a_pointer, (X,), "expected numbers, got pointer<fp32>[16]"),
     ],
 )
 def test_error_says_what_is_wrong(kernel, arguments, expected):

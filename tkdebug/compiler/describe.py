@@ -1,20 +1,13 @@
-"""How error messages name the values and types of a kernel."""
+"""How error messages name the values of a kernel."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tkdebug.compiler.dtypes import LanguageType, block_type
+from tkdebug.compiler.dtypes import LanguageType, describe_type
 from tkdebug.compiler.tensor import block_pointer, is_jit_function, tensor, tensor_descriptor
 
 _MAX_CONSTANT_CHARS = 60
-
-
-def describe_type(type_: object) -> str:
-    """A type: `fp32`, `fp32[64, 32]`, `pointer<fp16>`."""
-    if isinstance(type_, block_type):
-        return f"{describe_type(type_.element_ty)}{list(type_.shape)}"
-    return str(type_)
 
 
 def describe(value: Any) -> str:

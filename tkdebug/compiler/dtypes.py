@@ -351,3 +351,10 @@ MEMBERS: dict[str, LanguageType] = {
     "pi32_t": pi32_t,
 }
 _MEMBER_NAMES = {t.name: name for name, t in MEMBERS.items() if isinstance(t, dtype)}
+
+
+def describe_type(type_: LanguageType) -> str:
+    """A type as error messages show it: `fp32`, `fp32[64, 32]`, `pointer<fp16>`."""
+    if isinstance(type_, block_type):
+        return f"{describe_type(type_.element_ty)}{list(type_.shape)}"
+    return str(type_)

@@ -13,6 +13,7 @@ from typing import Any
 from tkdebug.compiler.dtypes import (
     LanguageType,
     block_type,
+    describe_type,
     dtype,
     pointer_type,
     tensor_descriptor_type,
@@ -101,7 +102,7 @@ class tensor:
 
     def __bool__(self) -> bool:
         raise SemanticError(
-            f"a run-time value of type {self.type} has no truth value at compile time; "
+            f"a run-time {describe_type(self.type)} has no truth value at compile time; "
             "expected a constant here"
         )
 
@@ -163,9 +164,6 @@ class block_pointer:
         return self.type
 
 
-RuntimeValue = tensor | tensor_descriptor | block_pointer
-
-
 def is_runtime(value: object) -> bool:
     """Whether `value` is only known when the kernel runs."""
     return isinstance(value, tensor | tensor_descriptor | block_pointer)
@@ -185,5 +183,7 @@ def scalar_dtype(value: tensor) -> dtype:
     """
     element = value.type.scalar
     if not isinstance(element, dtype):
-        raise SemanticError(f"expected numbers, got {value.type}; tl.load reads from a pointer")
+        raise SemanticError(
+            f"expected numbers, got {describe_type(value.type)}; tl.load reads from a pointer"
+        )
     return element

@@ -47,7 +47,7 @@ def scalars_argument(
     for value in list_argument(values, what):
         item = operators.to_tensor(emit, value)
         if item.type.is_block() or not scalar_dtype(item).is_int():
-            raise SemanticError(f"{what} must be integer scalars, got {item.type}")
+            raise SemanticError(f"{what} must be integer scalars, got {as_given(item)}")
         out.append(operators.cast(emit, item, element))
     return tuple(out)
 

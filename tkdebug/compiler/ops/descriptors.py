@@ -113,7 +113,7 @@ def _rows(
         )
     column = operators.to_tensor(emit, y_offset)
     if column.type.is_block() or not scalar_dtype(column).is_int():
-        raise SemanticError(f"{what}: y_offset must be an integer scalar, got {column.type}")
+        raise SemanticError(f"{what}: y_offset must be an integer scalar, got {as_given(column)}")
     return (
         descriptor,
         operators.cast(emit, rows, dt.int32),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
@@ -127,7 +128,9 @@ def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object
     if mask is not None:
         limit = operators.to_tensor(emit, mask)
         if limit.dtype != dt.int1:
-            raise SemanticError(f"histogram: mask must be int1 (a comparison), got {limit.type}")
+            raise SemanticError(
+                f"histogram: mask must be int1 (a comparison), got {describe(limit)}"
+            )
         operands.append(operators.broadcast_to(emit, limit, value.shape))
     attributes: dict[str, Attribute] = {"bins": bins}
     if scalar_dtype(value).is_int_unsigned():

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import operators, promotion
 from tkdebug.compiler.ops.emitter import Emitter
@@ -102,7 +103,9 @@ def _builtin(function: Function) -> Builtin:
         values = tuple(operators.to_tensor(emit, value) for value in arguments)
         for value in values:
             if value.type.scalar.is_ptr():
-                raise SemanticError(f"libdevice.{function.name} takes numbers, got {value.type}")
+                raise SemanticError(
+                    f"libdevice.{function.name} takes numbers, got {describe(value)}"
+                )
         overload, values = _match(emit, function, values)
         values = operators.broadcast_all(emit, *values)
         type_ = operators.with_scalar(values[0].type, overload.result)

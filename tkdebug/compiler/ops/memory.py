@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
-from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.describe import as_given, describe
 from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
 from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
@@ -114,7 +114,7 @@ def _mask_for(emit: Emitter, mask: object, shape: tuple[int, ...], what: str) ->
         return None
     value = operators.to_tensor(emit, mask)
     if scalar_dtype(value) != dt.int1:
-        raise SemanticError(f"{what}: mask must be int1 (a comparison), got {value.type}")
+        raise SemanticError(f"{what}: mask must be int1 (a comparison), got {describe(value)}")
     if value.type.is_block() and not shape:
         raise SemanticError(f"{what}: mask is a tile {list(value.shape)} but the pointer a scalar")
     return operators.broadcast_to(emit, value, shape)

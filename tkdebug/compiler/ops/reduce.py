@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dtypes import block_type, dtype
 from tkdebug.compiler.ir import Block, Operation, Region, Type
 from tkdebug.compiler.ir import types as ir
@@ -84,7 +85,7 @@ def _combine_region(emit: Emitter, elements: Sequence[dt.LanguageType], combine:
         for result, element in zip(results, elements, strict=True):
             if result.type != element:
                 raise SemanticError(
-                    f"the combine function returns {result.type} for an operand of {element}"
+                    f"the combine function returns {describe(result)} for an operand of {element}"
                 )
         emit.op("tt.reduce.return", list(results))
     return Region([block])
@@ -128,8 +129,8 @@ def reduce_with(
     if not inputs[0].type.is_block():
         if axis is not None:
             raise SemanticError(
-                f"{what}: got a scalar of type {inputs[0].type}, expected a tile; a scalar has no "
-                f"axis {axis}"
+                f"{what}: got a scalar of type {describe(inputs[0])}, expected a tile; "
+                f"a scalar has no axis {axis}"
             )
         return list(inputs)
     original_rank = len(shape)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
-from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.describe import as_given, describe
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, TensorType, Type
 from tkdebug.compiler.ir import types as ir
@@ -181,7 +181,7 @@ def full(emit: Emitter, shape: object, value: object, dtype: dt.dtype) -> tensor
     dims = shape_argument(shape, "full") if shape not in ((), []) else ()
     if isinstance(value, tensor):
         if value.numel != 1 and value.type.is_block():
-            raise SemanticError(f"full: value must be a scalar, got {value.type}")
+            raise SemanticError(f"full: value must be a scalar, got {as_given(value)}")
         scalar = operators.cast(emit, value, dtype)
     else:
         scalar = operators.constant(emit, _to_python(value), dtype)
@@ -386,7 +386,8 @@ def _emit_cat(
     rank = len(input.shape)
     if not rank or input.shape != other.shape or input.dtype != other.dtype:
         raise SemanticError(
-            f"cat: needs two tiles of one shape and dtype, got {input.type} and {other.type}"
+            "cat: needs two tiles of one shape and dtype, "
+            f"got {describe(input)} and {describe(other)}"
         )
     axis = axis_argument(dim, rank, "cat")
     if axis == 0:
