@@ -11,7 +11,7 @@ import itertools
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -350,8 +350,3 @@ def _longest_rising(ids: Sequence[int], position: Mapping[int, int]) -> set[int]
         kept.add(last)
         last = before[last]
     return kept
-
-
-def places_of(ops: Iterable[OpRef]) -> tuple[tuple[str, int], ...]:
-    """The places of several ops, each once."""
-    return tuple(dict.fromkeys(op.place for op in ops if op.place is not None))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tkdebug.errors import Frame, TkError
@@ -204,7 +204,7 @@ class LineTable:
         ops = set() if op_id is None else {op_id}
         trace = self._trace(self._origins(op_id), ops, lambda i: i.ptx_line == line)
         lines = (line,) if op_id is not None or trace.addresses else ()
-        return _with(trace, ptx_lines=lines)
+        return replace(trace, ptx_lines=lines)
 
     def of_address(self, address: int) -> Trace:
         """Where the SASS instruction at `address` comes from."""
@@ -215,7 +215,7 @@ class LineTable:
         ops = set() if op_id is None else {op_id}
         trace = self._trace(self._origins(op_id), ops, lambda i: i is instruction)
         line = instruction.ptx_line
-        return _with(trace, ptx_lines=() if line is None else (line,))
+        return replace(trace, ptx_lines=() if line is None else (line,))
 
     @cached_property
     def _addresses(self) -> list[int]:
@@ -245,14 +245,3 @@ class LineTable:
             ptx_lines=tuple(sorted(ptx)),
             addresses=tuple(i.address for i in code),
         )
-
-
-def _with(trace: Trace, ptx_lines: tuple[int, ...]) -> Trace:
-    return Trace(
-        trace.chains,
-        trace.tile_ops,
-        trace.gpu_ops,
-        trace.llvm_lines,
-        ptx_lines,
-        trace.addresses,
-    )

@@ -54,11 +54,6 @@ def mode(name: ModeName) -> Iterator[None]:
             MAIN_THREAD.mode = before
 
 
-def requested_mode() -> ModeName:
-    """The mode asked for, "auto" not yet decided."""
-    return OWN_MODE.get() or MAIN_THREAD.mode or KNOBS.mode
-
-
 def current_mode(kernel: str | None = None) -> Mode:
     """The mode a launch made here and now runs in.
 

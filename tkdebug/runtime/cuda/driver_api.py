@@ -17,8 +17,6 @@ SUCCESS = 0
 INVALID_VALUE = 1
 NOT_INITIALIZED = 3
 INVALID_CONTEXT = 201
-CONTEXT_DESTROYED = 709
-LAUNCH_OUT_OF_RESOURCES = 701
 NOT_READY = 600
 _HINTS = {
     2: "the GPU's memory is full; free tensors, or lower what other processes use",

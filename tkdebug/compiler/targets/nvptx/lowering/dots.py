@@ -27,9 +27,7 @@ from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
 
 _WORD_BITS = 32
-# m16n8: rows of A, and the distance between the two rows (and K halves) that a thread holds.
-_TILE_M = 16
-_TILE_N = 8
+# m16n8: the distance between the two rows (and K halves) that a thread holds.
 _ROW_STEP = 8
 _K_LANES = 4
 _PTX_TYPES = {
