@@ -11,12 +11,14 @@ from op_kernels import Kernel, ptx_of, type_named
 from tkdebug.compiler.ir import Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block
+from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.ops import arith, atomics, cuda, debug, elementwise, libdevice, math, memory
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import assemble
 from tkdebug.compiler.targets.nvptx.libdevice import find_libdevice
+from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_scalar
@@ -316,3 +318,24 @@ def test_impure_inline_ptx_is_kept():
     kernel.op("tt.elementwise_inline_asm", [x], [x.type], attributes)
     assert body(kernel.ptx()).count("mov.b32 %") >= 4
     assert type_named("i32") == ir.I32
+
+
+MASK = """
+#rows = #ttg.linear<{{register = [[1], [2], [4], [128]], lane = [[8], [16], [32], [64], [0]], warp = [], block = []}}>
+tt.func @kernel(%out: !tt.ptr<i1>, %n: i32) attributes {{arg_names = ["out", "n"], num_warps = 1, target = "sm_90a", shared_bytes = 0, arg_divisibility = [16, {divisor}]}} {{
+  %r = tt.make_range {{end = 256, start = 0}} : tensor<256xi32, #rows>
+  %s = tt.splat %n : i32 -> tensor<256xi32, #rows>
+  %m = arith.cmpi %r, %s {{predicate = "slt"}} : (tensor<256xi32, #rows>, tensor<256xi32, #rows>) -> tensor<256xi1, #rows>
+  %b = tt.splat %out : !tt.ptr<i1> -> tensor<256x!tt.ptr<i1>, #rows>
+  %p = tt.addptr %b, %r : (tensor<256x!tt.ptr<i1>, #rows>, tensor<256xi32, #rows>) -> tensor<256x!tt.ptr<i1>, #rows>
+  tt.store %p, %m : tensor<256x!tt.ptr<i1>, #rows>, tensor<256xi1, #rows>
+  tt.return
+}}
+"""  # noqa: E501  IR lines are long.
+
+
+@pytest.mark.parametrize(("divisor", "comparisons"), [(16, 2), (4, 4), (2, 8), (1, 16)])
+def test_masks_are_compared_once_for_elements_that_have_the_same(divisor, comparisons):
+    module = parse_module(MASK.format(divisor=divisor))
+    text = lower_module(module, TARGETS["sm_90a"], "kernel")
+    assert len(re.findall(r"icmp slt i32", text)) == comparisons
