@@ -79,6 +79,13 @@ def test_programs_that_wait_for_one_other(how, step, capsys):
     assert threading.active_count() == 1
 
 
+@pytest.mark.parametrize("how", ["cas", "volatile", "uncached"])
+def test_races_are_not_looked_for_where_programs_wait(how):
+    arguments = (flags(4), torch.ones(4, WIDTH), torch.zeros(4, WIDTH), -1)
+    with scope(checks=("race",)):
+        assert run(after_another, (4,), *arguments, HOW=how, BLOCK=WIDTH) == []
+
+
 @tkdebug.jit
 def in_phases(arrived, x, phases, BLOCK: tl.constexpr):
     pid, count = tl.program_id(0), tl.num_programs(0)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.waiting import is_uncached_load
 
 _APART = "programs of a launch run in any order and at once: make it two launches"
 _HINTS = {
@@ -31,7 +32,7 @@ _HINTS = {
 def synchronising_op(module: Module) -> Operation | None:
     """An op by which programs may wait for each other, so that their accesses have an order."""
     for op in module.walk():
-        if op.name == "tt.atomic_cas" or (op.name == "tt.load" and op.attributes.get("volatile")):
+        if op.name == "tt.atomic_cas" or is_uncached_load(op):
             return op
         if op.name == "tt.atomic_rmw" and (op.result.uses or op.attributes["kind"] == "xchg"):
             return op

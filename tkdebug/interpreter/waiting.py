@@ -29,10 +29,16 @@ def waiting_loops(module: Module) -> tuple[Operation, ...]:
     return tuple(found)
 
 
+def is_uncached_load(op: Operation) -> bool:
+    """Whether `op` is a load that sees what other programs store meanwhile."""
+    attributes = op.attributes
+    return op.name == "tt.load" and bool(
+        attributes.get("volatile") or attributes.get("cache") == ".cv"
+    )
+
+
 def _reads_shared(op: Operation) -> bool:
-    if op.name == "tt.load":
-        return bool(op.attributes.get("volatile")) or op.attributes.get("cache") == ".cv"
-    return op.name in _ATOMICS and bool(op.result.uses)
+    return is_uncached_load(op) or (op.name in _ATOMICS and bool(op.result.uses))
 
 
 def _polls(loop: Operation, module: Module) -> bool:
@@ -53,7 +59,8 @@ def _polls(loop: Operation, module: Module) -> bool:
     if written is None:
         return True
     origins = pointer_origins(module)
-    return any(origins[pointer] & written for pointer in polled)
+    elsewhere = frozenset([-1])
+    return any(origins.get(pointer, elsewhere) & (written | elsewhere) for pointer in polled)
 
 
 def _feeds(loop: Operation) -> dict[Value, list[Value]]:
