@@ -194,6 +194,26 @@ def test_pointer_carried_by_a_loop_keeps_what_each_step_keeps() -> None:
         assert found[name] == AxisInfo((64,), (8,), (1,))
 
 
+def test_what_a_loop_counts_up_before_it_is_used() -> None:
+    """It starts one step too low, so the carried number itself may be negative."""
+    found = facts("""
+      %pid = tt.get_program_id {axis = 0} : i32
+      %step = arith.constant 132 : i32
+      %more = arith.constant 133 : i32
+      %early = arith.subi %pid, %step : i32
+      %far_off = arith.subi %pid, %more : i32
+      %a, %b, %c = scf.for %i = %pid to %n step %step iter_args(%x = %early, %y = %far_off, %z = %m)
+          -> (i32, i32, i32) : i32 {
+        %next = arith.addi %x, %step : i32
+        %far = arith.addi %y, %step : i32
+        %any = arith.addi %z, %step : i32
+        scf.yield %next, %far, %any : i32, i32, i32
+      }
+    """)
+    signs = [found[name].non_negative for name in ("next", "x", "far", "any")]
+    assert signs == [True, False, False, False]
+
+
 def test_while_loop_joins_every_way_in() -> None:
     found = facts("""
       %c0 = arith.constant 0 : i32

@@ -9,6 +9,7 @@ from corpus import Corpus
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import TensorDescriptor
+from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap, made_maps
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
@@ -16,6 +17,8 @@ from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.targets import TARGETS
+from tkdebug.runtime.cuda import tensor_maps
+from tkdebug.runtime.cuda.packing import kernel_slots
 from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.specialize import mappable_names
 
@@ -237,7 +240,7 @@ def misuse_kernel(a, b, c, flag, HOW: tl.constexpr):
             acc += tl.dot(d.load([0, 0]), b.load([0, 0])).to(tl.float16)
             d, a = a, d
     if HOW == "made":
-        made = tl.make_tensor_descriptor(flag, [64, 64], [64, 1], [64, 64])
+        made = tl.make_tensor_descriptor(flag + tl.program_id(0), [64, 64], [64, 1], [64, 64])
         made.store([0, 0], acc.to(tl.int32))
     c.store([0, 0], acc)
 
@@ -250,7 +253,7 @@ def misuse_kernel(a, b, c, flag, HOW: tl.constexpr):
         ("barrier", "the kernel has a barrier, which does not order bulk copies"),
         ("atomic", "the kernel has an atomic that orders memory, but not bulk copies"),
         ("loop", "a loop or a branch hands the descriptor on"),
-        ("made", "the descriptor is made in the kernel"),
+        ("made", "the descriptor is made of more than the kernel's arguments"),
     ],
 )
 def test_accesses_by_pointers_carry_the_reason(how, reason):
@@ -330,3 +333,144 @@ def test_stores_that_may_begin_within_a_unit_are_made_by_pointers():
         "no dot multiplies what it loads",
         "it may be accessed elsewhere than at multiples of 16 bytes",
     }
+
+
+# Descriptors that the kernel makes
+
+
+@tkdebug.jit
+def made_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                HOW: tl.constexpr = ""):  # fmt: skip
+    at = tl.program_id(0) * BM
+    a_desc = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        b_desc = tl.make_tensor_descriptor(b, [K * 1, N], [N, 1], [BK, BN])
+        acc = tl.dot(a_desc.load([at, k]), b_desc.load([k, 0]), acc)
+    rows = M
+    if HOW == "moved":
+        rows = tl.maximum(M, tl.program_id(0))
+    c_desc = tl.make_tensor_descriptor(c, [rows, N], [N, 1], [BM, BN])
+    if HOW == "at":
+        at = at * (K // K)
+    if HOW == "before":
+        at = 0 - (0 - at)
+    c_desc.store([at, 0], acc.to(tl.float16))
+    if HOW == "read":
+        tl.store(a + tl.arange(0, 64), tl.load(b + tl.arange(0, 64)))
+
+
+def made(M, N, K, how=""):
+    a, b, c = whole((M, K)), whole((K, N)), torch.zeros((M, N), dtype=torch.float16)
+    wanted = (a.float() @ b.float()).half()
+    module = compiled(made_kernel, (-(-M // 64),), a, b, c, M, N, K, 64, 64, 32, how)
+    assert torch.equal(c, wanted)
+    return module
+
+
+def test_descriptors_made_of_arguments_are_made_by_the_launch():
+    module = made(96, 64, 80)
+    assert reasons(module) == set()
+    assert count(module, bulk_copies.LOAD) >= 2
+    assert count(module, bulk_copies.STORE) == 1
+    found = [made for _, made in made_maps(module.function)]
+    assert [m.base for m in found] == [0, 1, 2]
+    assert [(m.shape, m.strides) for m in found] == [
+        (("{3}", "{5}"), ("{5}", "1")),
+        (("{5}", "{4}"), ("{4}", "1")),
+        (("{3}", "{4}"), ("{4}", "1")),
+    ]
+    # Where the store begins follows from the program's number alone.
+    assert {m.non_negative for m in found} == {()}
+
+
+@pytest.mark.parametrize(
+    ("size", "how", "reason"),
+    [
+        ((96, 64, 80), "moved", "the descriptor is made of more than the kernel's arguments"),
+        ((96, 64, 80), "read", "the kernel may also access what it describes by pointers"),
+        ((96, 64, 80), "before", "a store may begin before the tensor"),
+        ((96, 64, 72), "", "base, strides or rows are not known to be multiples of 16 bytes"),
+    ],
+)
+def test_other_descriptors_of_the_kernel_stay_pointers(size, how, reason):
+    assert reasons(made(*size, how)) == {reason}
+
+
+def test_stores_by_arguments_need_a_check_of_the_launch():
+    module = made(96, 64, 80, "at")
+    assert reasons(module) == set()
+    found = [made.non_negative for _, made in made_maps(module.function)]
+    assert found == [(), (), (3, 4, 5)]
+
+
+def made_natively(how=""):
+    with tkdebug.mode("native"):
+        a, b, c = whole((96, 80)), whole((80, 64)), torch.zeros((96, 64), dtype=torch.float16)
+        return made_kernel.warmup(a, b, c, 96, 64, 80, 64, 64, 32, how, grid=(2,))
+
+
+def test_slots_of_what_the_launch_makes():
+    kernel = made_natively("at")
+    slots = kernel_slots(kernel.src.fn.arg_names, kernel.src.specs, kernel.binary)
+    assert [(slot.name, slot.expression) for slot in slots[6:]] == [
+        ("tensor map of a", "v0, (v3, v5, ), (v5, 1, ), ()"),
+        ("tensor map of b", "v1, (v5, v4, ), (v4, 1, ), ()"),
+        ("tensor map of c", "v2, (v3, v4, ), (v4, 1, ), (v3, v4, v5, )"),
+    ]
+    assert kernel.asm["ptx"].count(".param .align 64 .b8 made_kernel_param_") == 3
+
+
+def test_kernels_without_maps_of_the_launch_are_there_for_what_does_not_fit():
+    kernel = made_natively()._without_launch_maps
+    assert "cp.async.bulk.tensor" not in kernel.asm["ptx"]
+    assert kernel.hash != made_natively().hash
+
+
+@tkdebug.jit
+def large_kernel(x, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    desc = tl.make_tensor_descriptor(x, [M, N], [N, 1], [BM, BN])
+    desc.store([0, 0], tl.zeros((BM, BN), tl.float32))
+
+
+@pytest.mark.parametrize("size", [128, 256])
+def test_blocks_that_no_buffer_can_hold_are_stored_by_pointers(size):
+    with tkdebug.mode("native"):
+        kernel = large_kernel.warmup(torch.zeros(512, 512), 512, 512, size, size, grid=(1,),
+                                     num_warps=8)  # fmt: skip
+    assert ("cp.async.bulk.tensor" in kernel.asm["ptx"]) is (size == 128)
+
+
+@pytest.mark.parametrize(
+    ("address", "shape", "strides", "numbers"),
+    [
+        (4096, (0, 80), (80, 1), ()),
+        (4096, (-3, 80), (80, 1), ()),
+        (4096, (96, 80), (0, 1), ()),
+        (4096, (96, 80), (-80, 1), ()),
+        (4096, (96, 80), (1 << 40, 1), ()),
+        (4096, (96, 76), (80, 1), ()),
+        (4104, (96, 80), (80, 1), ()),
+        (4096, (96, 80), (80, 1), (3, -1)),
+    ],
+)
+def test_no_tensor_map_is_made_of_what_has_none(monkeypatch, address, shape, strides, numbers):
+    monkeypatch.setattr(tensor_maps, "encode", lambda *given: given[1:])
+    make = tensor_maps.made_map_of(MadeMap(TensorMap("f16", (64, 64), 128, "zero"), 0, (), ()))
+    assert make(4096, (96, 80), (80, 1), (3, 0)) == (4096, (96, 80), (80, 1))
+    with pytest.raises(tensor_maps.UnmappableError):
+        make(address, shape, strides, numbers)
+
+
+@pytest.mark.parametrize(
+    ("number", "bits", "wanted"),
+    [
+        (5, 32, 5),
+        (1 << 31, 32, -(1 << 31)),
+        (-5, 32, -5),
+        ((1 << 64) - 1, 64, -1),
+        (7 << 40, 32, 0),
+    ],
+)
+def test_arithmetic_of_launches_wraps_as_the_kernels(number, bits, wanted):
+    assert tensor_maps.wrapped(number, bits) == wanted

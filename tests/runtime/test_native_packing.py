@@ -3,13 +3,14 @@
 import ctypes
 import struct
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import tkdebug
 from tkdebug.compiler import dtypes
-from tkdebug.compiler.analysis.tensor_maps import TensorMap
+from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
 from tkdebug.compiler.dtypes import block_type, pointer_type, tensor_descriptor_type
 from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.errors import UnsupportedError
@@ -19,6 +20,7 @@ from tkdebug.runtime.cuda.packing import Slot, bfloat16_bits, checked_value, ker
 from tkdebug.runtime.errors import (
     ArgumentOverflowError,
     ArgumentTypeError,
+    CudaError,
 )
 
 CONFIG = struct.Struct("=7I4xQQI4x")
@@ -122,7 +124,8 @@ def test_tensor_maps_stand_where_addresses_would(monkeypatch):
     half = tensor_descriptor_type(block_type(dtypes.float16, (8, 32)))
     specs = [dtypes.int32, half, (half, dtypes.int32)]
     map_ = TensorMap("f16", (8, 32), 64, "zero")
-    slots = kernel_slots(["n", "desc", "pair"], specs, {1: map_, 10: map_})
+    binary = SimpleNamespace(tensor_maps={1: map_, 10: map_}, made_maps=())
+    slots = kernel_slots(["n", "desc", "pair"], specs, binary)
     assert [(slot.name, slot.code, slot.expression) for slot in slots if slot.tensor_map] == [
         ("desc", "128s", "v1"),
         ("pair.0", "128s", "v2[0]"),
@@ -141,6 +144,57 @@ def test_tensor_maps_stand_where_addresses_would(monkeypatch):
     assert encoded == [(map_, x.data_ptr(), (8, 32), (32, 1))] * 2
     submit(1, 1, 1, 0, 7, descriptor, (tkdebug.TensorDescriptor.from_tensor(x[1:], [8, 32]), 9))
     assert encoded[2:] == [(map_, x[1:].data_ptr(), (7, 32), (32, 1))]
+
+
+def test_what_has_no_tensor_map_is_launched_by_pointers(monkeypatch):
+    monkeypatch.setattr(tensor_maps, "encode", lambda *given: bytes(range(128)))
+    specs = [pointer_type(dtypes.float16), dtypes.int32, dtypes.uint32]
+    made = MadeMap(TensorMap("f16", (8, 32), 64, "zero"), 0, ("8", "{1}"), ("{1}", "1"), (1, 2))
+    binary = SimpleNamespace(tensor_maps={}, made_maps=(made,))
+    slots = kernel_slots(["x", "n", "u"], specs, binary)
+    assert slots[3].expression == "v0, (8, v1, ), (v1, 1, ), (v1, wrapped(v2, 32), )"
+    fake, others = FakeDriver(4, size=128), []
+    submit = make_submit(
+        "k", slots, ["v0", "v1", "v2"], LaunchShape(1, 32, 0), never, fake,
+        by_pointers=lambda *given: others.append(given),
+    )  # fmt: skip
+    submit(5, 1, 1, 0, 4096, 64, 3)
+    assert fake.launches[0][2][3] == bytes(range(128))
+    for unfit in ((4096, 0, 3), (4096, 64, 1 << 31)):
+        submit(5, 1, 1, 0, *unfit)
+        assert others.pop() == (5, 1, 1, 0, *unfit)
+    assert len(fake.launches) == 1
+
+
+def test_driver_gets_what_a_tensor_map_is_made_of(monkeypatch):
+    number, words = ctypes.c_int, (ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32))
+    prototype = ctypes.CFUNCTYPE(
+        number, ctypes.c_void_p, number, ctypes.c_uint, ctypes.c_void_p,
+        words[0], words[0], words[1], words[1], *[number] * 4,
+    )  # fmt: skip
+    got, status = [], 0
+
+    def encode(place, kind, rank, address, sizes, steps, box, every, *modes):
+        ctypes.memset(place, 7, 128)
+        dims = (sizes[:rank], steps[: rank - 1], box[:rank], every[:rank])
+        got.append((place % 64, kind, address, *dims, modes))
+        return status
+
+    function = prototype(encode)
+    place = ctypes.cast(function, ctypes.c_void_p).value
+    monkeypatch.setattr(tensor_maps.driver_api, "function_address", lambda name, version: place)
+    uncached = tensor_maps._encode_function.__wrapped__
+    monkeypatch.setattr(tensor_maps, "_encode_function", uncached)
+    map_ = TensorMap("f16", (2, 64, 32), 64, "nan")
+    made = tensor_maps.encode(map_, 1 << 44, (5, 96, 80), (8000, 80, 1))
+    assert made == b"\7" * 128
+    # CU_TENSOR_MAP_DATA_TYPE_FLOAT16; no interleaving, swizzles of 64, promotion to 128, NaN.
+    dims = ([80, 96, 5], [160, 16000], [32, 64, 2], [1, 1, 1])
+    assert got == [(0, 6, 1 << 44, *dims, (0, 2, 2, 1))]
+    status = 1
+    monkeypatch.setattr(tensor_maps.driver_api, "status_name", lambda status: "INVALID_VALUE")
+    with pytest.raises(CudaError, match="cuTensorMapEncodeTiled: INVALID_VALUE"):
+        tensor_maps.encode(map_, 1 << 44, (5, 96, 80), (8000, 80, 1))
 
 
 def test_floats_beyond_the_type_become_infinite_as_in_c():

@@ -67,11 +67,11 @@ class Flight:
         numbers = [p.num for p in source.fn.params if not p.is_constexpr]
         values = {f"v{number}": v for number, v in zip(numbers, self.values, strict=True)}
         at = 0
-        maps = self.kernel.binary.tensor_maps
-        for slot in kernel_slots(source.fn.arg_names, source.specs, maps):
+        binary = self.kernel.binary
+        for slot in kernel_slots(source.fn.arg_names, source.specs, binary):
             size = struct.calcsize(f"={slot.code}")
             at = -(-at // slot.alignment) * slot.alignment
-            value = None if slot.tensor_map is not None else values.get(slot.expression)
+            value = None if slot.is_tensor_map else values.get(slot.expression)
             if value is not None and len(parameters) >= at + size:
                 if struct.pack(f"={slot.code}", value) != parameters[at : at + size]:
                     return False

@@ -82,6 +82,9 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
     try:
         compiled = _compile(src, tile, target)
     except Exception as error:
+        if isinstance(error, OutOfResources) and _has_launch_maps(tile.module):
+            # Bulk stores take buffers that stores by pointers do without.
+            return compile_native_kernel(replace(src, launch_maps=False), device)
         if isinstance(error, CompileError):
             tell_compile_error(src.fn.__name__, error)
         announce_failure(src, tile.recorder, error, time.perf_counter_ns() - started_ns)
@@ -152,6 +155,7 @@ def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledMo
             options.debug or KNOBS.debug,
             options.enable_fp_fusion,
             options.enable_reflect_ftz,
+            src.launch_maps,
         ),
         target,
         snapshot=None if dump is None else partial(dump.write_snapshot, "gpu-ir"),
@@ -180,8 +184,14 @@ def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
         raise OutOfResources(shared_bytes, target.shared_bytes_per_block, "shared memory")
 
 
+def _has_launch_maps(module: Module) -> bool:
+    from tkdebug.compiler.analysis.tensor_maps import LAUNCH_MADE
+
+    return any(op.attributes.get(LAUNCH_MADE) for op in module.walk())
+
+
 def _binary(compiled: CompiledModule, target: Target) -> Binary:
-    from tkdebug.compiler.analysis.tensor_maps import tensor_maps
+    from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps
 
     code = compiled.code
     return Binary(
@@ -195,6 +205,7 @@ def _binary(compiled: CompiledModule, target: Target) -> Binary:
         registers=code.registers,
         spill_bytes=code.spill_store_bytes,
         tensor_maps=tensor_maps(compiled.module.function),
+        made_maps=tuple(made for _, made in made_maps(compiled.module.function)),
         ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -136,10 +137,11 @@ class NativeKernel(CompiledKernel):
         ]
         self.submit = make_submit(
             self.name,
-            kernel_slots(names, self.src.specs, self.binary.tensor_maps),
+            kernel_slots(names, self.src.specs, self.binary),
             passed,
             self._launch_shape(loaded.function),
             self._recover,
+            by_pointers=self._submit_by_pointers,
         )
         self.module = loaded.module
         self.function = loaded.function
@@ -162,6 +164,16 @@ class NativeKernel(CompiledKernel):
     def _load_and_submit(self, x: int, y: int, z: int, stream: int, *passed: Any) -> None:
         self._init_handles()
         self.submit(x, y, z, stream, *passed)
+
+    def _submit_by_pointers(self, x: int, y: int, z: int, stream: int, *passed: Any) -> None:
+        self._without_launch_maps.submit(x, y, z, stream, *passed)
+
+    @cached_property
+    def _without_launch_maps(self) -> NativeKernel:
+        """This kernel as it is without tensor maps that launches make."""
+        from tkdebug.runtime.native_compilation import compile_native_kernel
+
+        return compile_native_kernel(replace(self.src, launch_maps=False), self.device)
 
     def _recover(self, status: int, is_last: bool) -> None:
         """Make another try possible after a launch that failed with `status`, or raise."""

@@ -32,12 +32,14 @@ class Specialization:
         options: the launch options.
         alignment: for native kernels `specialize.alignment_key` of the arguments; None for
             interpreted ones, which do not differ by it.
+        launch_maps: whether launches may make tensor maps of what the kernel describes.
     """
 
     fn: JITFunction
     specs: tuple[ArgSpec, ...]
     options: LaunchOptions
     alignment: tuple[Hashable, ...] | None = None
+    launch_maps: bool = True
 
     @cached_property
     def arguments(self) -> dict[str, ArgSpec]:
@@ -79,6 +81,8 @@ class Specialization:
         parts: tuple[object, ...] = (self.fn.cache_key, self.signature, constants, self.options)
         if self.alignment is not None:
             parts = (*parts, self.alignment)
+        if not self.launch_maps:
+            parts = (*parts, "no launch maps")
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def describe(self) -> str:

@@ -16,7 +16,7 @@ lets an aligned run cross a wrap, and that is the part that wide accesses rely o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tkdebug.compiler.analysis.assumptions import Promise, promises
@@ -28,16 +28,21 @@ from tkdebug.compiler.analysis.axis_facts import (
     unknown,
 )
 from tkdebug.compiler.analysis.axis_rules import infer
+from tkdebug.compiler.analysis.counters import first_count
 from tkdebug.compiler.ir.core import Block, Operation, Value
 
 __all__ = ["AxisInfo", "analyse"]
 
 
-def analyse(function: Operation) -> Mapping[Value, AxisInfo]:
+def analyse(function: Operation, non_negative: Collection[Value] = ()) -> Mapping[Value, AxisInfo]:
     """The facts about every value of a `tt.func`.
 
     Its attribute `arg_divisibility`, if there is one, gives a divisor of each argument (bytes for
     pointers).
+
+    Args:
+        function: what is analysed.
+        non_negative: arguments of which it is assumed.
     """
     analysis = _Analysis(promises(function))
     body = function.regions[0].block
@@ -45,7 +50,8 @@ def analyse(function: Operation) -> Mapping[Value, AxisInfo]:
     known = divisors if isinstance(divisors, tuple) else (1,) * len(body.arguments)
     for argument, divisor in zip(body.arguments, known, strict=True):
         assert isinstance(divisor, int)
-        analysis.set(argument, unknown(argument.type, largest_divisor(divisor)))
+        info = unknown(argument.type, largest_divisor(divisor), argument in non_negative)
+        analysis.set(argument, info)
     analysis.run_block(body)
     return analysis.infos
 
@@ -98,6 +104,8 @@ class _Analysis:
     def _run_op(self, op: Operation) -> None:
         if op.results:
             info = infer(op, [self.infos[value] for value in op.operands])
+            if info is not None and (first := first_count(op)) is not None:
+                info = replace(info, non_negative=self.infos[first].non_negative)
             for result in op.results:
                 self.set(result, info if info is not None else unknown(result.type))
         for region in op.regions:

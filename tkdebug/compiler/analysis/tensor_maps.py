@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import DescriptorType, ScalarType, TensorType
 from tkdebug.compiler.layouts import LinearLayout, nvmma_shared
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
@@ -25,6 +25,12 @@ _MAX_BOX = 256
 _MIN_ROWS = 8
 _MIN_ROW_BYTES = 16
 _SWIZZLES = (128, 64, 32)
+MAKE = "tt.make_tensor_descriptor"
+# Attributes of that op: the launch makes the descriptor; it does if no integer that is an argument
+# is negative.
+LAUNCH_MADE, NON_NEGATIVE = "by_launch", "non_negative"
+# What a launch computes of its arguments; a truncation wraps what it is given.
+_HOST_OPS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.trunci": ""}
 _ELEMENT_BITS = (8, 16, 32, 64)
 # Where swizzle patterns start (PTX ISA, "Swizzling Modes").
 LANDING_ALIGNMENT = 1024
@@ -58,6 +64,25 @@ class Message:
 
     start: tuple[int, ...]
     offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MadeMap:
+    """The tensor map of a descriptor that a kernel makes of its arguments; each launch encodes it.
+
+    Attributes:
+        base: position of the parameter with the tensor's address.
+        shape: extents, as Python expressions of the parameters by position: `{3}`;
+            `wrapped(x, n)` stands for the signed number of n bits that x is.
+        strides: in elements, alike.
+        non_negative: the parameters that have to be so where this map is used.
+    """
+
+    map: TensorMap
+    base: int
+    shape: tuple[str, ...]
+    strides: tuple[str, ...]
+    non_negative: tuple[int, ...] = ()
 
 
 def misfit(block: TensorType, padding: str) -> str | None:
@@ -120,6 +145,61 @@ def tensor_maps(function: Operation) -> dict[int, TensorMap]:
         for place, argument in enumerate(function.regions[0].block.arguments)
         if isinstance(argument.type, DescriptorType)
     }
+
+
+def made_maps(function: Operation) -> list[tuple[Operation, MadeMap]]:
+    """The ops that stay in GPU IR because a launch does their work, with what it does."""
+    found = []
+    integers = tuple(argument.index for argument in integer_parameters(function))
+    for op in function.walk():
+        if op.name != MAKE:
+            continue
+        type_ = op.result.type
+        assert isinstance(type_, DescriptorType)
+        rank = len(type_.block.shape)
+        texts = [launch_text(value) for value in op.operands[1:]]
+        assert None not in texts, f"{op.name} #{op.id} is not made of arguments"
+        numbers = tuple(str(text) for text in texts)
+        made = MadeMap(
+            tensor_map(type_.block, str(op.attributes.get("padding", "zero"))),
+            op.operands[0].index,
+            numbers[:rank],
+            numbers[rank:],
+            integers if op.attributes.get(NON_NEGATIVE) else (),
+        )
+        found.append((op, made))
+    return found
+
+
+def integer_parameters(function: Operation) -> list[Value]:
+    """The numbers a launch can look at."""
+    return [
+        argument
+        for argument in function.regions[0].block.arguments
+        if isinstance(argument.type, ScalarType)
+        and argument.type.is_integer
+        and argument.type.bits > 1
+    ]
+
+
+def launch_text(value: Value) -> str | None:
+    """A scalar integer as an expression of the function's parameters; None for any other."""
+    bits = value.type.bits if isinstance(value.type, ScalarType) else 0
+    owner = value.owner
+    if not bits:
+        return None
+    if not isinstance(owner, Operation):
+        is_parameter = owner.parent_op is not None and owner.parent_op.name == "tt.func"
+        return f"{{{value.index}}}" if is_parameter else None
+    if owner.name == "arith.constant":
+        return str(owner.attributes["value"])
+    parts = [launch_text(operand) for operand in owner.operands]
+    if None in parts:
+        return None
+    if owner.name in ("arith.extsi", "tt.hint"):
+        return parts[0]
+    sign = _HOST_OPS.get(owner.name)
+    return None if sign is None else f"wrapped({f' {sign} '.join(map(str, parts))}, {bits})"
 
 
 def padding_of(names: Sequence[object], nan_padded: Sequence[object], place: int) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar
 
+from tkdebug.compiler.analysis.tensor_maps import LAUNCH_MADE
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
@@ -46,8 +47,9 @@ def _lower_block(block: Block, slots: Slots, rewriter: Rewriter) -> None:
     for op in list(block.operations):
         lower = _LOWERINGS.get(op.name)
         if lower is not None:
-            if op.operands and isinstance(op.operands[0].type, DescriptorType):
-                # A tensor map: bulk copies do the access.
+            is_map = isinstance(op.operands[0].type, DescriptorType)
+            if is_map or op.attributes.get(LAUNCH_MADE):
+                # The host or the launch makes a tensor map, bulk copies do the access.
                 continue
             rule = op.name.removeprefix("tt.").replace("_", "-")
             lower(op, OpBuilder(rewriter, op, f"lower-{rule}"), slots)

@@ -1,13 +1,15 @@
 """`SelectTensorMaps`: which tensor descriptors become tensor maps, and why the others do not.
 
-A descriptor that the host made and that a kernel only loads operands of dots from, or only stores
-to, can be handed to the kernel as a tensor map, by which one thread moves whole blocks between
-memory and shared memory (TMA). The accesses of all other descriptors become those of pointer tiles;
-each carries the reason in its attribute `by_pointers`.
+A descriptor that a kernel only loads operands of dots from, or only stores to, can be handed to it
+as a tensor map, by which one thread moves whole blocks between memory and shared memory (TMA). The
+host has made it, or the kernel makes it of its arguments alone: then the launch does that
+(`passes.launch_maps`). The accesses of all other descriptors become those of pointer tiles; each
+carries the reason in its attribute `by_pointers`.
 
 Bulk stores write units of 16 bytes, so blocks have to begin at such; what loads do elsewhere has
-not been seen. Where a store's block begins before the tensor, which no pass can know, it ends with
-an illegal instruction (CUDA C++ Programming Guide, "Tensor Memory Access", on writing).
+not been seen. Where a store's block begins before the tensor, it ends with an illegal instruction
+(CUDA C++ Programming Guide, "Tensor Memory Access", on writing). No pass can know that of a
+descriptor that the host made.
 
 The bulk copies are made by a unit of its own, whose accesses the memory model orders with the
 threads' only where fences say so. No kernel in which that order could be seen uses them: neither
@@ -22,17 +24,16 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
-from tkdebug.compiler.analysis.tensor_maps import misfit, padding_of
+from tkdebug.compiler.analysis.tensor_maps import LAUNCH_MADE, MAKE, misfit, padding_of
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
-from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
+from tkdebug.compiler.passes.launch_maps import LaunchMaps
+from tkdebug.compiler.passes.tensor_map_use import misplaced, misuse
 from tkdebug.compiler.targets import Target
 
-LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
-# What bulk stores write at once.
-_UNIT_BYTES = 16
+_UNFIT = "tensor maps do not fit the launch's arguments"
 _ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
 
 
@@ -42,9 +43,11 @@ class SelectTensorMaps:
 
     Attributes:
         target: what is compiled for.
+        launch_maps: whether launches may make tensor maps of what kernels describe.
     """
 
     target: Target
+    launch_maps: bool = True
     name: ClassVar[str] = "select-tensor-maps"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -54,8 +57,9 @@ class SelectTensorMaps:
         reasons: dict[Value, str] = {}
         chosen: list[str] = []
         telling = _tells_others(module)
+        makers = [op for op in module.walk() if op.name == MAKE]
         takes_descriptors = any(isinstance(a.type, DescriptorType) for a in arguments)
-        infos = analyse(function) if takes_descriptors else {}
+        infos = analyse(function) if takes_descriptors or makers else {}
         for place, argument in enumerate(arguments):
             if isinstance(argument.type, DescriptorType) and argument.uses:
                 reason = self._reason(function, place, argument, infos) or telling
@@ -66,7 +70,18 @@ class SelectTensorMaps:
         if chosen:
             function.attributes[TENSOR_MAPS] = tuple(chosen)
             rewriter.record_change(function, "use-tensor-maps")
+        launch = LaunchMaps(module, self.target, infos)
+        for op in makers:
+            reason = launch.reason(op) or telling if self.launch_maps else _UNFIT
+            if reason is None:
+                launch.choose(op, rewriter)
+            else:
+                reasons[op.result] = reason
+        rewriter.commit()
         for op in _accesses(module):
+            maker = op.operands[0].defining_op
+            if maker is not None and maker.attributes.get(LAUNCH_MADE):
+                continue
             if _names_of(function, op.operands[0]) not in chosen:
                 op.attributes["by_pointers"] = _reason_of(op.operands[0], reasons)
                 rewriter.record_change(op, "keep-pointers")
@@ -86,14 +101,11 @@ class SelectTensorMaps:
         if not names or names[place] not in mappable:
             return "its strides and rows are not known to be those of a tensor map"
         unfit = misfit(type_.block, padding_of(names, padded, place))
-        return unfit or _misuse(argument) or _misplaced(argument, infos)
+        return unfit or misuse(argument) or misplaced(argument, infos)
 
 
 def _reason_of(descriptor: Value, reasons: Mapping[Value, str]) -> str:
     """Why an access through a descriptor is made by pointers."""
-    maker = descriptor.defining_op
-    if maker is not None and maker.name == "tt.make_tensor_descriptor":
-        return "the descriptor is made in the kernel"
     return reasons.get(descriptor, "a loop or a branch hands the descriptor on")
 
 
@@ -114,34 +126,6 @@ def _accesses(module: Module) -> Iterator[Operation]:
         if op.operands and isinstance(op.operands[0].type, DescriptorType):
             if op.name.startswith("tt.descriptor_"):
                 yield op
-
-
-def _misuse(argument: Value) -> str | None:
-    """What is done with a descriptor that bulk copies do not do."""
-    kinds = {user.name for user in argument.uses}
-    for name in sorted(kinds - {LOAD, STORE}):
-        if name.startswith("tt.descriptor_"):
-            return f"{name.removeprefix('tt.descriptor_')}s are made by pointers"
-        return "a loop or a branch hands the descriptor on"
-    if kinds == {LOAD, STORE}:
-        return "it is both loaded from and stored to"
-    if not all(feeds_dot(user.result) for user in argument.uses if user.name == LOAD):
-        # They would go through shared memory, one trip more than to registers.
-        return "no dot multiplies what it loads"
-    return None
-
-
-def _misplaced(argument: Value, infos: Mapping[Value, AxisInfo]) -> str | None:
-    """Whether an access may begin where bulk copies should not."""
-    type_ = argument.type
-    assert isinstance(type_, DescriptorType)
-    element_bytes = type_.block.element.bits // 8
-    for user in argument.uses:
-        if user.name in (LOAD, STORE):
-            start = infos[user.operands[-1]]
-            if start.divisibility[0] * element_bytes % _UNIT_BYTES:
-                return f"it may be accessed elsewhere than at multiples of {_UNIT_BYTES} bytes"
-    return None
 
 
 def _tells_others(module: Module) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.analysis.tensor_maps import TensorMap
+    from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Binary:
         registers: of a thread.
         spill_bytes: of a thread, that went to local memory.
         tensor_maps: by the position of the parameter, for descriptors that are passed as such.
+        made_maps: those that the launch makes of its arguments, in parameters behind all others.
         ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
     """
 
@@ -38,4 +39,5 @@ class Binary:
     registers: int
     spill_bytes: int
     tensor_maps: Mapping[int, TensorMap] = field(default_factory=dict)
+    made_maps: tuple[MadeMap, ...] = ()
     ptx_ops: Mapping[int, int] = field(default_factory=dict)

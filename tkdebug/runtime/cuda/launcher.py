@@ -28,7 +28,7 @@ from tkdebug.runtime.cuda.packing import (
     checked_value,
     padded_format,
 )
-from tkdebug.runtime.cuda.tensor_maps import tensor_map_of
+from tkdebug.runtime.cuda.tensor_maps import UnmappableError, made_map_of, tensor_map_of, wrapped
 
 # CUlaunchConfig (cuda.h): grid x y z, block x y z, dynamic shared bytes, stream, attributes, count.
 _CONFIG = "7I4xQQI4x"
@@ -38,6 +38,11 @@ _ATTRIBUTE = "I4x3I52x"
 _CLUSTER_DIMENSION, _COOPERATIVE, _PROGRAMMATIC_SERIALIZATION = 4, 2, 6
 _CLUSTER_SCHEDULING, _SPREAD = 5, 1
 _POINTER_BYTES = 8
+
+_FALLBACK = """
+    except Unmappable:
+        give(slot)
+        return by_pointers(x, y, z, stream{taken})"""
 
 Submit = Callable[..., None]
 # (memory, address of the config, address of the table of parameter pointers)
@@ -80,6 +85,7 @@ def make_submit(
     shape: LaunchShape,
     recover: Callable[[int, bool], None],
     launch: Callable[[int, int, int, None], int] | None = None,
+    by_pointers: Submit | None = None,
 ) -> Submit:
     """A function `submit(x, y, z, stream, *arguments)` that launches on a grid of x, y, z.
 
@@ -91,6 +97,8 @@ def make_submit(
         recover: called with a status that is no success and whether it is the last try; where it
             does not raise, the launch is tried once more.
         launch: what to call instead of the driver's function.
+        by_pointers: launches a kernel that does the same without the tensor maps that launches
+            make, for arguments of which there are none.
     """
     attributes = _attributes(shape)
     text = _submit_text(slots, arguments, shape, attributes)
@@ -106,12 +114,20 @@ def make_submit(
         "launch": launch or launch_function(),
         "recover": recover,
         "bfloat16_bits": bfloat16_bits,
+        "wrapped": wrapped,
+        "Unmappable": UnmappableError,
+        "by_pointers": by_pointers,
         # Kept alive with the function: the text holds its address.
         "attributes": attributes,
         **{
             f"tensor_map{place}": tensor_map_of(slot.tensor_map)
             for place, slot in enumerate(slots)
             if slot.tensor_map is not None
+        },
+        **{
+            f"tensor_map{place}": made_map_of(slot.made_map)
+            for place, slot in enumerate(slots)
+            if slot.made_map is not None
         },
     }
     exec(compile(text, f"<launch of {kernel}>", "exec"), namespace)
@@ -130,6 +146,7 @@ def _submit_text(
     count = 0 if attributes is None else len(attributes) // struct.calcsize(f"={_ATTRIBUTE}")
     where = 0 if attributes is None else ctypes.addressof(attributes)
     config = f"x, y, z, {shape.threads}, 1, 1, {shape.shared_bytes}, stream, {where}, {count}"
+    fallback = _FALLBACK if any(slot.made_map is not None for slot in slots) else ""
     return f"""\
 def submit(x, y, z, stream{taken}):
     try:
@@ -138,7 +155,7 @@ def submit(x, y, z, stream{taken}):
         slot = new_memory()
     memory, config, parameters = slot
     try:
-        pack(memory, 0, {config}{values})
+        pack(memory, 0, {config}{values}){fallback.format(taken=taken)}
     except unpackable:
         pack(memory, 0, {config}, *checked(({values.removeprefix(", ")}{"," if slots else ""})))
     status = launch(config, {shape.function}, parameters, None)
@@ -152,7 +169,7 @@ def submit(x, y, z, stream{taken}):
 
 
 def _value_text(slot: Slot, place: int) -> str:
-    return slot.expression if slot.tensor_map is None else f"tensor_map{place}({slot.expression})"
+    return f"tensor_map{place}({slot.expression})" if slot.is_tensor_map else slot.expression
 
 
 def _value_checker(kernel: str, slots: Sequence[Slot]) -> Callable[[Sequence[Any]], list[Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from tkdebug.runtime.cuda.tensor_maps import ALIGNMENT_BYTES, SIZE_BYTES
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.analysis.tensor_maps import TensorMap
+    from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
+    from tkdebug.runtime.cuda.binary import Binary
 
 SLOT_BYTES = 8
 # Of little-endian struct codes without padding: the size of the value is the kernel's business.
@@ -37,6 +38,7 @@ _INT_CODES = {
     ("uint", 32): "I",
     ("uint", 64): "Q",
 }
+_UNSIGNED_CODES = "BHIQ"
 _FLOAT_CODES = {dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d"}
 _ADDRESS = "Q"
 _BOOL = "?"
@@ -53,17 +55,24 @@ class Slot:
         code: what `struct` packs it with.
         expression: Python text of its value in terms of the arguments `v0`, `v1`, …
         tensor_map: how a tensor map is made of that value; None in all other slots.
+        made_map: how one is made of those values; None in all other slots.
     """
 
     name: str
     code: str
     expression: str
     tensor_map: TensorMap | None = None
+    made_map: MadeMap | None = None
+
+    @property
+    def is_tensor_map(self) -> bool:
+        """Whether it holds a tensor map."""
+        return self.tensor_map is not None or self.made_map is not None
 
     @property
     def alignment(self) -> int:
         """Of the parameter in the kernel's parameter memory, in bytes."""
-        return ALIGNMENT_BYTES if self.tensor_map is not None else struct.calcsize(f"={self.code}")
+        return ALIGNMENT_BYTES if self.is_tensor_map else struct.calcsize(f"={self.code}")
 
     @property
     def padded_bytes(self) -> int:
@@ -74,7 +83,7 @@ class Slot:
 def kernel_slots(
     names: Sequence[str],
     specs: Sequence[ArgSpec],
-    tensor_maps: Mapping[int, TensorMap] | None = None,
+    binary: Binary | None = None,
 ) -> list[Slot]:
     """The slots of a kernel, in order.
 
@@ -84,7 +93,7 @@ def kernel_slots(
     Args:
         names: of the parameters.
         specs: their types.
-        tensor_maps: by the position of the slot, for descriptors that are passed as such.
+        binary: the compiled code, which says what is passed as tensor maps.
 
     Raises:
         UnsupportedError: a parameter of a type that cannot be passed.
@@ -94,12 +103,34 @@ def kernel_slots(
         for index, (name, spec) in enumerate(zip(names, specs, strict=True))
         for slot in _slots(name, spec, f"v{index}", is_nested=False)
     ]
-    for place, map_ in (tensor_maps or {}).items():
+    if binary is None:
+        return slots
+    for place, map_ in binary.tensor_maps.items():
         descriptor = slots[place].expression.removesuffix(_BASE_ADDRESS)
         slots[place] = replace(
             slots[place], code=_TENSOR_MAP, expression=descriptor, tensor_map=map_
         )
-    return slots
+    return [*slots, *(_made_slot(slots, made) for made in binary.made_maps)]
+
+
+def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:
+    """The slot of a tensor map that the launch makes of other arguments."""
+    texts = [_signed_text(slot) for slot in slots]
+    checked = [f"{{{place}}}" for place in made.non_negative]
+    groups = [
+        f"({''.join(f'{text}, ' for text in part)})".format(*texts)
+        for part in (made.shape, made.strides, checked)
+    ]
+    base = slots[made.base]
+    expression = ", ".join((base.expression, *groups))
+    return Slot(f"tensor map of {base.name}", _TENSOR_MAP, expression, made_map=made)
+
+
+def _signed_text(slot: Slot) -> str:
+    """A number as kernels see it, which do not tell signed from unsigned."""
+    if slot.code not in _UNSIGNED_CODES:
+        return slot.expression
+    return f"wrapped({slot.expression}, {struct.calcsize(f'={slot.code}') * 8})"
 
 
 def _slots(name: str, spec: ArgSpec, expression: str, is_nested: bool) -> Iterator[Slot]:
@@ -173,7 +204,7 @@ def checked_value(kernel: str, slot: Slot, value: Any) -> Any:
     """
     if slot.code == _BOOL:
         return bool(value)
-    if slot.tensor_map is not None:
+    if slot.is_tensor_map:
         return value
     convert: Callable[[Any], Any] = float if slot.code in "efd" else operator.index
     try:

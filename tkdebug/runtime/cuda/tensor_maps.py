@@ -1,6 +1,7 @@
-"""Tensor maps: a host's `TensorDescriptor` as the 128 bytes by which bulk copies know a tensor.
+"""Tensor maps: the 128 bytes by which bulk copies know a tensor.
 
-The driver encodes them, once for each address, shape and strides; launches copy the bytes.
+They are made of a host's `TensorDescriptor`, or of what a kernel would make a descriptor of. The
+driver encodes them, once for each address, shape and strides; launches copy the bytes.
 
 Source: CUDA driver API, "Tensor Map Object Management" (cuTensorMapEncodeTiled).
 """
@@ -8,20 +9,25 @@ Source: CUDA driver API, "Tensor Map Object Management" (cuTensorMapEncodeTiled)
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.runtime.cuda import driver_api
+from tkdebug.runtime.tensor_descriptor import ALIGNMENT_BYTES as STARTS_BYTES
+from tkdebug.runtime.tensor_descriptor import is_mappable
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.analysis.tensor_maps import TensorMap
+    from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
     from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 
 SIZE_BYTES = 128
 # Of kernel parameters that hold one (cuda.h, CUtensorMap).
 ALIGNMENT_BYTES = 64
 _CACHED = 1024
+# Kernels count in 32 bits.
+_MAX_INDEX = (1 << 31) - 1
 # CUtensorMapDataType by the IR's names; integers by width, as copies do not look at signs.
 _DATA_TYPES = {
     "f16": "FLOAT16",
@@ -31,6 +37,10 @@ _DATA_TYPES = {
 }
 _INTEGERS = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
 _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+
+
+class UnmappableError(Exception):
+    """What a launch was given does not fit the tensor maps of its kernel; others can run it."""
 
 
 def tensor_map_of(map_: TensorMap) -> Callable[[TensorDescriptor], bytes]:
@@ -52,6 +62,42 @@ def tensor_map_of(map_: TensorMap) -> Callable[[TensorDescriptor], bytes]:
     return of
 
 
+def made_map_of(made: MadeMap) -> Callable[..., bytes]:
+    """What makes the tensor map that the kernel would make of the arguments of a launch.
+
+    It is called with the address, the shape, the strides, and the numbers that must not be
+    negative, and raises `UnmappableError` where there is no such map.
+    """
+    item_bytes = _item_bytes(made.map)
+
+    @lru_cache(_CACHED)
+    def encoded(
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        non_negative: tuple[int, ...],
+    ) -> bytes:
+        if address % STARTS_BYTES or not fits(shape, strides, non_negative):
+            raise UnmappableError
+        return encode(made.map, address, shape, strides)
+
+    @lru_cache(_CACHED)
+    def fits(
+        shape: tuple[int, ...], strides: tuple[int, ...], non_negative: tuple[int, ...]
+    ) -> bool:
+        if min(shape) <= 0 or max(shape) > _MAX_INDEX or min(non_negative, default=0) < 0:
+            return False
+        return is_mappable(shape, strides, item_bytes)
+
+    return encoded
+
+
+def wrapped(number: int, bits: int) -> int:
+    """The signed number of so many bits that `number` is."""
+    half = 1 << (bits - 1)
+    return ((number + half) & (2 * half - 1)) - half
+
+
 def encode(
     map_: TensorMap, address: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> bytes:
@@ -66,36 +112,72 @@ def encode(
     Raises:
         CudaError: the driver refuses.
     """
-    bindings = driver_api.driver()
-    item_bytes = _item_bytes(map_)
-    fill = "NAN_REQUEST_ZERO_FMA" if map_.padding == "nan" else "NONE"
-    made = driver_api.call(
-        "cuTensorMapEncodeTiled",
-        _member(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_data_type(map_)}"),
+    memory = ctypes.create_string_buffer(SIZE_BYTES + ALIGNMENT_BYTES)
+    start = -ctypes.addressof(memory) % ALIGNMENT_BYTES
+    status = _encode_function()(
+        ctypes.addressof(memory) + start,
+        _data_type(map_),
         len(shape),
         address,
-        [bindings.cuuint64_t(size) for size in reversed(shape)],
-        [bindings.cuuint64_t(stride * item_bytes) for stride in reversed(strides[:-1])],
-        [bindings.cuuint32_t(size) for size in reversed(map_.box)],
-        [bindings.cuuint32_t(1)] * len(shape),
-        bindings.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        _member(
-            bindings.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[map_.swizzle_bytes]}"
-        ),
-        bindings.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        _member(bindings.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
+        *_arrays(map_, shape, strides),
+        *_modes(map_),
     )
-    return ctypes.string_at(int(made.getPtr()), SIZE_BYTES)
+    if status != driver_api.SUCCESS:
+        raise driver_api.cuda_error(status, "cuTensorMapEncodeTiled")
+    return memory.raw[start : start + SIZE_BYTES]
 
 
+@lru_cache(_CACHED)
+def _arrays(
+    map_: TensorMap, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[bytes, bytes, bytes, bytes]:
+    """Extents, strides in bytes, box, and the steps between elements, the contiguous axis first."""
+    rank, item_bytes = len(shape), _item_bytes(map_)
+    return (
+        struct.pack(f"={rank}Q", *reversed(shape)),
+        struct.pack(f"={rank - 1}Q", *[step * item_bytes for step in reversed(strides[:-1])]),
+        struct.pack(f"={rank}I", *reversed(map_.box)),
+        struct.pack(f"={rank}I", *[1] * rank),
+    )
+
+
+@cache
+def _encode_function() -> Callable[..., int]:
+    """cuTensorMapEncodeTiled, called without the bindings, which take ten times as long."""
+    number, array = ctypes.c_int, ctypes.c_char_p
+    place = ctypes.c_void_p
+    prototype = ctypes.CFUNCTYPE(
+        number, place, number, ctypes.c_uint, place, array, array, array, array, *[number] * 4
+    )
+    return prototype(driver_api.function_address("cuTensorMapEncodeTiled", 12000))
+
+
+@cache
+def _modes(map_: TensorMap) -> tuple[int, ...]:
+    """Interleaving, swizzle, promotion to L2, and what is read outside the tensor."""
+    bindings = driver_api.driver()
+    fill = "NAN_REQUEST_ZERO_FMA" if map_.padding == "nan" else "NONE"
+    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[map_.swizzle_bytes]}"
+    return (
+        int(bindings.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
+        int(_member(bindings.CUtensorMapSwizzle, swizzle)),
+        int(bindings.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+        int(_member(bindings.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}")),
+    )
+
+
+@cache
 def _item_bytes(map_: TensorMap) -> int:
     from tkdebug.compiler.ir.types import SCALARS
 
     return SCALARS[map_.element].bits // 8
 
 
-def _data_type(map_: TensorMap) -> str:
-    return _DATA_TYPES.get(map_.element) or _INTEGERS[_item_bytes(map_)]
+@cache
+def _data_type(map_: TensorMap) -> int:
+    name = _DATA_TYPES.get(map_.element) or _INTEGERS[_item_bytes(map_)]
+    types = driver_api.driver().CUtensorMapDataType
+    return int(_member(types, f"CU_TENSOR_MAP_DATA_TYPE_{name}"))
 
 
 def _member(enumeration: Any, name: str) -> Any:

@@ -17,7 +17,7 @@ from tkdebug.compiler.ir.types import I32, I64, MemDescType, TensorType
 from tkdebug.compiler.layouts import shared
 from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes.op_builder import OpBuilder
-from tkdebug.compiler.passes.select_tensor_maps import LOAD
+from tkdebug.compiler.passes.tensor_map_use import LOAD
 
 FENCE = "ttng.fence_async_shared"
 _WORD_BYTES = 8

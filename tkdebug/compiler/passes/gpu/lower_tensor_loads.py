@@ -15,7 +15,7 @@ from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import I1, I32, MemDescType, TensorType, element_of, shape_of
 from tkdebug.compiler.passes.gpu.arrivals import Arrivals, holds_block, make_mutable
 from tkdebug.compiler.passes.op_builder import OpBuilder
-from tkdebug.compiler.passes.select_tensor_maps import LOAD
+from tkdebug.compiler.passes.tensor_map_use import LOAD
 
 _RULE = "copy-block"
 

@@ -16,7 +16,7 @@ from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape
 from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes.gpu.arrivals import FENCE
 from tkdebug.compiler.passes.op_builder import OpBuilder
-from tkdebug.compiler.passes.select_tensor_maps import STORE
+from tkdebug.compiler.passes.tensor_map_use import STORE
 
 _RULE = "copy-block"
 

@@ -31,7 +31,7 @@ from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes.gpu.run_ahead import Slice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
-from tkdebug.compiler.passes.select_tensor_maps import LOAD
+from tkdebug.compiler.passes.tensor_map_use import LOAD
 
 DOTS = ("tt.dot", "ttg.local_dot", "ttng.warp_group_dot")
 # The least that cp.async copies (PTX ISA, "cp.async").

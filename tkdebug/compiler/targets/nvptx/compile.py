@@ -36,6 +36,7 @@ class NativeOptions:
         debug: whether device asserts are checked.
         fp_fusion: whether products and sums become FMA.
         flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
+        launch_maps: whether launches may make tensor maps of what the kernel describes.
     """
 
     num_warps: int = 4
@@ -44,6 +45,7 @@ class NativeOptions:
     debug: bool = True
     fp_fusion: bool = True
     flush_subnormals: bool = True
+    launch_maps: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,9 @@ def compile_module(
         function.attributes["fp_fusion"] = False
     if not options.flush_subnormals:
         function.attributes["flush_subnormals"] = False
-    pipeline = gpu_pipeline(target, options.num_stages, debug=options.debug)
+    pipeline = gpu_pipeline(
+        target, options.num_stages, debug=options.debug, launch_maps=options.launch_maps
+    )
     passes = run_pipeline(module, pipeline, snapshot=snapshot, on_run=on_run)
     shared = function.attributes.get("shared_bytes", 0)
     assert isinstance(shared, int)

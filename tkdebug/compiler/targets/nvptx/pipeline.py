@@ -24,20 +24,23 @@ from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets import Target
 
 
-def gpu_pipeline(target: Target, num_stages: int, *, debug: bool = True) -> tuple[Pass, ...]:
+def gpu_pipeline(
+    target: Target, num_stages: int, *, debug: bool = True, launch_maps: bool = True
+) -> tuple[Pass, ...]:
     """From Tile IR (after its own passes) to GPU IR that can be lowered.
 
     Args:
         target: what is compiled for.
         num_stages: loads in flight of a pipelined loop, where the loop itself does not say.
         debug: whether device asserts are checked.
+        launch_maps: whether launches may make tensor maps of what the kernel describes.
     """
     from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
     from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 
     return (
         *(() if debug else (DropAsserts(), EliminateDeadCode())),
-        SelectTensorMaps(target),
+        SelectTensorMaps(target, launch_maps),
         LowerDescriptors(),
         LowerScaledDot(),
         WidenDotOperands(target),

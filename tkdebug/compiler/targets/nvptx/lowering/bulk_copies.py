@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tkdebug.compiler.analysis.tensor_maps import Message, messages
+from tkdebug.compiler.analysis.tensor_maps import MAKE, Message, messages
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops import bulk_copies
@@ -124,6 +124,11 @@ def lower_store_wait(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     return ()
 
 
+def lower_make(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
+    """The launch has made it."""
+    return ([ctx.tensor_maps[op]],)
+
+
 def _by_one(
     ctx: Lowering,
     text: str,
@@ -161,6 +166,7 @@ def _start(ctx: Lowering, message: Message, coordinates: Sequence[Registers]) ->
 
 
 LOWERINGS: dict[str, Lower] = {
+    MAKE: lower_make,
     bulk_copies.INIT: lower_init,
     bulk_copies.INVAL: lower_inval,
     bulk_copies.EXPECT: lower_expect,

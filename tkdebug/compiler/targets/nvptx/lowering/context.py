@@ -49,6 +49,8 @@ class Lowering:
         self.emit = emit
         self.table = table
         self.values: dict[Value, Registers] = {}
+        # The parameters with the tensor maps that launches make.
+        self.tensor_maps: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
         self.words_of_bytes: dict[str, tuple[LLVMValue, int]] = {}
         self._thread_parts: dict[LinearLayout, dict[str, LLVMValue]] = {}

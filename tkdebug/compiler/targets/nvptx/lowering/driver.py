@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tkdebug.compiler.analysis.tensor_maps import made_maps
 from tkdebug.compiler.ir import DescriptorType, Module, Value
 from tkdebug.compiler.ir.types import PointerType
 from tkdebug.compiler.targets import Target
@@ -34,12 +35,17 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     assert isinstance(num_warps, int)
     divisibility = function.attributes.get("arg_divisibility") or ()
     parameters = list(_parameters(block.arguments, divisibility))
+    made = [op for op, _ in made_maps(function)]
+    parameters += [TENSOR_MAP] * len(made)
     fuses = function.attributes.get("fp_fusion") is not False
     emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
     ctx = Lowering(module, target, emit, LOWERINGS)
     emit.set_op(function.id)
     for index, argument in enumerate(block.arguments):
         ctx.values[argument] = [emit.parameter(index)]
+    ctx.tensor_maps = {
+        op: emit.parameter(len(block.arguments) + index) for index, op in enumerate(made)
+    }
     terminator = ctx.lower_block(block)
     emit.set_op(terminator.id)
     emit.ret()

@@ -1,0 +1,39 @@
+"""Numbers that a loop counts up before it uses them.
+
+Persistent kernels number the tiles of their epilogue so: the number starts one step too low, and
+each iteration adds the step first. What is used is never below where it would have started.
+"""
+
+from __future__ import annotations
+
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.structure import constant_value
+
+_SIGNS = {"arith.addi": 1, "arith.subi": -1}
+
+
+def first_count(op: Operation) -> Value | None:
+    """The least value of `op`, a sum that counts a carried value of a loop up; None for others."""
+    if op.name != "arith.addi":
+        return None
+    for carried, step in (op.operands, op.operands[::-1]):
+        count = constant_value(step)
+        if isinstance(carried.owner, Operation) or not isinstance(count, int) or count <= 0:
+            continue
+        loop = carried.owner.parent_op
+        if loop is None or loop.name != "scf.for" or carried.index == 0:
+            continue
+        if carried.owner.terminator.operands[carried.index - 1] is op.result:
+            return _plus(loop.operands[2 + carried.index], count)
+    return None
+
+
+def _plus(value: Value, count: int) -> Value | None:
+    """The value of which `value` is less by `count`, if it is plain to see."""
+    op = value.defining_op
+    if op is None or op.name not in _SIGNS:
+        return None
+    number = constant_value(op.operands[1])
+    if not isinstance(number, int) or _SIGNS[op.name] * number != -count:
+        return None
+    return op.operands[0]
