@@ -9,8 +9,14 @@ from collections.abc import Sequence
 
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi
-from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
+    elements_of_word,
+    word_of_elements,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+
+_WORD_BITS = 32
 
 
 def _phis(ctx: Lowering, like: Sequence[Registers]) -> list[list[Phi]]:
@@ -36,6 +42,28 @@ def _operands(ctx: Lowering, op: Operation) -> list[Registers]:
     return [ctx.values[operand] for operand in op.operands]
 
 
+def _is_fragment(value: Value) -> bool:
+    """Whether `value` is nothing but an operand of dots on mma.sync, which take it as words."""
+    return bool(value.uses) and all(
+        user.name == "tt.dot"
+        and user.attributes.get("unit") == "mma"
+        and user.operands[2] is not value
+        for user in value.uses
+    )
+
+
+def _words(ctx: Lowering, registers: Registers) -> Registers:
+    """A fragment as the words of the instruction: so it is carried, without being taken apart."""
+    count = _WORD_BITS // TYPE_BITS[registers[0].type]
+    groups = (registers[i : i + count] for i in range(0, len(registers), count))
+    return [word_of_elements(ctx, group) for group in groups]
+
+
+def _fragment(ctx: Lowering, words: Registers, element: str) -> Registers:
+    count = _WORD_BITS // TYPE_BITS[element]
+    return [value for word in words for value in elements_of_word(ctx, word, element, count)]
+
+
 def lower_for(
     ctx: Lowering,
     op: Operation,
@@ -46,25 +74,44 @@ def lower_for(
 ) -> Sequence[Registers]:
     """A loop that tests at its top; LLVM rotates it."""
     emit, body = ctx.emit, op.regions[0].block
+    fragments = {
+        slot: registers[0].type
+        for slot, registers in enumerate(inits)
+        if _is_fragment(body.arguments[1 + slot])
+    }
+
+    def packed(values: Sequence[Registers]) -> list[Registers]:
+        return [
+            _words(ctx, registers) if slot in fragments else registers
+            for slot, registers in enumerate(values)
+        ]
+
+    def unpacked(values: Sequence[Registers]) -> list[Registers]:
+        return [
+            _fragment(ctx, registers, fragments[slot]) if slot in fragments else registers
+            for slot, registers in enumerate(values)
+        ]
+
+    first = packed(inits)
     head, inside, after = (emit.new_block(stem) for stem in ("for.head", "for.body", "for.end"))
     before = emit.block
     emit.branch(head)
     emit.start(head)
     counter = emit.phi(lower[0].type)
-    carried = _phis(ctx, inits)
+    carried = _phis(ctx, first)
     counter.add_incoming(lower[0], before)
-    _feed(carried, inits, before)
+    _feed(carried, first, before)
     emit.branch_if(emit.icmp("slt", counter.value, upper[0]), inside, after)
     emit.start(inside)
-    _bind(ctx, body.arguments, [[counter.value], *_values(carried)])
+    _bind(ctx, body.arguments, [[counter.value], *unpacked(_values(carried))])
     terminator = ctx.lower_block(body)
     emit.set_op(op.id)
     following = emit.add(counter.value, step[0])
     counter.add_incoming(following, emit.block)
-    _feed(carried, _operands(ctx, terminator), emit.block)
+    _feed(carried, packed(_operands(ctx, terminator)), emit.block)
     emit.branch(head, keeps_invariants=bool(op.attributes.get("disable_licm")))
     emit.start(after)
-    return _values(carried)
+    return unpacked(_values(carried))
 
 
 def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Registers]:
