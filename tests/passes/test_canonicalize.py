@@ -350,6 +350,42 @@ def test_loop_without_iterations_gives_its_initial_values() -> None:
     )
 
 
+@pytest.mark.parametrize(("lower", "upper", "step"), [(0, 1, 1), (-1, 0, 1), (3, 5, 8)])
+def test_only_iteration_stands_for_its_loop(lower: int, upper: int, step: int) -> None:
+    expect(
+        f"""
+        %lower = arith.constant {lower} : i32
+        %upper = arith.constant {upper} : i32
+        %step = arith.constant {step} : i32
+        %r = scf.for %i = %lower to %upper step %step iter_args(%a = %n) -> (i32) : i32 {{
+          tt.store %p, %a : !tt.ptr<i32>, i32
+          scf.yield %i : i32
+        }}
+        tt.store %p, %r : !tt.ptr<i32>, i32
+        """,
+        f"""
+        %lower = arith.constant {lower} : i32
+        tt.store %p, %n : !tt.ptr<i32>, i32
+        tt.store %p, %lower : !tt.ptr<i32>, i32
+        """,
+        Canonicalize(),
+        EliminateDeadCode(),
+    )
+
+
+def test_loop_of_two_iterations_stays() -> None:
+    text = """
+        %c0 = arith.constant 0 : i32
+        %c2 = arith.constant 2 : i32
+        %c1 = arith.constant 1 : i32
+        scf.for %i = %c0 to %c2 step %c1 : i32 {
+          tt.store %p, %i : !tt.ptr<i32>, i32
+          scf.yield
+        }
+        """
+    expect(text, text, Canonicalize(), EliminateDeadCode())
+
+
 def test_mask_of_all_true_is_dropped_and_keeps_the_line() -> None:
     records = expect(
         """

@@ -335,6 +335,16 @@ def _fold_empty_for(op: Operation, rewriter: Rewriter) -> bool:
     return True
 
 
+def _inline_only_iteration(op: Operation, rewriter: Rewriter) -> bool:
+    """A loop around a loop of one iteration is an innermost one, which can be pipelined."""
+    numbers = constant_values(op.operands[:3])
+    if numbers is None or not 0 < numbers[1] - numbers[0] <= numbers[2]:
+        return False
+    arguments = (op.operands[0], *op.operands[3:])
+    rewriter.replace_with_block(op, "inline-only-iteration", op.regions[0].block, arguments)
+    return True
+
+
 def _drop_true_mask(op: Operation, rewriter: Rewriter) -> bool:
     """A mask that is true everywhere masks nothing."""
     index = 2 if op.name == "tt.store" else 1
@@ -369,6 +379,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], _Rule], ...] = (
     ("fold-split", ("tt.split",), _fold_split),
     ("fold-if", ("scf.if",), _fold_if),
     ("fold-empty-for", ("scf.for",), _fold_empty_for),
+    ("inline-only-iteration", ("scf.for",), _inline_only_iteration),
     ("drop-true-mask", ("tt.load", "tt.store"), _drop_true_mask),
 )
 
