@@ -29,7 +29,7 @@ from tkdebug.compiler.frontend.values import (
 )
 from tkdebug.compiler.frontend.visitor import Visitor, discard
 from tkdebug.compiler.ir import Block, Operation, Region, Value
-from tkdebug.compiler.ops import operators, promotion, table
+from tkdebug.compiler.ops import conversion, operators, promotion, table
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import is_runtime, tensor
 
@@ -152,10 +152,10 @@ def _zeros_like(v: Visitor, value: Any) -> Any:
         raise MismatchError
     element = value.type.scalar
     if isinstance(element, dtype):
-        zero = operators.constant(v.emit, 0, element)
+        zero = conversion.constant(v.emit, 0, element)
     else:
-        zero = operators.cast(v.emit, operators.constant(v.emit, 0, int64), element)
-    return operators.splat(v.emit, zero, value.shape)
+        zero = conversion.cast(v.emit, conversion.constant(v.emit, 0, int64), element)
+    return conversion.splat(v.emit, zero, value.shape)
 
 
 def _return_mismatch(v: Visitor, node: ast.If, left: Outcome, right: Outcome) -> Exception:
@@ -312,5 +312,5 @@ def _weak_to_other(v: Visitor, values: list[Any], blocks: list[Block]) -> tuple[
         if natural.is_floating() and not element.is_floating():  # type: ignore[attr-defined]
             continue
         with v.builder.inside(blocks[index]):
-            result[index] = operators.to_tensor(v.emit, number, element)  # type: ignore[arg-type]
+            result[index] = conversion.to_tensor(v.emit, number, element)  # type: ignore[arg-type]
     return result[0], result[1]

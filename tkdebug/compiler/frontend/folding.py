@@ -8,6 +8,7 @@ from typing import Any
 
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arguments import unwrap_deep
+from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.spec import SemanticError
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -26,19 +27,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "matmul": operator.matmul,
 }
 SYMBOLS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "lshift": "<<",
-    "rshift": ">>",
-    "pow": "**",
-    "matmul": "@",
+    **operators.SYMBOLS,
     "lt": "<",
     "le": "<=",
     "gt": ">",

@@ -35,7 +35,7 @@ from tkdebug.compiler.frontend.values import (
 )
 from tkdebug.compiler.frontend.visitor import Visitor, discard
 from tkdebug.compiler.ir import Block, Region, Value
-from tkdebug.compiler.ops import operators, promotion
+from tkdebug.compiler.ops import conversion, operators, promotion
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import tensor
@@ -217,7 +217,7 @@ def _bounds(v: Visitor, iteration: Iteration, step: Any) -> tuple[tensor, tensor
     for what, value in (("start", iteration.start), ("stop", iteration.stop), ("step", step)):
         if not isinstance(value, tensor) and not is_number(value):
             raise SemanticError(f"range: {what} must be an integer, got {describe(value)}")
-        bound = operators.to_tensor(v.emit, value)
+        bound = conversion.to_tensor(v.emit, value)
         found = scalar_int_type(bound)
         if found is None:
             hint = (
@@ -229,7 +229,7 @@ def _bounds(v: Visitor, iteration: Iteration, step: Any) -> tuple[tensor, tensor
         bounds.append(bound)
         common = found if common is None else promotion.promote(common, found)
     assert common is not None
-    lower, upper, stride = (operators.cast(v.emit, bound, common) for bound in bounds)
+    lower, upper, stride = (conversion.cast(v.emit, bound, common) for bound in bounds)
     return lower, upper, stride
 
 

@@ -22,6 +22,7 @@ from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.frontend.unsupported import ADVICE
 from tkdebug.compiler.frontend.values import is_number, map_numbers
 from tkdebug.compiler.ir import Block, Builder, SourceLocation
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import block_pointer, tensor, tensor_descriptor
@@ -208,9 +209,7 @@ class Visitor:
 
     def number_to_tensor(self, value: Any) -> Any:
         """A constant number as the tensor that an assignment makes of it; others unchanged."""
-        from tkdebug.compiler.ops import operators
-
-        return operators.to_tensor(self.emit, value) if is_number(value) else value
+        return conversion.to_tensor(self.emit, value) if is_number(value) else value
 
     def decay(self, value: Any) -> Any:
         """`value` with every number in it made a run-time value."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import LanguageType, dtype
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
@@ -45,10 +45,10 @@ def scalars_argument(
     """One integer or a sequence of them, constants or not, as run-time values of `element`."""
     out = []
     for value in list_argument(values, what):
-        item = operators.to_tensor(emit, value)
+        item = conversion.to_tensor(emit, value)
         if item.type.is_block() or not scalar_dtype(item).is_int():
             raise SemanticError(f"{what} must be integer scalars, got {as_given(item)}")
-        out.append(operators.cast(emit, item, element))
+        out.append(conversion.cast(emit, item, element))
     return tuple(out)
 
 

@@ -8,7 +8,7 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
@@ -77,23 +77,23 @@ def _rmw(name: str, doc: str) -> Builtin:
         element = operators.pointee(pointers)
         _check_element(name, pointers, element)
         assert isinstance(element, dt.dtype)
-        value = operators.cast(emit, operators.to_tensor(emit, val), element)
+        value = conversion.cast(emit, conversion.to_tensor(emit, val), element)
         shape = pointers.shape
         if pointers.type.is_block():
-            shape = operators.broadcast_shape(shape, value.shape)
+            shape = conversion.broadcast_shape(shape, value.shape)
             if isinstance(mask, tensor):
-                shape = operators.broadcast_shape(shape, mask.shape)
-            pointers = operators.broadcast_to(emit, pointers, shape)
+                shape = conversion.broadcast_shape(shape, mask.shape)
+            pointers = conversion.broadcast_to(emit, pointers, shape)
         elif value.type.is_block():
             raise SemanticError(f"atomic_{name}: the value is a tile but the pointer a scalar")
-        operands = [pointers, operators.broadcast_to(emit, value, shape)]
+        operands = [pointers, conversion.broadcast_to(emit, value, shape)]
         if mask is not None:
-            limit = operators.cast(emit, operators.to_tensor(emit, mask), dt.int1)
-            operands.append(operators.broadcast_to(emit, limit, shape))
+            limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
+            operands.append(conversion.broadcast_to(emit, limit, shape))
         return emit.value(
             "tt.atomic_rmw",
             operands,
-            operators.with_scalar(pointers.type, element),
+            conversion.with_scalar(pointers.type, element),
             kind=_kind(name, element),
             **_ordering(sem, scope),
         )
@@ -133,19 +133,19 @@ def _emit_cas(
     element = operators.pointee(pointers)
     if not isinstance(element, dt.dtype) or element.primitive_bitwidth not in (16, 32, 64):
         raise SemanticError(f"atomic_cas needs elements of 16, 32 or 64 bits, got {element}")
-    compare = operators.cast(emit, operators.to_tensor(emit, cmp), element)
-    value = operators.cast(emit, operators.to_tensor(emit, val), element)
+    compare = conversion.cast(emit, conversion.to_tensor(emit, cmp), element)
+    value = conversion.cast(emit, conversion.to_tensor(emit, val), element)
     shape = pointers.shape
     operands = [
         pointers,
-        operators.broadcast_to(emit, compare, shape),
-        operators.broadcast_to(emit, value, shape),
+        conversion.broadcast_to(emit, compare, shape),
+        conversion.broadcast_to(emit, value, shape),
     ]
     assert scalar_dtype(compare) == element
     return emit.value(
         "tt.atomic_cas",
         operands,
-        operators.with_scalar(pointers.type, element),
+        conversion.with_scalar(pointers.type, element),
         **_ordering(sem, scope),
     )
 

@@ -12,7 +12,7 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.arguments import (
     axis_argument,
     list_argument,
@@ -85,8 +85,8 @@ def tile_of_pointers(
         extent = block.block_shape[axis]
         lane = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
         lanes = tensor(lane.result, block_type(dt.int32, (extent,)))
-        start = operators.cast(emit, block.offsets[axis], dt.int64)
-        index = operators.binary(emit, "add", operators.cast(emit, lanes, dt.int64), start)
+        start = conversion.cast(emit, block.offsets[axis], dt.int64)
+        index = operators.binary(emit, "add", conversion.cast(emit, lanes, dt.int64), start)
         selector: list[object] = [None] * rank
         selector[axis] = slice(None)
         if axis in checked:
@@ -98,9 +98,9 @@ def tile_of_pointers(
         offset = operators.binary(emit, "mul", index, block.strides[axis])
         offset = operators.subscript(emit, offset, tuple(selector))
         pointers = operators.binary(emit, "add", pointers, offset)
-    pointers = operators.broadcast_to(emit, pointers, block.block_shape)
+    pointers = conversion.broadcast_to(emit, pointers, block.block_shape)
     if mask is not None:
-        mask = operators.broadcast_to(emit, mask, block.block_shape)
+        mask = conversion.broadcast_to(emit, mask, block.block_shape)
     return pointers, mask
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import tensor
@@ -73,7 +73,7 @@ def _emit_convert_custom_float8(
     emit: Emitter, arg: object, dst_ty: object, fp_downcast_rounding: object = None
 ) -> tensor:
     """Convert between fp8e4b15 and fp16 or fp32."""
-    value, target = operators.to_tensor(emit, arg), dst_ty
+    value, target = conversion.to_tensor(emit, arg), dst_ty
     if not isinstance(target, LanguageType) or dt.float8e4b15 not in (
         value.type.scalar,
         target.scalar,
@@ -81,7 +81,7 @@ def _emit_convert_custom_float8(
         raise SemanticError(
             f"convert_custom_float8 converts from or to fp8e4b15, got {value.dtype} to {target}"
         )
-    return operators.cast(emit, value, target.scalar)
+    return conversion.cast(emit, value, target.scalar)
 
 
 LANGUAGE: dict[str, Builtin] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import is_runtime, tensor
@@ -57,11 +57,11 @@ def _emit_device_assert(emit: Emitter, cond: object, msg: object = "", mask: obj
     """Report a fault where `cond` is false (and `mask`, if given, true)."""
     if not isinstance(cond, tensor) and cond:
         return
-    value = operators.cast(emit, operators.to_tensor(emit, cond), dt.int1)
+    value = conversion.cast(emit, conversion.to_tensor(emit, cond), dt.int1)
     operands = [value]
     if mask is not None:
-        limit = operators.cast(emit, operators.to_tensor(emit, mask), dt.int1)
-        operands = list(operators.broadcast_pair(emit, value, limit))
+        limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
+        operands = list(conversion.broadcast_pair(emit, value, limit))
     emit.op("tt.assert", operands, message=str(msg or ""))
 
 
@@ -86,7 +86,7 @@ def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object
     """Print `prefix` and the values of each element: `pid (0, 0, 0) idx (  0) x: 0`."""
     if not isinstance(prefix, str):
         raise SemanticError(f"device_print: the first argument must be a string, got {prefix!r}")
-    values = [operators.to_tensor(emit, value) for value in args]
+    values = [conversion.to_tensor(emit, value) for value in args]
     signed = tuple(
         isinstance(v.type.scalar, dt.dtype) and v.type.scalar.is_int_signed() for v in values
     )

@@ -14,7 +14,7 @@ from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.memory import descriptor_argument, descriptor_offsets
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
@@ -111,13 +111,13 @@ def _rows(
         raise SemanticError(
             f"{what} of {element} must have at least {least} columns, got {block[1]}"
         )
-    column = operators.to_tensor(emit, y_offset)
+    column = conversion.to_tensor(emit, y_offset)
     if column.type.is_block() or not scalar_dtype(column).is_int():
         raise SemanticError(f"{what}: y_offset must be an integer scalar, got {as_given(column)}")
     return (
         descriptor,
-        operators.cast(emit, rows, dt.int32),
-        operators.cast(emit, column, dt.int32),
+        conversion.cast(emit, rows, dt.int32),
+        conversion.cast(emit, column, dt.int32),
     )
 
 
@@ -164,7 +164,7 @@ def _emit_scatter(
         y_offset: first column.
     """
     descriptor, rows, column = _rows(emit, desc, x_offsets, y_offset, "descriptor scatter")
-    stored = operators.cast(emit, operators.to_tensor(emit, value), descriptor.dtype)
+    stored = conversion.cast(emit, conversion.to_tensor(emit, value), descriptor.dtype)
     shape = (rows.shape[0], descriptor.block_shape[1])
     if stored.shape != shape:
         raise SemanticError(
@@ -183,7 +183,7 @@ def _atomic(kind: str) -> Builtin:
         if element not in _SUPPORTED[kind]:
             known = ", ".join(map(str, _SUPPORTED[kind]))
             raise SemanticError(f"{what} does not support {element}; it takes {known}")
-        stored = operators.cast(emit, operators.to_tensor(emit, value), element)
+        stored = conversion.cast(emit, conversion.to_tensor(emit, value), element)
         if stored.shape != descriptor.block_shape:
             raise SemanticError(
                 f"{what}: value {list(stored.shape)} does not fit blocks of "

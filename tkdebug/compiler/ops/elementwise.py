@@ -12,7 +12,7 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.ir import Block, Operation, Region
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
@@ -75,7 +75,7 @@ def _emit_map_elementwise(
     count = int_argument(pack, "map_elementwise: pack", 1)
     if not args:
         raise SemanticError("map_elementwise must have at least 1 input tensor")
-    tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, value) for value in args))
+    tiles = conversion.broadcast_all(emit, *(conversion.to_tensor(emit, value) for value in args))
     shape = tiles[0].shape
     if tiles[0].numel % count:
         raise SemanticError(
@@ -110,7 +110,7 @@ def _map_region(
             raise SemanticError("map_elementwise: the function must return a value, got None")
         is_single = not isinstance(returned, tuple | list)
         values = (returned,) if is_single else tuple(returned)
-        results = [operators.to_tensor(emit, value) for value in values]
+        results = [conversion.to_tensor(emit, value) for value in values]
         if len(results) % pack or not results:
             raise SemanticError(
                 f"map_elementwise: the function gives {len(results)} values, "
@@ -158,7 +158,7 @@ def _emit_inline_asm(
             f"inline_asm_elementwise: dtype must be a dtype or several, got {dtype!r}"
         )
     inputs = args if isinstance(args, tuple | list) else (args,)
-    tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, value) for value in inputs))
+    tiles = conversion.broadcast_all(emit, *(conversion.to_tensor(emit, value) for value in inputs))
     shape = tiles[0].shape if tiles else ()
     types = [dt.block_type(item, shape) if shape else item for item in wanted]
     op = emit.op(

@@ -11,7 +11,7 @@ from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import math, operators
+from tkdebug.compiler.ops import conversion, math, operators
 from tkdebug.compiler.ops.arguments import (
     axis_argument,
     int_argument,
@@ -126,12 +126,12 @@ def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object
     (bins,) = shape_argument(int_argument(num_bins, "histogram: num_bins", 1), "histogram")
     operands = [value]
     if mask is not None:
-        limit = operators.to_tensor(emit, mask)
+        limit = conversion.to_tensor(emit, mask)
         if limit.dtype != dt.int1:
             raise SemanticError(
                 f"histogram: mask must be int1 (a comparison), got {describe(limit)}"
             )
-        operands.append(operators.broadcast_to(emit, limit, value.shape))
+        operands.append(conversion.broadcast_to(emit, limit, value.shape))
     attributes: dict[str, Attribute] = {"bins": bins}
     if scalar_dtype(value).is_int_unsigned():
         attributes["unsigned"] = True
@@ -159,7 +159,7 @@ def _emit_swizzle2d(
         return operators.binary(emit, name, left, right)
 
     i, j, size_i, size_j, size_g = (
-        operators.to_tensor(emit, value) for value in (i, j, size_i, size_j, size_g)
+        conversion.to_tensor(emit, value) for value in (i, j, size_i, size_j, size_g)
     )
     linear = apply("add", apply("mul", i, size_j), j)
     group_elems = apply("mul", size_g, size_j)

@@ -15,7 +15,7 @@ from typing import Any
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ops import operators, promotion
+from tkdebug.compiler.ops import conversion, promotion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS, Function, Overload
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
@@ -71,7 +71,7 @@ def _match(
     if overload is None:
         common = reduce(promotion.promote, given)
         overload = _overload(function, (common,) * len(given))
-        values = tuple(operators.cast(emit, value, common) for value in values)
+        values = tuple(conversion.cast(emit, value, common) for value in values)
     if overload is None:
         raise SemanticError(_no_overload(function, given))
     return overload, values
@@ -100,21 +100,21 @@ def _builtin(function: Function) -> Builtin:
             raise SemanticError(
                 f"libdevice.{function.name} takes {count} arguments, got {len(arguments)}"
             )
-        values = tuple(operators.to_tensor(emit, value) for value in arguments)
+        values = tuple(conversion.to_tensor(emit, value) for value in arguments)
         for value in values:
             if value.type.scalar.is_ptr():
                 raise SemanticError(
                     f"libdevice.{function.name} takes numbers, got {describe(value)}"
                 )
         overload, values = _match(emit, function, values)
-        values = operators.broadcast_all(emit, *values)
-        type_ = operators.with_scalar(values[0].type, overload.result)
+        values = conversion.broadcast_all(emit, *values)
+        type_ = conversion.with_scalar(values[0].type, overload.result)
         attributes: dict[str, Any] = {"function": function.name, "symbol": overload.symbol}
         if overload.arguments[0].is_int_unsigned() or overload.is_unsigned:
             attributes["unsigned"] = True
         op = emit.op("tt.extern_elementwise", values, [type_.to_ir()], **attributes)
         result = tensor(op.result, type_)
-        return operators.cast(emit, result, dt.int1) if function.is_predicate else result
+        return conversion.cast(emit, result, dt.int1) if function.is_predicate else result
 
     parameters = [inspect.Parameter("emit", inspect.Parameter.POSITIONAL_ONLY)] + [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in _PARAMETERS[:count]

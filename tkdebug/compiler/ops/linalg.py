@@ -11,7 +11,7 @@ from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
@@ -76,8 +76,8 @@ def dot(
         # The op has one batch axis at most.
         a, b = (reshape(emit, x, (math.prod(batch), *x.shape[-2:])) for x in (a, b))
     if total is None:
-        zero = operators.constant(emit, 0, result_dtype)
-        total = operators.splat(emit, zero, shape)
+        zero = conversion.constant(emit, 0, result_dtype)
+        total = conversion.splat(emit, zero, shape)
     elif not isinstance(total, tensor) or total.shape != shape:
         raise SemanticError(f"dot: acc must be a tile of shape {list(shape)}, got {as_given(acc)}")
     elif total.dtype != result_dtype:

@@ -9,7 +9,7 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops import operators, rounding
+from tkdebug.compiler.ops import conversion, operators, rounding
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, Verifier, same_as_first
 from tkdebug.compiler.ops.verifiers import floats, integers
@@ -98,7 +98,7 @@ OPS: tuple[OpSpec, ...] = (
 
 def float_math(emit: Emitter, op_name: str, x: object, caller: str) -> tensor:
     """Op `op_name` on fp32 or fp64, for the language's function `caller`."""
-    value = operators.to_tensor(emit, x)
+    value = conversion.to_tensor(emit, x)
     element = value.type.scalar
     if element not in (dt.float32, dt.float64):
         is_float = isinstance(element, dt.dtype) and element.is_floating()
@@ -117,7 +117,7 @@ def _unary_float(name: str, op_name: str, doc: str) -> Builtin:
 
 def _emit_abs(emit: Emitter, x: object) -> tensor:
     """Absolute value of floats or integers; unsigned values are returned as they are."""
-    value = operators.to_tensor(emit, x)
+    value = conversion.to_tensor(emit, x)
     element = scalar_dtype(value)
     if element.is_floating():
         return emit.value("math.absf", [value], value.type)
@@ -129,8 +129,8 @@ def _emit_abs(emit: Emitter, x: object) -> tensor:
 def _emit_fma(emit: Emitter, x: object, y: object, z: object) -> tensor:
     """`x * y + z` rounded once; a Python number counts as fp32 or int32."""
     a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
-    c, a = operators.binary_operands(emit, operators.to_tensor(emit, z), a)
-    b = operators.broadcast_to(emit, operators.cast(emit, b, a.dtype), a.shape)
+    c, a = operators.binary_operands(emit, conversion.to_tensor(emit, z), a)
+    b = conversion.broadcast_to(emit, conversion.cast(emit, b, a.dtype), a.shape)
     if not scalar_dtype(a).is_floating():
         raise SemanticError(f"tl.fma expects floating-point operands, got {a.dtype}")
     return emit.value("math.fma", [a, b, c], a.type)
@@ -166,13 +166,13 @@ def _emit_umulhi(emit: Emitter, x: object, y: object) -> tensor:
 
 def _run_time(emit: Emitter, *values: object) -> tuple[tensor, ...]:
     """Python numbers made tensors of their own dtype: here they are not weak."""
-    return tuple(operators.to_tensor(emit, value) for value in values)
+    return tuple(conversion.to_tensor(emit, value) for value in values)
 
 
 def _comparable(emit: Emitter, *values: object) -> tuple[tensor, ...]:
     """The operands of a minimum or maximum: bf16 widens, as the hardware has none for it."""
     return tuple(
-        operators.cast(emit, value, dt.float32) if value.dtype == dt.bfloat16 else value
+        conversion.cast(emit, value, dt.float32) if value.dtype == dt.bfloat16 else value
         for value in _run_time(emit, *values)
     )
 

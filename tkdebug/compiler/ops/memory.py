@@ -13,7 +13,7 @@ from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
 from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import block_pointers, operators
+from tkdebug.compiler.ops import block_pointers, conversion, operators
 from tkdebug.compiler.ops.arguments import (
     dtype_argument,
     list_argument,
@@ -112,12 +112,12 @@ def _check_modifiers(what: str, cache_modifier: object, eviction_policy: object)
 def _mask_for(emit: Emitter, mask: object, shape: tuple[int, ...], what: str) -> tensor | None:
     if mask is None:
         return None
-    value = operators.to_tensor(emit, mask)
+    value = conversion.to_tensor(emit, mask)
     if scalar_dtype(value) != dt.int1:
         raise SemanticError(f"{what}: mask must be int1 (a comparison), got {describe(value)}")
     if value.type.is_block() and not shape:
         raise SemanticError(f"{what}: mask is a tile {list(value.shape)} but the pointer a scalar")
-    return operators.broadcast_to(emit, value, shape)
+    return conversion.broadcast_to(emit, value, shape)
 
 
 def _shaped_access(
@@ -127,8 +127,8 @@ def _shaped_access(
     shape = pointer.shape
     for value in values:
         if isinstance(value, tensor) and value.type.is_block() and pointer.type.is_block():
-            shape = operators.broadcast_shape(shape, value.shape)
-    return operators.broadcast_to(emit, pointer, shape), shape
+            shape = conversion.broadcast_shape(shape, value.shape)
+    return conversion.broadcast_to(emit, pointer, shape), shape
 
 
 def load(
@@ -185,17 +185,17 @@ def _emit_load(
     as_bool = element == dt.int1
     if as_bool:
         element = dt.int8
-        pointers = operators.cast(emit, pointers, pointer_type(dt.int8))
+        pointers = conversion.cast(emit, pointers, pointer_type(dt.int8))
     operands = [pointers]
     mask_tile = _mask_for(emit, mask, shape, "load")
     if mask_tile is not None:
         operands.append(mask_tile)
         if other is not None:
-            fill = operators.cast(emit, operators.to_tensor(emit, other), element)
-            operands.append(operators.broadcast_to(emit, fill, shape))
+            fill = conversion.cast(emit, conversion.to_tensor(emit, other), element)
+            operands.append(conversion.broadcast_to(emit, fill, shape))
     result_type = block_type(element, shape) if shape else element
     value = emit.value("tt.load", operands, result_type, **attributes)
-    return operators.cast(emit, value, dt.int1) if as_bool else value
+    return conversion.cast(emit, value, dt.int1) if as_bool else value
 
 
 def store(
@@ -251,10 +251,10 @@ def _emit_store(
     element = operators.pointee(pointers)
     if element == dt.int1:
         element = dt.int8
-        pointers = operators.cast(emit, pointers, pointer_type(dt.int8))
-        source = operators.cast(emit, operators.to_tensor(emit, source), dt.int1)
-    stored = operators.cast(emit, operators.to_tensor(emit, source), element)
-    operands = [pointers, operators.broadcast_to(emit, stored, shape)]
+        pointers = conversion.cast(emit, pointers, pointer_type(dt.int8))
+        source = conversion.cast(emit, conversion.to_tensor(emit, source), dt.int1)
+    stored = conversion.cast(emit, conversion.to_tensor(emit, source), element)
+    operands = [pointers, conversion.broadcast_to(emit, stored, shape)]
     mask_tile = _mask_for(emit, mask, shape, "store")
     if mask_tile is not None:
         operands.append(mask_tile)
@@ -387,7 +387,7 @@ def _emit_store_descriptor(emit: Emitter, desc: object, offsets: object, value: 
     """Write `value` as the block of `desc` at `offsets`; nothing outside the tensor."""
     descriptor = descriptor_argument(desc, "store_tensor_descriptor")
     starts = descriptor_offsets(emit, descriptor, offsets)
-    stored = operators.cast(emit, operators.to_tensor(emit, value), descriptor.dtype)
+    stored = conversion.cast(emit, conversion.to_tensor(emit, value), descriptor.dtype)
     if stored.shape != descriptor.block_shape:
         raise SemanticError(
             f"store_tensor_descriptor: value {list(stored.shape)} does not fit blocks of "

@@ -1,6 +1,6 @@
-"""What `+`, `<`, `x[:, None]` and implicit conversions mean: broadcasting, casts, operators.
+"""What `+`, `<`, `and` and `x[:, None]` mean on run-time values: which ops they become.
 
-Responsible for which ops they become; which dtype two operands meet in is `promotion`'s.
+Which dtype two operands meet in is `promotion`'s, how they get there `conversion`'s.
 """
 
 from __future__ import annotations
@@ -8,124 +8,22 @@ from __future__ import annotations
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
-from tkdebug.compiler.dtypes import LanguageType, block_type, dtype, pointer_type
-from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.dtypes import LanguageType, dtype, pointer_type
 from tkdebug.compiler.ops import promotion
+from tkdebug.compiler.ops.conversion import (
+    broadcast_pair,
+    cast,
+    constant,
+    expand_dims,
+    is_signed,
+    splat,
+    to_tensor,
+    unsplat,
+    with_scalar,
+)
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-
-
-def with_scalar(type_: LanguageType, element: LanguageType) -> LanguageType:
-    """`type_` with its element type replaced."""
-    return block_type(element, type_.shape) if type_.is_block() else element
-
-
-def constant(emit: Emitter, value: bool | int | float, element: dtype) -> tensor:
-    """A scalar constant of type `element`; the value must be in its range."""
-    if element.is_int():
-        value = int(value)
-        if element.is_bool():
-            value = int(bool(value))
-        elif not element.get_int_min_value() <= value <= element.get_int_max_value():
-            raise SemanticError(f"constant {value} does not fit {element}")
-    else:
-        value = float(value)
-    op = emit.op("arith.constant", (), [element.to_ir()], value=_signless(value, element))
-    return tensor(op.result, element)
-
-
-def _signless(value: bool | int | float, element: dtype) -> int | float:
-    if isinstance(value, int) and element.is_int_unsigned():
-        bits = element.primitive_bitwidth
-        return value - (1 << bits) if value >> (bits - 1) else value
-    return value
-
-
-def to_tensor(emit: Emitter, value: object, element: dtype | None = None) -> tensor:
-    """`value` as a run-time value: a Python number becomes a scalar constant."""
-    if isinstance(value, tensor):
-        return value
-    natural = promotion.natural_dtype(value)
-    if isinstance(value, float) and element is None and abs(value) not in (0.0, float("inf")):
-        # A double that single precision cannot hold at all stays a double, as upstream does.
-        if value == value and not 2.0**-126 <= abs(value) <= (2.0 - 2.0**-23) * 2.0**127:
-            natural = dt.float64
-    assert isinstance(value, bool | int | float)
-    return constant(emit, value, element or natural)
-
-
-def splat(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor:
-    """A scalar broadcast to `shape`; () leaves it a scalar."""
-    if not shape:
-        return value
-    element = value.type.to_ir()
-    assert isinstance(element, ir.ScalarType | ir.PointerType)
-    op = emit.op("tt.splat", [value], [ir.tile(shape, element)])
-    return tensor(op.result, block_type(value.type, shape))
-
-
-def broadcast_to(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor:
-    """`value` broadcast to `shape` by the language's rules (trailing axes align)."""
-    if value.shape == shape:
-        return value
-    if not value.type.is_block():
-        return splat(emit, value, shape)
-    if len(value.shape) > len(shape):
-        raise SemanticError(f"cannot broadcast {list(value.shape)} to {list(shape)}")
-    while len(value.shape) < len(shape):
-        value = expand_dims(emit, value, 0)
-    for axis, (have, want) in enumerate(zip(value.shape, shape, strict=True)):
-        if have not in (want, 1):
-            raise SemanticError(
-                f"cannot broadcast {list(value.shape)} to {list(shape)}: "
-                f"axis {axis} has {have}, expected {want} or 1"
-            )
-    if value.shape == shape:
-        return value
-    op = emit.op("tt.broadcast", [value], [ir.tile(shape, ir.element_of(value.value.type))])
-    return tensor(op.result, block_type(value.type.scalar, shape))
-
-
-def expand_dims(emit: Emitter, value: tensor, axis: int) -> tensor:
-    """A new axis of extent 1 before `axis`."""
-    if not value.type.is_block():
-        return splat(emit, value, (1,))
-    axis = axis + len(value.shape) + 1 if axis < 0 else axis
-    op = emit.op("tt.expand_dims", [value], axis=axis)
-    return tensor(op.result, block_type(value.type.scalar, ir.shape_of(op.result.type)))
-
-
-def broadcast_pair(emit: Emitter, left: tensor, right: tensor) -> tuple[tensor, tensor]:
-    """Both operands at their common shape."""
-    if left.shape == right.shape and left.type.is_block() == right.type.is_block():
-        return left, right
-    shape = broadcast_shape(left.shape, right.shape)
-    return broadcast_to(emit, left, shape), broadcast_to(emit, right, shape)
-
-
-def broadcast_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
-    """The common shape of two shapes."""
-    rank = max(len(left), len(right))
-    a = (1,) * (rank - len(left)) + left
-    b = (1,) * (rank - len(right)) + right
-    out = []
-    for axis, (x, y) in enumerate(zip(a, b, strict=True)):
-        if x != y and 1 not in (x, y):
-            raise SemanticError(
-                f"shapes {list(left)} and {list(right)} do not broadcast: "
-                f"axis {axis} has {x} against {y}"
-            )
-        out.append(max(x, y) if min(x, y) else 0)
-    return tuple(out)
-
-
-def broadcast_all(emit: Emitter, *values: tensor) -> tuple[tensor, ...]:
-    """All operands at their common shape."""
-    shape: tuple[int, ...] = ()
-    for value in values:
-        shape = broadcast_shape(shape, value.shape)
-    return tuple(broadcast_to(emit, value, shape) for value in values)
 
 
 def binary_operands(
@@ -142,17 +40,12 @@ def binary_operands(
     both_run_time = isinstance(left, tensor) and isinstance(right, tensor)
     common = promotion.promote(a, b, divide)
     if mixed_sign_error and both_run_time and a.is_int() and b.is_int():
-        if _is_signed(a) != _is_signed(b):
+        if is_signed(a) != is_signed(b):
             raise SemanticError(
                 f"Cannot use {mixed_sign_error} with {a} and {b} because they have different "
                 "signedness; cast one of them with .to(...)"
             )
     return broadcast_pair(emit, cast(emit, lhs, common), cast(emit, rhs, common))
-
-
-def _is_signed(element: dtype) -> bool:
-    # Upstream counts int1 among the unsigned types.
-    return element.is_int_signed() and not element.is_bool()
 
 
 def _weak_to_strong(
@@ -183,91 +76,6 @@ def _weak_constant(emit: Emitter, value: Any, element: dtype, strong: dtype) -> 
     return constant(emit, value, element)
 
 
-def cast(
-    emit: Emitter,
-    value: tensor,
-    target: LanguageType,
-    rounding: str | None = None,
-    bitcast: bool = False,
-) -> tensor:
-    """`value` converted to element type `target`."""
-    source, target = value.type.scalar, target.scalar
-    if source == target:
-        return value
-    if bitcast or (source.is_ptr() and target.is_ptr()):
-        return _bitcast(emit, value, target)
-    if source.is_ptr():
-        return _pointer_to_integer(emit, value, target)
-    if target.is_ptr():
-        return _emit_cast(emit, "tt.int_to_ptr", cast(emit, value, dt.int64), target)
-    assert isinstance(source, dtype)
-    assert isinstance(target, dtype)
-    if target.is_bool():
-        return _is_not_zero(emit, value, source)
-    if source.is_floating() and target.is_floating():
-        return _cast_float(emit, value, target, rounding)
-    if source.is_fp8() or target.is_fp8():
-        # Integers and fp8 meet in fp32, which holds every fp8 number.
-        return cast(emit, cast(emit, value, dt.float32), target)
-    if source.is_floating():
-        name = "arith.fptosi" if target.is_int_signed() else "arith.fptoui"
-        return _emit_cast(emit, name, value, target)
-    signed = _is_signed(source)
-    if target.is_floating():
-        return _emit_cast(emit, "arith.sitofp" if signed else "arith.uitofp", value, target)
-    if target.primitive_bitwidth == source.primitive_bitwidth:
-        return tensor(value.value, with_scalar(value.type, target))
-    if target.primitive_bitwidth < source.primitive_bitwidth:
-        return _emit_cast(emit, "arith.trunci", value, target)
-    return _emit_cast(emit, "arith.extsi" if signed else "arith.extui", value, target)
-
-
-def _emit_cast(
-    emit: Emitter, name: str, value: tensor, target: LanguageType, **attributes: Any
-) -> tensor:
-    """Op `name`, which gives `value` with elements of type `target`."""
-    element = target.to_ir()
-    assert isinstance(element, ir.ScalarType | ir.PointerType)
-    op = emit.op(name, [value], [ir.with_element(value.value.type, element)], **attributes)
-    return tensor(op.result, with_scalar(value.type, target))
-
-
-def _is_not_zero(emit: Emitter, value: tensor, source: dtype) -> tensor:
-    zero = splat(emit, constant(emit, 0, source), value.shape)
-    name, predicate = ("arith.cmpf", "une") if source.is_floating() else ("arith.cmpi", "ne")
-    result = with_scalar(value.type, dt.int1)
-    return tensor(emit.op(name, [value, zero], predicate=predicate).result, result)
-
-
-def _cast_float(emit: Emitter, value: tensor, target: dtype, rounding: str | None) -> tensor:
-    source = scalar_dtype(value)
-    if source.is_fp8() or target.is_fp8() or rounding is not None:
-        return _emit_cast(emit, "tt.fp_to_fp", value, target, rounding=rounding or "rtne")
-    if target.primitive_bitwidth == source.primitive_bitwidth:
-        # fp16 and bf16: neither holds the other.
-        return cast(emit, cast(emit, value, dt.float32), target)
-    wider = target.primitive_bitwidth > source.primitive_bitwidth
-    return _emit_cast(emit, "arith.extf" if wider else "arith.truncf", value, target)
-
-
-def _bitcast(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
-    source = value.type.scalar
-    if not (source.is_ptr() and target.is_ptr()):
-        have = 64 if source.is_ptr() else source.primitive_bitwidth  # type: ignore[attr-defined]
-        want = 64 if target.is_ptr() else target.primitive_bitwidth  # type: ignore[attr-defined]
-        if have != want:
-            raise SemanticError(f"cannot bitcast {source} ({have} bits) to {target} ({want} bits)")
-    if source.to_ir() == target.to_ir():
-        return tensor(value.value, with_scalar(value.type, target))
-    return _emit_cast(emit, "tt.bitcast", value, target)
-
-
-def _pointer_to_integer(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
-    if target not in (dt.int64, dt.uint64, dt.int1):
-        raise SemanticError(f"cannot cast {value.dtype} to {target}; pointers cast to int64")
-    return cast(emit, _emit_cast(emit, "tt.ptr_to_int", value, dt.int64), target)
-
-
 _INTEGER_OPS = {
     "add": ("arith.addi", "arith.addi"),
     "sub": ("arith.subi", "arith.subi"),
@@ -286,7 +94,8 @@ _FLOAT_OPS = {
     "mul": "arith.mulf",
     "mod": "arith.remf",
 }
-_SYMBOLS = {
+# How Python writes the binary operators.
+SYMBOLS = {
     "add": "+",
     "sub": "-",
     "mul": "*",
@@ -323,7 +132,7 @@ def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
         return _power(emit, left, right)
     if name == "matmul":
         raise SemanticError("unsupported operator @ on tensors; write tl.dot(a, b)")
-    mixed = _SYMBOLS[name] if name in ("floordiv", "mod") else None
+    mixed = SYMBOLS[name] if name in ("floordiv", "mod") else None
     # PTX has no remainder of halves: like quotients they are taken in fp32.
     divide = name == "mod" and (_is_float(left) or _is_float(right))
     a, b = binary_operands(emit, left, right, divide=divide, mixed_sign_error=mixed)
@@ -332,7 +141,7 @@ def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
         if name not in _FLOAT_OPS:
             raise SemanticError(
                 f"invalid operands of type {_type_name(left)} and {_type_name(right)}: "
-                f"operator {_SYMBOLS[name]} needs integers"
+                f"operator {SYMBOLS[name]} needs integers"
                 + ("; use tl.floor(x / y)" if name == "floordiv" else "")
             )
         return emit.value(_FLOAT_OPS[name], [a, b], a.type)
@@ -367,7 +176,7 @@ def _pointer_arithmetic(emit: Emitter, name: str, left: object, right: object) -
         offset = unary(emit, "neg", right) if isinstance(right, tensor) else -right  # type: ignore[operator]
         return _pointer_arithmetic(emit, "add", left, offset)
     if name != "add" or (is_pointer(left) and is_pointer(right)):
-        raise SemanticError(f"unsupported operator {_SYMBOLS[name]} on pointers; only p + offset")
+        raise SemanticError(f"unsupported operator {SYMBOLS[name]} on pointers; only p + offset")
     pointer, offset = (left, right) if is_pointer(left) else (right, left)
     assert isinstance(pointer, tensor)
     index = to_tensor(emit, offset)
@@ -441,12 +250,6 @@ def to_condition(emit: Emitter, value: object) -> tensor:
                 "reduce it first, or use tl.where"
             )
     return cast(emit, x, dt.int1)
-
-
-def unsplat(emit: Emitter, value: tensor) -> tensor:
-    """The only element of a one-element tile, as a scalar."""
-    op = emit.op("tt.unsplat", [value])
-    return tensor(op.result, value.type.scalar)
 
 
 def _as_bool(emit: Emitter, value: object) -> tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
-from tkdebug.compiler.ops import math, operators, shape
+from tkdebug.compiler.ops import conversion, math, operators, shape
 from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
@@ -37,8 +37,8 @@ def _rounds(
     k0, k1 = k
 
     def high(x: tensor, constant: int) -> tensor:
-        y = operators.constant(emit, constant, scalar_dtype(x))
-        return emit.value("arith.mulhiui", [x, operators.splat(emit, y, x.shape)], x.type)
+        y = conversion.constant(emit, constant, scalar_dtype(x))
+        return emit.value("arith.mulhiui", [x, conversion.splat(emit, y, x.shape)], x.type)
 
     for _ in range(count):
         mixed0 = operators.binary(emit, "xor", operators.binary(emit, "xor", high(c2, b), c1), k0)
@@ -63,9 +63,9 @@ def _emit_philox_impl(
 ) -> tuple[tensor, ...]:
     """`n_rounds` of Philox on counters c0..c3 and keys k0, k1, all uint32 or all uint64."""
     counters = list(
-        operators.broadcast_all(emit, *(operators.to_tensor(emit, c) for c in (c0, c1, c2, c3)))
+        conversion.broadcast_all(emit, *(conversion.to_tensor(emit, c) for c in (c0, c1, c2, c3)))
     )
-    keys = [operators.to_tensor(emit, k) for k in (k0, k1)]
+    keys = [conversion.to_tensor(emit, k) for k in (k0, k1)]
     return _rounds(emit, counters, keys, n_rounds)
 
 
@@ -79,27 +79,27 @@ def _emit_philox(
     n_rounds: object = DEFAULT_ROUNDS,
 ) -> tuple[tensor, ...]:
     """Philox of a 64-bit seed and four counters; gives four uint32 (or uint64) values."""
-    counters = [operators.to_tensor(emit, c) for c in (c0, c1, c2, c3)]
+    counters = [conversion.to_tensor(emit, c) for c in (c0, c1, c2, c3)]
     first = scalar_dtype(counters[0])
     if not first.is_int() or first.primitive_bitwidth not in (32, 64):
         raise SemanticError(f"philox: counters must be 32- or 64-bit integers, got {first}")
     word = dt.uint64 if first.primitive_bitwidth == 64 else dt.uint32
-    counters = [operators.cast(emit, c, word) for c in counters]
-    seed64 = operators.cast(emit, _seed(emit, seed), dt.uint64)
+    counters = [conversion.cast(emit, c, word) for c in counters]
+    seed64 = conversion.cast(emit, _seed(emit, seed), dt.uint64)
     if word == dt.uint64:
         low = seed64
-        high = operators.constant(emit, 0, dt.uint64)
+        high = conversion.constant(emit, 0, dt.uint64)
     else:
-        low = operators.cast(emit, seed64, dt.uint32)
-        high = operators.cast(emit, operators.binary(emit, "rshift", seed64, 32), dt.uint32)
-    counters = list(operators.broadcast_all(emit, *counters))
+        low = conversion.cast(emit, seed64, dt.uint32)
+        high = conversion.cast(emit, operators.binary(emit, "rshift", seed64, 32), dt.uint32)
+    counters = list(conversion.broadcast_all(emit, *counters))
     return _rounds(emit, counters, [low, high], n_rounds)
 
 
 def _seed(emit: Emitter, seed: Any) -> tensor:
     if isinstance(seed, int):
-        return operators.constant(emit, seed & ((1 << 64) - 1), dt.uint64)
-    value = operators.to_tensor(emit, seed)
+        return conversion.constant(emit, seed & ((1 << 64) - 1), dt.uint64)
+    value = conversion.to_tensor(emit, seed)
     if not scalar_dtype(value).is_int():
         raise SemanticError(f"a seed must be an integer, got {value.dtype}")
     return value
@@ -109,15 +109,15 @@ def _emit_randint4x(
     emit: Emitter, seed: Any, offset: Any, n_rounds: object = DEFAULT_ROUNDS
 ) -> tuple[tensor, ...]:
     """Four uint32 tiles of random bits for each counter in `offset`."""
-    counter = operators.to_tensor(emit, offset)
-    zero = operators.constant(emit, 0, dt.uint32)
+    counter = conversion.to_tensor(emit, offset)
+    zero = conversion.constant(emit, 0, dt.uint32)
     word = scalar_dtype(counter)
     if word.primitive_bitwidth > 32:
-        low = operators.cast(emit, counter, dt.uint32)
-        shifted = operators.binary(emit, "rshift", operators.cast(emit, counter, dt.uint64), 32)
-        high = operators.cast(emit, shifted, dt.uint32)
+        low = conversion.cast(emit, counter, dt.uint32)
+        shifted = operators.binary(emit, "rshift", conversion.cast(emit, counter, dt.uint64), 32)
+        high = conversion.cast(emit, shifted, dt.uint32)
         return _emit_philox(emit, seed, low, high, zero, zero, n_rounds)
-    counter = operators.cast(emit, counter, dt.uint32)
+    counter = conversion.cast(emit, counter, dt.uint32)
     return _emit_philox(emit, seed, counter, zero, zero, zero, n_rounds)
 
 
@@ -135,11 +135,11 @@ def _emit_uint_to_uniform_float(emit: Emitter, x: tensor) -> tensor:
     signed_type = dt.int64 if wide else dt.int32
     target = dt.float32
     scale = 1.0842020432385337e-19 if wide else 4.6566127342e-10
-    value = operators.cast(emit, x, signed_type, bitcast=True)
+    value = conversion.cast(emit, x, signed_type, bitcast=True)
     negative = operators.compare(emit, "lt", value, 0)
     flipped = operators.binary(emit, "sub", operators.unary(emit, "neg", value), 1)
     positive = shape.LANGUAGE["where"].emit(emit, negative, flipped, value)
-    return operators.binary(emit, "mul", operators.cast(emit, positive, target), scale)
+    return operators.binary(emit, "mul", conversion.cast(emit, positive, target), scale)
 
 
 def _emit_rand(emit: Emitter, seed: Any, offset: Any, n_rounds: object = DEFAULT_ROUNDS) -> tensor:

@@ -14,7 +14,7 @@ from tkdebug.compiler.dtypes import block_type, dtype
 from tkdebug.compiler.ir import Block, Operation, Region, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import math, operators
+from tkdebug.compiler.ops import conversion, math, operators
 from tkdebug.compiler.ops.arguments import axis_argument, type_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
@@ -143,15 +143,15 @@ def reduce_with(
     if not keep_dims:
         return results
     if axis is None:
-        return [operators.splat(emit, value, (1,) * original_rank) for value in results]
-    return [operators.expand_dims(emit, value, place) for value in results]
+        return [conversion.splat(emit, value, (1,) * original_rank) for value in results]
+    return [conversion.expand_dims(emit, value, place) for value in results]
 
 
 def _user_combine(emit: Emitter, function: object) -> Combine:
     def combine(arguments: Sequence[tensor]) -> Sequence[tensor]:
         result = emit.call(function, arguments)
         values = result if isinstance(result, tuple | list) else (result,)
-        return [operators.to_tensor(emit, value) for value in values]
+        return [conversion.to_tensor(emit, value) for value in values]
 
     return combine
 
@@ -185,9 +185,9 @@ def _input_tiles(emit: Emitter, input: object) -> tuple[list[tensor], bool]:
     if isinstance(input, tuple | list):
         if not input:
             raise SemanticError("expected at least one tile, got an empty tuple")
-        tiles = operators.broadcast_all(emit, *(operators.to_tensor(emit, v) for v in input))
+        tiles = conversion.broadcast_all(emit, *(conversion.to_tensor(emit, v) for v in input))
         return list(tiles), True
-    return [operators.to_tensor(emit, input)], False
+    return [conversion.to_tensor(emit, input)], False
 
 
 def _emit_associative_scan(
@@ -223,7 +223,7 @@ def widen_for_extremum(element: dtype) -> dtype:
 
 
 def _widen_bfloat16(emit: Emitter, value: tensor) -> tensor:
-    return operators.cast(emit, value, dt.float32) if value.dtype == dt.bfloat16 else value
+    return conversion.cast(emit, value, dt.float32) if value.dtype == dt.bfloat16 else value
 
 
 def _operator_combine(emit: Emitter, operator: str) -> Combine:
@@ -240,13 +240,13 @@ def _reduction(
         keep_dims: object = False,
         dtype: object = None,
     ) -> tensor:
-        value = operators.to_tensor(emit, input)
+        value = conversion.to_tensor(emit, input)
         element = scalar_dtype(value)
         if integers_only and not element.is_int():
             raise SemanticError(f"{name} only supports integers, got {element}")
         natural = element if integers_only else widen_for_sum(element)
         target = natural if dtype is None else type_argument(dtype, name)
-        value = operators.cast(emit, value, target)
+        value = conversion.cast(emit, value, target)
         return reduce_with(
             emit,
             [value],
@@ -271,12 +271,12 @@ def _extremum_reduction(which: str) -> Builtin:
         keep_dims: object = False,
         propagate_nan: object = None,
     ) -> object:
-        value = operators.to_tensor(emit, input)
+        value = conversion.to_tensor(emit, input)
         keep = bool(keep_dims)
         if return_indices:
             left = bool(return_indices_tie_break_left)
             return tuple(_with_index(emit, which, value, axis, left, keep, which))
-        value = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
+        value = conversion.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
         return _extremum_values(emit, which, value, axis, keep, propagate_nan)
 
     doc = f"{which}imum along `axis` (all axes by default); below 32 bits the result widens."
@@ -311,7 +311,7 @@ def _with_index(
     index = tensor(lanes.result, block_type(dt.int32, (extent,)))
     selector: list[object] = [None] * len(value.shape)
     selector[place] = slice(None)
-    index = operators.broadcast_to(
+    index = conversion.broadcast_to(
         emit, operators.subscript(emit, index, tuple(selector)), value.shape
     )
     better = "gt" if which == "max" else "lt"
@@ -334,7 +334,7 @@ def _with_index(
 
     combiner = f"arg{which}" + ("" if left else "_any")
     results = _emit_combined(emit, "tt.reduce", [value, index], place, combine, combiner)
-    return [operators.expand_dims(emit, v, place) for v in results] if keep else results
+    return [conversion.expand_dims(emit, v, place) for v in results] if keep else results
 
 
 def _arg_reduction(which: str) -> Builtin:
@@ -345,7 +345,7 @@ def _arg_reduction(which: str) -> Builtin:
         tie_break_left: object = True,
         keep_dims: object = False,
     ) -> tensor:
-        value = operators.to_tensor(emit, input)
+        value = conversion.to_tensor(emit, input)
         left, keep = bool(tie_break_left), bool(keep_dims)
         return _with_index(emit, which, value, axis, left, keep, f"arg{which}")[1]
 
@@ -362,11 +362,11 @@ def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
         reverse: object = False,
         dtype: object = None,
     ) -> tensor:
-        value = _widen_bfloat16(emit, operators.to_tensor(emit, input))
+        value = _widen_bfloat16(emit, conversion.to_tensor(emit, input))
         element = scalar_dtype(value)
         natural = element if operator == "mul" else widen_for_sum(element)
         target = natural if dtype is None else type_argument(dtype, name)
-        value = operators.cast(emit, value, target)
+        value = conversion.cast(emit, value, target)
         place = axis_argument(axis, len(value.shape), name)
         return _emit_combined(
             emit,
@@ -391,9 +391,9 @@ def _emit_softmax(
 ) -> tensor:
     """Softmax along `dim`, the first axis by default; pass keep_dims=True for any other."""
     keep = bool(keep_dims)
-    value = operators.to_tensor(emit, x)
+    value = conversion.to_tensor(emit, x)
     axis = 0 if dim is None else axis_argument(dim, len(value.shape), "softmax")
-    wide = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
+    wide = conversion.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
     top = _extremum_values(emit, "max", wide, axis, keep, None)
     shifted = operators.binary(emit, "sub", value, top)
     numerator = math.float_math(emit, "math.exp", shifted, "softmax")

@@ -10,7 +10,7 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.arguments import tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
@@ -70,7 +70,7 @@ def _operand(emit: Emitter, value: object, name: str, packed: bool, side: str) -
             f"dot_scaled: {side} of format {name} must be {_DTYPES[name]} or {_CARRIERS[name]}, "
             f"got {tile.dtype}"
         )
-    return operators.cast(emit, tile, _DTYPES[name], bitcast=True)
+    return conversion.cast(emit, tile, _DTYPES[name], bitcast=True)
 
 
 def _scale(value: object, rows: int, k: int, side: str) -> tensor | None:
@@ -140,7 +140,7 @@ def _emit_dot_scaled(
     shape = (*a.shape[:-2], m, n)
     total = acc
     if total is None:
-        total = operators.splat(emit, operators.constant(emit, 0.0, dt.float32), shape)
+        total = conversion.splat(emit, conversion.constant(emit, 0.0, dt.float32), shape)
     elif not isinstance(total, tensor) or total.type != block_type(dt.float32, shape):
         raise SemanticError(
             f"dot_scaled: acc must be an fp32 tile of shape {list(shape)}, got {as_given(total)}"

@@ -13,7 +13,7 @@ from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, TensorType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.arguments import (
     axis_argument,
     dtype_argument,
@@ -182,10 +182,10 @@ def full(emit: Emitter, shape: object, value: object, dtype: dt.dtype) -> tensor
     if isinstance(value, tensor):
         if value.numel != 1 and value.type.is_block():
             raise SemanticError(f"full: value must be a scalar, got {as_given(value)}")
-        scalar = operators.cast(emit, value, dtype)
+        scalar = conversion.cast(emit, value, dtype)
     else:
-        scalar = operators.constant(emit, _to_python(value), dtype)
-    return operators.splat(emit, scalar, dims)
+        scalar = conversion.constant(emit, _to_python(value), dtype)
+    return conversion.splat(emit, scalar, dims)
 
 
 def _to_python(value: object) -> bool | int | float:
@@ -223,7 +223,7 @@ def _emit_to(
     Float to integer truncates; anything to int1 is `!= 0`; fp8 saturates. With `bitcast` the bits
     are kept.
     """
-    value = operators.to_tensor(emit, input)
+    value = conversion.to_tensor(emit, input)
     target = type_argument(dtype, "to")
     rounding = fp_downcast_rounding
     if rounding not in (None, "rtne", "rtz"):
@@ -246,26 +246,26 @@ def _emit_to(
             )
     # To nearest even is what every cast does.
     named = None if rounding == "rtne" else rounding
-    return operators.cast(emit, value, target, named, bool(bitcast))
+    return conversion.cast(emit, value, target, named, bool(bitcast))
 
 
 def _emit_broadcast_to(emit: Emitter, input: object, *shape: object) -> tensor:
     """`input` broadcast to `shape`."""
-    return operators.broadcast_to(
-        emit, operators.to_tensor(emit, input), shape_argument(shape, "broadcast_to")
+    return conversion.broadcast_to(
+        emit, conversion.to_tensor(emit, input), shape_argument(shape, "broadcast_to")
     )
 
 
 def _emit_broadcast(emit: Emitter, input: object, other: object) -> tuple[tensor, tensor]:
     """Both operands broadcast to their common shape."""
-    return operators.broadcast_pair(
-        emit, operators.to_tensor(emit, input), operators.to_tensor(emit, other)
+    return conversion.broadcast_pair(
+        emit, conversion.to_tensor(emit, input), conversion.to_tensor(emit, other)
     )
 
 
 def _emit_expand_dims(emit: Emitter, input: object, axis: object) -> tensor:
     """New axes of extent 1 at the given place or places of the result."""
-    value = operators.to_tensor(emit, input)
+    value = conversion.to_tensor(emit, input)
     axes = list_argument(axis, "expand_dims: axis")
     rank = len(value.shape) + len(axes)
     for a in axes:
@@ -278,7 +278,7 @@ def _emit_expand_dims(emit: Emitter, input: object, axis: object) -> tensor:
     if len(set(normal)) != len(normal):
         raise SemanticError(f"expand_dims: duplicate axes, normalized axes = {normal}")
     for a in normal:
-        value = operators.expand_dims(emit, value, a)
+        value = conversion.expand_dims(emit, value, a)
     return value
 
 
@@ -292,7 +292,7 @@ def reshape(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor:
     if value.shape == shape:
         return value
     if not value.type.is_block():
-        return operators.splat(emit, value, shape)
+        return conversion.splat(emit, value, shape)
     op = emit.op("tt.reshape", [value], [ir.tile(shape, ir.element_of(value.value.type))])
     type_ = block_type(value.type.scalar, shape) if shape else value.type.scalar
     return tensor(op.result, type_)
@@ -300,12 +300,12 @@ def reshape(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor:
 
 def _emit_reshape(emit: Emitter, input: object, *shape: object, can_reorder: object = False) -> Any:
     """The elements of `input`, row-major, under `shape`."""
-    return reshape(emit, operators.to_tensor(emit, input), shape_argument(shape, "reshape"))
+    return reshape(emit, conversion.to_tensor(emit, input), shape_argument(shape, "reshape"))
 
 
 def _emit_ravel(emit: Emitter, x: object, can_reorder: object = False) -> tensor:
     """All elements in one axis."""
-    value = operators.to_tensor(emit, x)
+    value = conversion.to_tensor(emit, x)
     return reshape(emit, value, (value.numel,))
 
 
@@ -354,8 +354,8 @@ def _emit_permute(emit: Emitter, input: tensor, *dims: object) -> tensor:
 
 def join(emit: Emitter, a: object, b: object) -> tensor:
     """Both operands side by side in a new last axis of extent 2."""
-    lhs, rhs = operators.to_tensor(emit, a), operators.to_tensor(emit, b)
-    lhs, rhs = operators.broadcast_pair(emit, lhs, rhs)
+    lhs, rhs = conversion.to_tensor(emit, a), conversion.to_tensor(emit, b)
+    lhs, rhs = conversion.broadcast_pair(emit, lhs, rhs)
     if lhs.dtype != rhs.dtype:
         raise SemanticError(f"join: dtypes differ: {lhs.dtype} and {rhs.dtype}")
     op = emit.op("tt.join", [lhs, rhs])
@@ -400,7 +400,7 @@ def _emit_cat(
 
 def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tensor:
     """`x` where `condition` holds, else `y`; both are always computed."""
-    test = operators.to_tensor(emit, condition)
+    test = conversion.to_tensor(emit, condition)
     if test.dtype != dt.int1:
         if isinstance(condition, tensor):
             warnings.warn(
@@ -408,17 +408,17 @@ def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tenso
                 "write `condition != 0`",
                 stacklevel=2,
             )
-        test = operators.cast(emit, test, dt.int1)
+        test = conversion.cast(emit, test, dt.int1)
     if operators.is_pointer(x) or operators.is_pointer(y):
         pointers = [operators.require_pointer(side, "where") for side in (x, y)]
         if pointers[0].type.scalar != pointers[1].type.scalar:
             kinds = " and ".join(str(side.type.scalar) for side in pointers)
             raise SemanticError(f"where: pointers of one type are chosen from, got {kinds}")
-        a, b = operators.broadcast_pair(emit, *pointers)
+        a, b = conversion.broadcast_pair(emit, *pointers)
     else:
         a, b = operators.binary_operands(emit, x, y)
     if test.type.is_block():
-        test, a, b = operators.broadcast_all(emit, test, a, b)
+        test, a, b = conversion.broadcast_all(emit, test, a, b)
     return emit.value("arith.select", [test, a, b], a.type)
 
 

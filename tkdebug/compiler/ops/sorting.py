@@ -13,7 +13,7 @@ from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import operators
+from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.arguments import axis_argument, tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.reduce import widen_for_extremum
@@ -125,7 +125,7 @@ def _emit_topk(emit: Emitter, x: object, k: object, dim: object = None) -> tenso
         )
     if k == extent:
         return emit.value("tt.sort", [value], value.type, **_order(value, True))
-    value = operators.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
+    value = conversion.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
     result = block_type(value.type.scalar, (*value.shape[:-1], k))
     return emit.value("tt.topk", [value], result, k=k, **_order(value))
 
