@@ -17,8 +17,10 @@ from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.targets import TARGETS
+from tkdebug.runtime import native_kernel
 from tkdebug.runtime.cuda import tensor_maps
 from tkdebug.runtime.cuda.packing import kernel_slots
+from tkdebug.runtime.in_flight import InFlight
 from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.specialize import mappable_names
 
@@ -425,6 +427,17 @@ def test_kernels_without_maps_of_the_launch_are_there_for_what_does_not_fit():
     kernel = made_natively()._without_launch_maps
     assert "cp.async.bulk.tensor" not in kernel.asm["ptx"]
     assert kernel.hash != made_natively().hash
+
+
+def test_crashes_find_the_kernel_that_ran(monkeypatch):
+    kernel, ran = made_natively(), made_natively("at")
+    flights = InFlight()
+    flights.watched = True
+    monkeypatch.setattr(native_kernel, "IN_FLIGHT", flights)
+    kernel.function, kernel.submit = 1, lambda *given: ran
+    values = (*[torch.zeros(4)] * 3, 96, 64, 80, 64, 64, 32, "")
+    kernel.launch_hooked((2, 1, 1), 0, values, (0, 0, 0, 96, 64, 80))
+    assert flights.latest[-1].kernel is ran
 
 
 @tkdebug.jit

@@ -156,12 +156,12 @@ def test_what_has_no_tensor_map_is_launched_by_pointers(monkeypatch):
     fake, others = FakeDriver(4, size=128), []
     submit = make_submit(
         "k", slots, ["v0", "v1", "v2"], LaunchShape(1, 32, 0), never, fake,
-        by_pointers=lambda *given: others.append(given),
+        by_pointers=lambda *given: others.append(given) or "other",
     )  # fmt: skip
-    submit(5, 1, 1, 0, 4096, 64, 3)
+    assert submit(5, 1, 1, 0, 4096, 64, 3) is None
     assert fake.launches[0][2][3] == bytes(range(128))
     for unfit in ((4096, 0, 3), (4096, 64, 1 << 31)):
-        submit(5, 1, 1, 0, *unfit)
+        assert submit(5, 1, 1, 0, *unfit) == "other"
         assert others.pop() == (5, 1, 1, 0, *unfit)
     assert len(fake.launches) == 1
 

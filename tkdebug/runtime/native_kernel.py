@@ -42,7 +42,8 @@ class NativeKernel(CompiledKernel):
         gpu_module: the GPU IR it was lowered from.
         module: the driver's handle of the loaded cubin; None before.
         submit: launches without hooks: `submit(x, y, z, stream, *arguments)`, an argument for each
-            parameter that is not constexpr, tensors by their address.
+            parameter that is not constexpr, tensors by their address. It returns the kernel that
+            ran where that is not this one.
     """
 
     mode = "native"
@@ -68,7 +69,7 @@ class NativeKernel(CompiledKernel):
         self.n_max_threads = binary.threads
         self.metadata = self._make_metadata(binary.shared_bytes, _gpu_target(binary.target))
         self.asm = self._artifacts()
-        self.submit: Callable[..., None] = self._load_and_submit
+        self.submit: Callable[..., NativeKernel | None] = self._load_and_submit
 
     def _artifacts(self) -> Artifacts:
         binary = self.binary
@@ -161,12 +162,17 @@ class NativeKernel(CompiledKernel):
             options.launch_pdl,
         )
 
-    def _load_and_submit(self, x: int, y: int, z: int, stream: int, *passed: Any) -> None:
+    def _load_and_submit(
+        self, x: int, y: int, z: int, stream: int, *passed: Any
+    ) -> NativeKernel | None:
         self._init_handles()
-        self.submit(x, y, z, stream, *passed)
+        return self.submit(x, y, z, stream, *passed)
 
-    def _submit_by_pointers(self, x: int, y: int, z: int, stream: int, *passed: Any) -> None:
+    def _submit_by_pointers(
+        self, x: int, y: int, z: int, stream: int, *passed: Any
+    ) -> NativeKernel:
         self._without_launch_maps.submit(x, y, z, stream, *passed)
+        return self._without_launch_maps
 
     @cached_property
     def _without_launch_maps(self) -> NativeKernel:
@@ -242,29 +248,33 @@ class NativeKernel(CompiledKernel):
         record = self._record(grid, values, stream)
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
+        ran: NativeKernel | None = None
         try:
             if HOOKS.timed:
-                self._submit_timed(record, grid, stream, passed)
+                ran = self._submit_timed(record, grid, stream, passed)
             else:
-                self.submit(*grid, stream, *passed)
+                ran = self.submit(*grid, stream, *passed)
         except BaseException as error:
             record.error = f"{type(error).__name__}: {error}"
             raise
         finally:
             record.duration_ns = time.perf_counter_ns() - started_ns
             if IN_FLIGHT.watched:
-                IN_FLIGHT.add(self, record, passed)
+                IN_FLIGHT.add(ran or self, record, passed)
             HOOKS.exit(hooks, self, record)
 
-    def _submit_timed(self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]) -> None:
+    def _submit_timed(
+        self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]
+    ) -> NativeKernel | None:
         from tkdebug.runtime.cuda.device import device
         from tkdebug.runtime.cuda.timing import start_span
 
         span = start_span(device(self.device), stream)
-        self.submit(*grid, stream, *passed)
+        ran = self.submit(*grid, stream, *passed)
         if span is not None:
             span.end()
             record.device_ns = span
+        return ran
 
 
 def _gpu_target(name: str) -> GPUTarget:

@@ -44,7 +44,7 @@ _FALLBACK = """
         give(slot)
         return by_pointers(x, y, z, stream{taken})"""
 
-Submit = Callable[..., None]
+Submit = Callable[..., Any]
 # (memory, address of the config, address of the table of parameter pointers)
 _Memory = tuple[bytearray, int, int]
 
@@ -98,7 +98,7 @@ def make_submit(
             does not raise, the launch is tried once more.
         launch: what to call instead of the driver's function.
         by_pointers: launches a kernel that does the same without the tensor maps that launches
-            make, for arguments of which there are none.
+            make, for arguments of which there are none; `submit` returns what it does.
     """
     attributes = _attributes(shape)
     text = _submit_text(slots, arguments, shape, attributes)
