@@ -181,7 +181,8 @@ class PassesPane(Container):
         elif kernel.error is not None:
             title.append(f"  did not compile: {display.shown(kernel.error, 200)}", palette.FAULT)
         else:
-            title.append(f"  {display.duration(passes.time_ns)} in passes", style=palette.MUTED)
+            own, whole = map(display.duration, (passes.time_ns, kernel.compile_ns))
+            title.append(f"  {own} of the compile's {whole} in passes", style=palette.MUTED)
             title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
         self.query_one("#passes-title", Static).update(title)
 
