@@ -7,6 +7,7 @@ that text alone, without a traceback of ours.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,6 +24,28 @@ def instead_of(name: str, known: Iterable[str]) -> str:
         return f"; did you mean {near[0]}?"
     more = f", … ({len(names)} in all)" if len(names) > MAX_NAMED else ""
     return f"; there are {', '.join(names[:MAX_NAMED])}{more}" if names else ""
+
+
+def _start_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None  # it has been deleted
+
+
+# Where the command was typed: scripts may go elsewhere while they run.
+_START_FOLDER = _start_folder()
+
+
+def shown_path(file: str) -> str:
+    """A path as one would type it: relative to where this process began if it lies below that."""
+    if _START_FOLDER is None or not os.path.isabs(file):
+        return file
+    try:
+        relative = os.path.relpath(file, _START_FOLDER)
+    except ValueError:
+        return file  # on another drive
+    return file if relative.startswith(os.pardir) else relative
 
 
 class TkError(Exception):

@@ -33,6 +33,7 @@ FaultKind = Literal[
     "integer-overflow",
     "division-by-zero",
     "shift-range",
+    "broken-promise",
     "assert",
     "misaligned",
     # Of a native kernel that crashed, by the GPU's core dump.
@@ -256,6 +257,7 @@ class Fault:
 
 
 LaunchHook = Callable[[object, LaunchRecord], None]
+MAX_UNHEARD = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,7 @@ class HookChain:
         self.launch: tuple[Hook, ...] = ()
         self.timed = False
         self._reported: set[int] = set()
+        self._unheard: set[tuple[object, ...]] = set()
 
     def add(self, hook: Hook) -> None:
         """Append `hook`; the same object twice is a no-op."""
@@ -335,10 +338,30 @@ class HookChain:
                 self._guarded(hook.autotuned, event)
 
     def fault(self, event: Fault) -> None:
-        """Tell of a fault."""
+        """Tell of a fault: the hooks, or stderr where none of them listens."""
+        heard = False
         for hook in self._hooks:
             if hook.fault is not None:
+                heard = True
                 self._guarded(hook.fault, event)
+        # Whoever compiles gets compile errors as exceptions.
+        if not heard and event.kind != "compile-error":
+            self._tell_unheard(event)
+
+    def _tell_unheard(self, fault: Fault) -> None:
+        """Print `fault` the first time that it comes up at its place."""
+        place = (fault.kind, fault.kernel, fault.frames, fault.tensor)
+        if place in self._unheard or len(self._unheard) > MAX_UNHEARD or sys.stderr is None:
+            return
+        self._unheard.add(place)
+        if len(self._unheard) > MAX_UNHEARD:
+            print(
+                "tkdebug: further faults are not told here; `tkdebug run` has all", file=sys.stderr
+            )
+            return
+        from tkdebug.fault_text import describe  # which imports us
+
+        print(f"tkdebug: {describe(fault)}", file=sys.stderr)
 
     def progress(self, event: LaunchProgress) -> None:
         """Tell how far a long launch is."""

@@ -7,7 +7,6 @@ warnings are shown and fail nothing.
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Generator
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from tkdebug.compat import Installed, install
 from tkdebug.events import HOOKS, Fault, Hook
+from tkdebug.fault_text import describe
 from tkdebug.knobs import CHECK_NAMES, MODE_NAMES
 
 # Faults that the script also gets as an exception.
@@ -120,23 +120,3 @@ def pytest_runtest_makereport(
             f"{describe(faults[0]).splitlines()[0]}\n(a fault in a kernel fails its test; "
             "--tkdebug-faults=report only shows it)"
         )
-
-
-def describe(fault: Fault) -> str:
-    """`fault` as text: place, what happened, source line, call chain, fix."""
-    where = f"{fault.file}:{fault.line}: " if fault.frames else ""
-    lines = [f"{where}{fault.kind} in kernel {fault.kernel}: {fault.message}"]
-    if fault.file is not None and fault.line is not None:
-        source = linecache.getline(fault.file, fault.line).strip()
-        if source:
-            lines.append(f"    {source}")
-    if fault.program_id is not None:
-        times = "once" if fault.count == 1 else f"{fault.count} times"
-        lines.append(f"  {times}, first in program {fault.program_id}")
-    lines.extend(
-        f"  called from {frame.file}:{frame.line} in {frame.function}"
-        for frame in reversed(fault.frames[:-1])
-    )
-    if fault.hint:
-        lines.append(f"  hint: {fault.hint}")
-    return "\n".join(lines)

@@ -1,7 +1,16 @@
+from pathlib import Path
+
 from launching import fault, launch
 
 from tkdebug.errors import Frame
-from tkdebug.events import HOOKS, AutotuneChoice, LaunchProgress
+from tkdebug.events import (
+    HOOKS,
+    MAX_UNHEARD,
+    AutotuneChoice,
+    Hook,
+    HookChain,
+    LaunchProgress,
+)
 from tkdebug.instrument import add_hook
 
 
@@ -88,3 +97,35 @@ def test_hooks_for_other_events_get_their_records():
 def test_hook_without_launch_callbacks_costs_launches_nothing():
     with add_hook(fault=lambda f: None):
         assert HOOKS.launch == ()
+
+
+def test_fault_that_no_hook_hears_is_told_once_on_stderr(capsys):
+    chain = HookChain()
+    for launch_id in (1, 2):
+        chain.fault(fault(__file__, 1, launch_id=launch_id))
+    told = capsys.readouterr().err
+    assert told.count("oob-load in add_kernel") == 1
+    assert "test_hooks.py:1: " in told
+    assert f"    {Path(__file__).read_text().splitlines()[0]}\n" in told
+
+
+def test_fault_that_a_hook_hears_is_not_told(capsys):
+    chain, heard = HookChain(), []
+    chain.add(Hook(fault=heard.append))
+    chain.fault(fault())
+    assert len(heard) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_compile_errors_are_told_by_their_exception_alone(capsys):
+    HookChain().fault(fault(kind="compile-error"))
+    assert capsys.readouterr().err == ""
+
+
+def test_unheard_faults_have_a_limit(capsys):
+    chain = HookChain()
+    for number in range(1, 200):
+        chain.fault(fault(line=number))
+    told = capsys.readouterr().err
+    assert told.count("oob-load in add_kernel") == MAX_UNHEARD
+    assert told.endswith("tkdebug: further faults are not told here; `tkdebug run` has all\n")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import put_out
+from tkdebug.errors import shown_path
 from tkdebug.events import Fault
 from tkdebug.instrument.renderers.text_format import visible
 from tkdebug.linemap.core_dumps import CoreDump, read_core_dump
@@ -44,7 +45,7 @@ def _as_text(dump: CoreDump, faults: tuple[Fault, ...]) -> Iterator[str]:
     if not faults:
         yield "nothing in it says what crashed"
     for fault in faults:
-        where = f"{fault.file}:{fault.line}: " if fault.frames else ""
+        where = f"{shown_path(fault.file or '')}:{fault.line}: " if fault.frames else ""
         yield f"{where}{fault.kind} in {fault.kernel}: {fault.message}"
         # A dump may name any file there is.
         if fault.file is not None and fault.line is not None and fault.file.endswith(".py"):
@@ -52,7 +53,7 @@ def _as_text(dump: CoreDump, faults: tuple[Fault, ...]) -> Iterator[str]:
             if source:
                 yield f"    {source}"
         for frame in reversed(fault.frames[:-1]):
-            yield f"  called from {frame.file}:{frame.line} in {frame.function}"
+            yield f"  called from {shown_path(frame.file)}:{frame.line} in {frame.function}"
         if fault.program_id is not None:
             yield f"  first in program {fault.program_id}, in {fault.count:,} threads"
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from tkdebug.cli.kernel_lines import KernelLines
 from tkdebug.cli.lines_answer import answer, place_text
 from tkdebug.cli.lines_json import not_found
 from tkdebug.cli.lines_query import LinesQuery
-from tkdebug.errors import Frame, UsageError
+from tkdebug.errors import Frame, UsageError, shown_path
 from tkdebug.linemap.line_columns import COLUMNS, Column, cell, spill_cell
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import Trace
@@ -51,7 +50,7 @@ def _figures(kernels: Sequence[KernelLines]) -> Iterator[str]:
 
 
 def _heading(kernel: KernelLines) -> Iterator[str]:
-    where = f"  {_shown(kernel.file)}:{kernel.line}" if kernel.file else ""
+    where = f"  {shown_path(kernel.file)}:{kernel.line}" if kernel.file else ""
     digest = f"  [{kernel.hash[:12]}]" if kernel.hash else ""
     yield f"{kernel.name} for {kernel.table.target}{where}{digest}"
     options = ", ".join(
@@ -150,7 +149,7 @@ def _table(rows: Sequence[_Row], columns: Sequence[Column], whole: LineCounts) -
     for row, values in zip(rows, cells[1:-1], strict=True):
         if row.place is not None and row.place[0] != file:
             file = row.place[0]
-            yield f"-- {_shown(file)}"
+            yield f"-- {shown_path(file)}"
         line = "  ".join(f"{values[n]:>{sizes[n]}}" for n in used)
         yield f"{line}  {row.text}".rstrip()
     yield "  ".join(f"{cells[-1][n]:>{sizes[n]}}" for n in used)
@@ -197,13 +196,13 @@ def _column(kernel: KernelLines, trace: Trace, chain: Sequence[Frame]) -> int:
 
 def _chain(kernel: KernelLines, chain: Sequence[Frame], column: int) -> Iterator[str]:
     here = chain[-1]
-    place = f"{_shown(here.file)}:{here.line}" + (f":{column}" if column else "")
+    place = f"{shown_path(here.file)}:{here.line}" + (f":{column}" if column else "")
     yield f"{place} in {here.function}"
     text = kernel.source_line(here.file, here.line)
     if text:
         yield f"    {text.strip()}"
     for frame in reversed(chain[:-1]):
-        yield f"  called from {_shown(frame.file)}:{frame.line} in {frame.function}"
+        yield f"  called from {shown_path(frame.file)}:{frame.line} in {frame.function}"
 
 
 def _sass(kernel: KernelLines, trace: Trace) -> Iterator[str]:
@@ -218,9 +217,3 @@ def _sass(kernel: KernelLines, trace: Trace) -> Iterator[str]:
         ptx = "" if i.ptx_line is None else f"ptx {i.ptx_line}"
         live = "" if i.live_registers is None else f"{i.live_registers} regs"
         yield f"  0x{i.address:04x} {op:>6}  {i.text:56} {ptx:9} {live}".rstrip()
-
-
-def _shown(file: str) -> str:
-    """A path as one would type it here."""
-    relative = os.path.relpath(file) if os.path.isabs(file) else file
-    return file if relative.startswith("..") else relative

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from tkdebug.cli.endings import Terminated, ending_signals
+from tkdebug.cli.streams import kept_streams
 from tkdebug.cli.tracebacks import show_exception
 from tkdebug.errors import UsageError
 
@@ -96,7 +97,7 @@ def _instead(target: str, argv: tuple[str, ...]) -> str:
 
 def run_program(program: Program) -> Ending:
     """Run it to its end, show an uncaught exception as Python does, wait for its threads."""
-    with _as_main(program) as module, ending_signals():
+    with kept_streams(), _as_main(program) as module, ending_signals():
         ending = _ended(lambda: _execute(program, module))
         # Python itself waits for them before it ends, and they may still launch.
         waited = _ended(_join_threads)

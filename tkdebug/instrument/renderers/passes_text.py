@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tkdebug.errors import shown_path
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep
 from tkdebug.instrument.line_runs import run_text, runs_of
@@ -40,7 +41,7 @@ def _head(report: KernelReport) -> Iterator[str]:
     for_arch = f" for {arch}" if arch else ""
     yield f"{kernel.name}{kernel.signature}{for_arch}  [{kernel.hash[:12]}]"
     times = f"{format_ns(report.passes.time_ns)} in {counted(len(report.passes.diffs), 'pass')}"
-    yield f"{kernel.file}:{kernel.line}, {times}"
+    yield f"{shown_path(kernel.file)}:{kernel.line}, {times}"
     if kernel.error is not None:
         yield f"did not compile: {kernel.error}"
 

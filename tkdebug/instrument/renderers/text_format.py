@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tkdebug.errors import shown_path
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import KernelSummary, RunInfo
@@ -39,12 +40,12 @@ def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
 def fault_lines(session: Session, merged: MergedFault) -> Iterator[str]:
     """One fault: where and what, source line and caret, call chain, offender, hint."""
     fault = merged.fault
-    where = f"{fault.file}:{fault.line}: " if fault.frames else ""
+    where = f"{shown_path(fault.file or '')}:{fault.line}: " if fault.frames else ""
     severity = " (warning)" if fault.severity == "warning" else ""
     yield visible(f"{where}{fault.kind}{severity} in {fault.kernel}: {fault.message}")
     yield from _excerpt(session, merged)
     for frame in reversed(fault.frames[:-1]):
-        yield visible(f"  called from {frame.file}:{frame.line} in {frame.function}")
+        yield visible(f"  called from {shown_path(frame.file)}:{frame.line} in {frame.function}")
     details = _offender(merged)
     if details:
         yield visible(f"  {details}")
