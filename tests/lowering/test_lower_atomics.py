@@ -108,21 +108,55 @@ def test_bfloat_sum_is_a_loop_before_sm_90():
 @pytest.mark.parametrize(
     ("element", "target", "instruction"),
     [
-        ("f32", "sm_90a", "add.v4.f32"),
-        ("f16", "sm_90a", "add.noftz.v2.f16x2"),
-        ("bf16", "sm_90a", "add.noftz.v2.bf16x2"),
-        ("f16", "sm_80", "add.noftz.f16x2"),
-        ("f32", "sm_80", "add.f32"),
+        ("f32", "sm_90a", "atom.global.gpu.acq_rel.add.v4.f32"),
+        ("f16", "sm_90a", "atom.global.gpu.acq_rel.add.noftz.v2.f16x2"),
+        ("bf16", "sm_90a", "atom.global.gpu.acq_rel.add.noftz.v2.bf16x2"),
+        ("f16", "sm_80", "red.global.gpu.relaxed.add.noftz.f16x2"),
+        ("f32", "sm_80", "red.global.gpu.relaxed.add.f32"),
     ],
 )
 def test_aligned_float_sums_are_vectors(element, target, instruction):
     text = atomic(element, "fadd", layout=LAYOUT, target=target, used=False, aligned=True)
-    assert f"atom.global.gpu.acq_rel.{instruction} " in text
+    assert f"{instruction} " in text
+
+
+@pytest.mark.parametrize("kind", ["add", "cas"])
+@pytest.mark.parametrize(
+    ("sem", "expected"),
+    [
+        ("relaxed", "atom atom atom atom"),
+        ("acquire", "atom atom atom atom fence"),
+        ("release", "fence atom atom atom atom"),
+        ("acq_rel", "fence atom atom atom atom fence"),
+    ],
+)
+def test_several_instructions_of_a_thread_share_their_fences(kind, sem, expected):
+    text = atomic("i32", kind, layout=LAYOUT, sem=sem, scope="sys")
+    found = re.findall(r"atom\.global\S*relaxed|fence\.acq_rel\.sys", text)
+    assert " ".join(name.partition(".")[0] for name in found) == expected
+
+
+def test_sums_that_nobody_looks_at_acquire_nothing():
+    text = atomic("i32", layout=LAYOUT, used=False)
+    assert text.count("fence.") == 1
+    assert text.index("fence.") < text.index("red.")
+    assert "atom." not in text
+
+
+@pytest.mark.parametrize("element", ["i32", "i64", "f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_relaxed_sums_that_nobody_looks_at_assemble(element, target):
+    kind = "add" if element[0] == "i" else "fadd"
+    for aligned in (False, True):
+        text = atomic(
+            element, kind, layout=LAYOUT, sem="relaxed", used=False, target=target, aligned=aligned
+        )
+        assert "red.global" in text or (element, target) == ("bf16", "sm_80")
 
 
 def test_mask_that_is_not_known_to_be_equal_keeps_sums_apart():
     text = atomic("f32", "fadd", layout=LAYOUT, masked=True, aligned=True)
-    assert text.count("atom.global.gpu.acq_rel.add.f32") == 4
+    assert text.count("atom.global.gpu.relaxed.add.f32") == 4
 
 
 def test_masked_off_elements_give_zero():

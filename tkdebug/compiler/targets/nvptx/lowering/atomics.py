@@ -2,7 +2,9 @@
 
 Scalars are thread 0's affair. A scalar atomic that releases waits for the whole block before, so
 that the program's writes, not merely this thread's, come first; one whose result is used has every
-thread wait for it. Tiles order each thread's own accesses, as upstream's do.
+thread wait for it. Tiles order each thread's own accesses, as upstream's do: where a thread has one
+instruction, that one does, else fences before and behind all of them, since each one by itself
+would wait for the one before and drop what L1 holds.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom".
 """
@@ -43,6 +45,7 @@ _FLOAT_ADDS = {
 _LLVM_ORDERINGS = {"relaxed": "monotonic"}
 _LLVM_SCOPES = {"gpu": ' syncscope("device")', "cta": ' syncscope("block")', "sys": ""}
 _RELEASES = ("release", "acq_rel")
+_ACQUIRES = ("acquire", "acq_rel")
 
 
 def lower_atomic_rmw(
@@ -54,6 +57,7 @@ def lower_atomic_rmw(
 ) -> Sequence[Registers]:
     """`atom`, predicated by the mask and by who acts for the element."""
     acting, group = _begin(ctx, op), _group(ctx, op)
+    sem = _ordered(ctx, op, len(pointers) // group)
     results: Registers = []
     for first in range(0, len(pointers), group):
         predicate = acting
@@ -62,9 +66,10 @@ def lower_atomic_rmw(
             predicate = here if acting is None else ctx.emit.bit_and(acting, here)
         part = values[first : first + group]
         if group > 1:
-            results += _vector_sum(ctx, op, pointers[first], part, predicate)
+            results += _vector_sum(ctx, op, sem, pointers[first], part, predicate)
         else:
-            results.append(_update(ctx, op, pointers[first], part[0], predicate))
+            results.append(_update(ctx, op, sem, pointers[first], part[0], predicate))
+    _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
 
 
@@ -85,13 +90,14 @@ def lower_atomic_cas(
     ctx: Lowering, op: Operation, pointers: Registers, compare: Registers, values: Registers
 ) -> Sequence[Registers]:
     """`atom.cas` on the bits of the element."""
-    acting = _begin(ctx, op)
+    acting, sem = _begin(ctx, op), _ordered(ctx, op, len(pointers))
     results = []
     for pointer, expected, value in zip(pointers, compare, values, strict=True):
         words = (ctx.to_bits(expected), ctx.to_bits(value))
         name = f"cas.b{TYPE_BITS[value.type]}"
-        old = _atom(ctx, op, ((name, acting),), pointer, words)
+        old = _atom(ctx, op, sem, ((name, acting),), pointer, words)
         results.append(ctx.from_bits(old, value.type))
+    _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
 
 
@@ -105,9 +111,30 @@ def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
     return ctx.is_first_thread
 
 
+def _ordered(ctx: Lowering, op: Operation, instructions: int) -> str:
+    """The semantics of so many instructions, after a fence where they leave it to that."""
+    sem = str(op.attributes["sem"])
+    if instructions == 1 or sem == "relaxed":
+        return sem
+    if sem in _RELEASES:
+        _fence(ctx, op)
+    return "relaxed"
+
+
+def _fence_behind(ctx: Lowering, op: Operation, sem: str) -> None:
+    # Who does not look at what was there learns nothing of those that wrote it.
+    if sem != op.attributes["sem"] and op.attributes["sem"] in _ACQUIRES and op.result.uses:
+        _fence(ctx, op)
+
+
+def _fence(ctx: Lowering, op: Operation) -> None:
+    ctx.emit.asm(f"fence.acq_rel.{op.attributes['scope']};", "~{memory}", "void", ())
+
+
 def _update(
     ctx: Lowering,
     op: Operation,
+    sem: str,
     pointer: LLVMValue,
     value: LLVMValue,
     predicate: LLVMValue | None,
@@ -115,22 +142,23 @@ def _update(
     """One element's old value; zero where the predicate is false."""
     kind, type_ = str(op.attributes["kind"]), value.type
     if TYPE_BITS[type_] < _WORD_BITS and kind != "fadd":
-        return _loop_of_swaps(ctx, op, pointer, value, predicate)
+        return _loop_of_swaps(ctx, op, sem, pointer, value, predicate)
     if kind in ("fmax", "fmin"):
-        return _float_extremum(ctx, op, kind, pointer, value, predicate)
+        return _float_extremum(ctx, op, sem, kind, pointer, value, predicate)
     if kind == "fadd":
         if type_ == "bfloat" and not ctx.target.bf16_arithmetic:
-            return _loop_of_swaps(ctx, op, pointer, value, predicate)
+            return _loop_of_swaps(ctx, op, sem, pointer, value, predicate)
         name = _FLOAT_ADDS[type_]
     else:
         name = f"{_KINDS[kind][0]}.{_KINDS[kind][1]}{TYPE_BITS[type_]}"
-    old = _atom(ctx, op, ((name, predicate),), pointer, (ctx.to_bits(value),))
+    old = _atom(ctx, op, sem, ((name, predicate),), pointer, (ctx.to_bits(value),))
     return ctx.from_bits(old, type_)
 
 
 def _vector_sum(
     ctx: Lowering,
     op: Operation,
+    sem: str,
     pointer: LLVMValue,
     values: Sequence[LLVMValue],
     predicate: LLVMValue | None,
@@ -144,7 +172,7 @@ def _vector_sum(
         words = [emit.cast("bitcast", emit.vector(pair), "i32") for pair in pairs]
         vector = f".v{len(words)}" if len(words) > 1 else ""
         name = f"add.noftz{vector}.{'f16' if type_ == 'half' else 'bf16'}x2"
-    old = _atoms(ctx, op, ((name, predicate),), pointer, (words,))
+    old = _atoms(ctx, op, sem, ((name, predicate),), pointer, (words,))
     if type_ == "float":
         return [ctx.from_bits(word, type_) for word in old]
     vectors = [emit.cast("bitcast", word, f"<2 x {type_}>") for word in old]
@@ -154,48 +182,63 @@ def _vector_sum(
 def _atom(
     ctx: Lowering,
     op: Operation,
+    sem: str,
     instructions: Sequence[tuple[str, LLVMValue | None]],
     pointer: LLVMValue,
     words: Sequence[LLVMValue],
 ) -> LLVMValue:
     """The old bits, by whichever of the instructions has a true predicate; zero by none."""
-    return _atoms(ctx, op, instructions, pointer, [[word] for word in words])[0]
+    return _atoms(ctx, op, sem, instructions, pointer, [[word] for word in words])[0]
 
 
 def _atoms(
     ctx: Lowering,
     op: Operation,
+    sem: str,
     instructions: Sequence[tuple[str, LLVMValue | None]],
     pointer: LLVMValue,
     operands: Sequence[Sequence[LLVMValue]],
 ) -> list[LLVMValue]:
-    """As `_atom`, on vectors of words."""
+    """As `_atom`, on vectors of words; what is only added up, and not looked at, by `red`."""
     emit, count = ctx.emit, len(operands[0])
     bits = int(operands[0][0].type[1:])
     letter = _LETTERS[bits]
     arguments = [pointer, *(word for operand in operands for word in operand)]
-    constraints = [f"=&{letter}"] * count + ["l"] + [letter] * (len(arguments) - 1)
+    # ptxas makes the same of an unused result of some kinds, and not of others.
+    is_blind = _is_blind(op, sem)
+    outputs = 0 if is_blind else count
+    constraints = [f"=&{letter}"] * outputs + ["l"] + [letter] * (len(arguments) - 1)
     lines = []
     if any(predicate is not None for _, predicate in instructions):
-        lines += [f"mov.b{bits} ${i}, 0;" for i in range(count)]
-    sources = ", ".join(_tuple_of(count + 1 + i * count, count) for i in range(len(operands)))
+        lines += [f"mov.b{bits} ${i}, 0;" for i in range(outputs)]
+    sources = ", ".join(_tuple_of(outputs + 1 + i * count, count) for i in range(len(operands)))
     # Space, scope, semantics: the order in which upstream writes them; ptxas takes any.
-    sem, scope = op.attributes["sem"], op.attributes["scope"]
+    scope = op.attributes["scope"]
     order, swaps = f"global.{scope}.{sem}", f"global.{sem}.{scope}"
     for name, predicate in instructions:
         guard = ""
         if predicate is not None:
-            guard = f"@${count + len(arguments)} "
+            guard = f"@${outputs + len(arguments)} "
             arguments.append(predicate)
             constraints.append("b")
-        target = _tuple_of(0, count)
         qualifiers = swaps if name.startswith("cas") else order
-        lines.append(f"{guard}atom.{qualifiers}.{name} {target}, [${count}], {sources};")
+        what = f"red.{qualifiers}.{name} " if is_blind else f"atom.{qualifiers}.{name} "
+        target = "" if is_blind else f"{_tuple_of(0, count)}, "
+        lines.append(f"{guard}{what}{target}[${outputs}], {sources};")
     text = ",".join([*constraints, "~{memory}"])
     type_ = f"i{bits}"
+    if is_blind:
+        emit.asm("\n".join(lines), text, "void", arguments)
+        return [integer(type_, 0)] * count
     result = type_ if count == 1 else f"{{ {', '.join([type_] * count)} }}"
     got = emit.asm("\n".join(lines), text, result, arguments)
     return [got] if count == 1 else [emit.extract_value(got, i, type_) for i in range(count)]
+
+
+def _is_blind(op: Operation, sem: str) -> bool:
+    is_sum = op.name == "tt.atomic_rmw" and op.attributes["kind"] != "xchg"
+    is_tile = isinstance(op.operands[0].type, TensorType)
+    return is_sum and is_tile and sem == "relaxed" and not op.result.uses
 
 
 def _tuple_of(first: int, count: int) -> str:
@@ -207,6 +250,7 @@ def _tuple_of(first: int, count: int) -> str:
 def _float_extremum(
     ctx: Lowering,
     op: Operation,
+    sem: str,
     kind: str,
     pointer: LLVMValue,
     value: LLVMValue,
@@ -227,12 +271,13 @@ def _float_extremum(
         negative, positive = (emit.bit_and(predicate, sign) for sign in (negative, positive))
     same, opposite = ("max", "min") if largest else ("min", "max")
     instructions = ((f"{same}.s{bits}", positive), (f"{opposite}.u{bits}", negative))
-    return ctx.from_bits(_atom(ctx, op, instructions, pointer, (word,)), value.type)
+    return ctx.from_bits(_atom(ctx, op, sem, instructions, pointer, (word,)), value.type)
 
 
 def _loop_of_swaps(
     ctx: Lowering,
     op: Operation,
+    sem: str,
     pointer: LLVMValue,
     value: LLVMValue,
     predicate: LLVMValue | None,
@@ -240,7 +285,7 @@ def _loop_of_swaps(
     """What the target has no instruction for: LLVM writes the loop."""
     emit = ctx.emit
     kind = str(op.attributes["kind"])
-    sem, scope = str(op.attributes["sem"]), str(op.attributes["scope"])
+    scope = str(op.attributes["scope"])
     text = (
         f"atomicrmw {kind} {pointer.type} {pointer.text}, {value.type} {value.text}"
         f"{_LLVM_SCOPES[scope]} {_LLVM_ORDERINGS.get(sem, sem)}"
