@@ -25,6 +25,17 @@ attention.test_op(1, 2, 128, 128, True, False, "bwd", "triton-fp16")
 attention.test_op(1, 2, 256, 64, True, False, "fwd", "triton-fp8")
 """
 
+# The tutorials draw their data unseeded. Layer norm adds up partial sums in fp16, and with about
+# one draw in fifty an element of its gradients is further than its tolerance from torch's fp32
+# sum, however exactly that arithmetic is done.
+SEEDED = """
+import runpy, sys
+import torch
+
+torch.manual_seed(0)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
 
 def interpret(tmp_path, *command):
     report = tmp_path / "report.json"
@@ -50,7 +61,9 @@ def tutorial(name):
      "08-grouped-gemm.py", "11-programmatic-dependent-launch.py"],
 )  # fmt: skip
 def test_tutorial(name, tmp_path):
-    interpret(tmp_path, tutorial(name))
+    driver = tmp_path / "driver.py"
+    driver.write_text(SEEDED)
+    interpret(tmp_path, driver, tutorial(name))
 
 
 def test_attention_forward_and_backward(tmp_path):
