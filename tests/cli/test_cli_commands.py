@@ -56,7 +56,7 @@ def test_report_whose_reader_goes_away_is_quiet(session):
 
 
 def test_formats_of_the_command_line_are_the_renderers():
-    from tkdebug.cli.arguments import FORMATS
+    from tkdebug.cli.parser import FORMATS
 
     assert set(FORMATS) == set(RENDERERS)
 

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from tkdebug.cli import main
-from tkdebug.cli.arguments import PASS_FORMATS
+from tkdebug.cli.parser import PASS_FORMATS
 from tkdebug.instrument.passes_report import RENDERERS
 from tkdebug.knobs import KNOBS
 

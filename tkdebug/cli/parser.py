@@ -1,0 +1,245 @@
+"""What there is to type, and its help: the commands and their options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tkdebug import __version__
+from tkdebug.knobs import CHECK_NAMES
+
+FORMATS = ("text", "json")
+PASS_FORMATS = ("text", "json", "html")
+_ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
+_EPILOG = """\
+examples:
+  tkdebug run script.py --size 1024        run it with its kernels interpreted and checked
+  tkdebug run -o run.tkd --report out.json script.py
+  tkdebug view run.tkd                     open what was recorded
+  tkdebug passes script.py --line 20       what the compiler made of a line, pass by pass
+  tkdebug lines script.py                  what each source line costs in machine code
+"""
+_RUN_EPILOG = """\
+Everything after the script (or after -m module) belongs to the script. The exit status is the
+script's own; 3 when it ended well but faults were recorded; 2 for a mistake on this command line.
+"""
+_ASKED_EPILOG = """\
+What belongs to the script goes after --. Its exit status is passed on, 130 when it was interrupted;
+what was compiled by then is shown.
+"""
+_SESSION_HELP = "a run recorded by `tkdebug run -o run.tkd`"
+
+# `add_parser` of argparse's subparsers, whose class has no public name.
+AddCommand = Callable[..., argparse.ArgumentParser]
+
+
+def build_parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser, and those of the commands by their names."""
+    parser = argparse.ArgumentParser(
+        prog="tkdebug",
+        description="Debugger and profiler for Triton-style GPU kernels.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"tkdebug {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for add_command in _COMMANDS:
+        add_command(commands.add_parser)
+    return parser, commands.choices
+
+
+def _add_run(add: AddCommand) -> None:
+    run = add(
+        "run",
+        help="run a script with its kernels checked and recorded",
+        usage="tkdebug run [options] (script.py | -m module) [arguments of the script]",
+        description="Run a script, unmodified, with its kernels checked and recorded.",
+        epilog=_RUN_EPILOG,
+        allow_abbrev=False,
+    )
+    run.add_argument(
+        "--mode",
+        choices=("auto", "interpret", "native"),
+        help="how kernels run; auto by default: native where there is a GPU, else interpret",
+    )
+    run.add_argument(
+        "--tui",
+        action=argparse.BooleanOptionalAction,
+        help="open the TUI, as by default in a terminal",
+    )
+    run.add_argument(
+        "-o", "--output", dest="session", type=Path, metavar="run.tkd", help="keep the session"
+    )
+    run.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="write a report there, also when the script dies; JSON, or text for a .txt",
+    )
+    run.add_argument(
+        "--quick",
+        action="store_true",
+        help="triton.testing measures once and sweeps take their first value",
+    )
+    run.add_argument(
+        "--interpret",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="interpret the kernels of that name, such as 'softmax*'; may be repeated",
+    )
+    run.add_argument(
+        "--check",
+        action="append",
+        default=[],
+        choices=(*CHECK_NAMES, "all"),
+        metavar="KIND",
+        help="also check interpreted kernels for race, uninitialised-read, nan, or all; slower; "
+        "may be repeated",
+    )
+    run.add_argument(
+        "--no-coredump",
+        action="store_true",
+        help="a kernel that crashes on the GPU leaves no core dump, and no line is named",
+    )
+    run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
+    run.add_argument("-m", metavar="module", help="run a module, as python -m does")
+
+
+def _add_view(add: AddCommand) -> None:
+    view = add(
+        "view",
+        help="open a recorded run in the TUI",
+        description="Open a recorded run in the TUI, here or on another machine than where it ran; "
+        "one that goes on is followed. ? shows the keys, q leaves.",
+        allow_abbrev=False,
+    )
+    view.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+
+
+def _add_report(add: AddCommand) -> None:
+    report = add(
+        "report",
+        help="print what a run came to",
+        description="Print what a recorded run came to: each kernel's launches and times, and each "
+        "fault with its line. The JSON's keys are described in docs/json.md.",
+        allow_abbrev=False,
+    )
+    report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+    _add_format(report, FORMATS)
+    _add_output(report)
+
+
+def _add_passes(add: AddCommand) -> None:
+    passes = add(
+        "passes",
+        help="what each compiler pass did to a script's kernels",
+        usage="tkdebug passes [options] (script.py | -m module | run.tkd) [-- arguments]",
+        description="Show what each compiler pass did, op by op: of a recorded run, or of a "
+        "script, which is run for it. What the script prints goes to stderr.",
+        epilog=_ASKED_EPILOG,
+        allow_abbrev=False,
+    )
+    _add_asked(passes, "script.py|run.tkd")
+    passes.add_argument(
+        "--pass", dest="pass_name", metavar="NAME", help="only that pass, each change of it"
+    )
+    passes.add_argument(
+        "--only-changed", action="store_true", help="leave out passes that changed nothing"
+    )
+    passes.add_argument("--diff", action="store_true", help="also the diff of the texts")
+    passes.add_argument(
+        "--line", metavar="[FILE:]N", help="follow that source line through every pass"
+    )
+    _add_format(passes, PASS_FORMATS)
+    _add_output(passes)
+    _add_architecture(passes, "sm_90a by default, none for not at all")
+
+
+def _add_lines(add: AddCommand) -> None:
+    lines = add(
+        "lines",
+        help="from source lines to instructions and back",
+        usage="tkdebug lines [options] (script.py | -m module | run.tkd | file.cubin) "
+        "[-- arguments]",
+        description="Show what each source line became in machine code, or all that belongs to "
+        "one line or instruction: of a recorded run, of a cubin with line information whoever "
+        "made it, or of a script, which is run for it. What the script prints goes to stderr.",
+        epilog=_ASKED_EPILOG,
+        allow_abbrev=False,
+    )
+    _add_asked(lines, "script.py|run.tkd|file.cubin")
+    place = lines.add_mutually_exclusive_group()
+    place.add_argument("--line", metavar="[FILE:]N", help="what that source line became")
+    place.add_argument("--ptx", type=int, metavar="N", help="what that line of the PTX is of")
+    place.add_argument(
+        "--sass", metavar="ADDR", help="what the instruction at that address (hexadecimal) is of"
+    )
+    _add_format(lines, FORMATS)
+    _add_output(lines)
+    _add_architecture(lines, "sm_90a by default")
+
+
+def _add_crash(add: AddCommand) -> None:
+    crash = add(
+        "crash",
+        help="which line crashed, by the GPU core dump of any process",
+        description="Tell which line crashed, by a GPU core dump as the driver writes it under "
+        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_COREDUMP_FILE=FILE. The exit status is 1 when "
+        "nothing in it says what crashed.",
+        allow_abbrev=False,
+    )
+    crash.add_argument("dump", type=Path, metavar="FILE", help="the core dump")
+    _add_format(crash, FORMATS)
+
+
+def _add_doctor(add: AddCommand) -> None:
+    add(
+        "doctor",
+        help="what this machine can do, and what is missing",
+        description="Tell what this machine can do, and what is missing. The exit status is 1 when "
+        "something needed is missing.",
+        allow_abbrev=False,
+    )
+
+
+def _add_asked(command: argparse.ArgumentParser, target: str) -> None:
+    """What is asked about: a target to run or read, and which of its kernels."""
+    command.add_argument("target", metavar=target)
+    command.add_argument("-m", dest="module", action="store_true", help="the target is a module")
+    command.add_argument(
+        "--kernel", metavar="NAME", help="only kernels of that name or pattern, or that hash"
+    )
+
+
+def _add_format(command: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
+    command.add_argument("--format", choices=formats, default="text", help="text by default")
+
+
+def _add_output(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write there instead of stdout"
+    )
+
+
+def _add_architecture(command: argparse.ArgumentParser, default: str) -> None:
+    command.add_argument(
+        "--target",
+        dest="native_target",
+        metavar="ARCH",
+        help=f"without a GPU, compile for that architecture ({_ARCHITECTURES}); {default}",
+    )
+
+
+# In the order of the help.
+_COMMANDS = (
+    _add_run,
+    _add_view,
+    _add_report,
+    _add_passes,
+    _add_lines,
+    _add_crash,
+    _add_doctor,
+)
