@@ -16,14 +16,14 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter import ptx
-from tkdebug.interpreter.scaled import ScaledOps
+from tkdebug.interpreter.promises import PromiseOps
 from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTile, TileValue
 
 # Multiprocessors of the GPU that interpretation stands in for, an H200.
 _MULTIPROCESSORS = 132
 
 
-class ElementwiseOps(ScaledOps):
+class ElementwiseOps(PromiseOps):
     """tt.map_elementwise, tt.elementwise_inline_asm and nvvm's special registers."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:

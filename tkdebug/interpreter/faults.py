@@ -128,6 +128,30 @@ class FaultLog:
             )
         )
 
+    def broken_promise(
+        self, op: Operation, offender: Offender, call: str, what: str, count: int
+    ) -> None:
+        """Record a promise to the compiler that does not hold."""
+        self.add(
+            Fault(
+                kind="broken-promise",
+                kernel=self.kernel,
+                frames=op.location.frames,
+                column=op.location.primary.column,
+                message=f"{call} {what}",
+                launch_id=self.launch_id,
+                severity="error" if op.name == "tt.assume" else "warning",
+                op_id=op.id,
+                program_id=offender.program_id,
+                lane=offender.lane,
+                count=count,
+                hint=(
+                    "native code is generated as if it held, and may read and write elsewhere: "
+                    f"take {call} away, or make it true"
+                ),
+            )
+        )
+
     def unwritten(self, op: Operation, buffer: Buffer, offender: Offender, count: int) -> None:
         """Record a read of memory that nothing has written."""
         place = f"offset {offender.index} of `{buffer.name}`"

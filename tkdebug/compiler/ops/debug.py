@@ -39,7 +39,7 @@ OPS: tuple[OpSpec, ...] = (
         "tt.assume",
         "A promise to the optimiser.",
         no_results,
-        lambda ev, op, condition: (),
+        lambda ev, op, condition: ev.assume(op, condition),
         effects=Effects.OTHER,
         operands=1,
     ),
@@ -47,7 +47,7 @@ OPS: tuple[OpSpec, ...] = (
         "tt.hint",
         "Its operand, about which `kind` promises `values` per axis.",
         lambda operands, attributes: (operands[0],),
-        lambda ev, op, x: (x,),
+        lambda ev, op, x: ev.hint(op, x),
         operands=1,
     ),
 )
