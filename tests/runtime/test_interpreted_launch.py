@@ -4,6 +4,7 @@ import weakref
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tkdebug
 import tkdebug.language as tl
@@ -106,6 +107,35 @@ def test_small_launches_compute_on_one_thread_and_set_the_number_back(monkeypatc
         torch.set_num_threads(before)
 
 
+@tkdebug.jit
+def product(a_ptr, b_ptr, out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    c = tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at), input_precision="ieee")
+    tl.store(out_ptr + at, c)
+
+
+class Heard(TorchDispatchMode):
+    """Counts what torch computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_what_a_script_sets_up_in_torch_does_not_reach_the_interpreter():
+    a, b, out = torch.randn(16, 16), torch.randn(16, 16), torch.zeros(16, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16), Heard() as heard:
+        product.interpret[(1,)](a, b, out, N=16)
+        assert heard.count == 0
+        assert (a @ b).dtype == torch.bfloat16
+    torch.testing.assert_close(out, a @ b)
+
+
 def test_compiled_kernel_launches_again():
     kernel, x, _ = run_scale()
     again = torch.zeros(100)
@@ -136,9 +166,10 @@ def test_changed_global_is_refused(monkeypatch):
 
 
 def test_equal_global_is_not_a_change(monkeypatch):
-    run_scale()
+    before, _, _ = run_scale()
     monkeypatch.setattr(sys.modules[__name__], "FACTOR", tl.constexpr(3))
-    run_scale()
+    after, _, _ = run_scale()
+    assert after is before
 
 
 def test_rebound_device_function_is_compiled_anew(monkeypatch):
