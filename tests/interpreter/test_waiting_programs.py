@@ -161,6 +161,13 @@ def test_stream_k_whose_tiles_later_programs_finish(per_tile, tiles, programs):
     assert torch.equal(out, x.reshape(tiles, per_tile, WIDTH).sum(1))
 
 
+def test_programs_that_take_turns_in_inference_mode():
+    with torch.inference_mode():
+        x = torch.ones(3, 4, WIDTH)
+        in_phases.interpret[(4,)](flags(1), x, 2, BLOCK=WIDTH)
+        assert torch.equal(x[2], torch.full((4, WIDTH), 4.0))
+
+
 @tkdebug.jit
 def by_ticket(next_ticket, serving, order, x, BLOCK: tl.constexpr):
     pid = tl.program_id(0)

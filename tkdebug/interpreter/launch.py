@@ -25,6 +25,7 @@ from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
 from tkdebug.interpreter.waiting import waiting_loops
@@ -98,8 +99,7 @@ def run_module(
     name = kernel_name or module.name
     launch_id = record.id if record is not None else 0
     faults = FaultLog(name, launch_id, grid)
-    # Tensor subclasses and function modes of the script must not see the interpreter's work.
-    with torch._C.DisableTorchFunction(), torch.no_grad(), ExitStack() as stack:  # noqa: SLF001
+    with apart_from_the_script(_device_of(values)), ExitStack() as stack:
         arguments = _Arguments(module, prepared, values)
         total = grid[0] * grid[1] * grid[2]
         checks = Checks.of(KNOBS.checks, module, faults)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import nullcontext
 from contextvars import copy_context
 from types import FrameType
 
@@ -20,6 +20,7 @@ import torch
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.errors import LaunchError
+from tkdebug.interpreter.torch_state import apart_from_the_script
 
 # How long nothing must have changed: what they wait for might be another process's to write.
 _PATIENCE_S = 2.0
@@ -61,7 +62,9 @@ class Turns:
         self._idle_turns = 0
         self._idle_since = time.monotonic()
         self._changes_seen = 0
+        self._device = device
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        self._infers = torch.is_inference_mode_enabled()
 
     def run(self) -> None:
         """Run all programs; returns when the last has ended."""
@@ -144,11 +147,10 @@ class Turns:
     def _work(self) -> None:
         self._running = threading.get_ident()
         # What torch keeps for each thread is as in the thread that launched.
-        with torch._C.DisableTorchFunction(), torch.no_grad(), ExitStack() as stack:  # noqa: SLF001
-            if self._stream is not None:
-                stack.enter_context(torch.cuda.stream(self._stream))
+        with torch.inference_mode(self._infers), apart_from_the_script(self._device):
             try:
-                self._run_those_left()
+                with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+                    self._run_those_left()
                 self._hand_over()
             except BaseException as error:
                 self._fail(error)
