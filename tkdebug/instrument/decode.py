@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import cast
 
 from tkdebug.errors import Frame
@@ -81,6 +82,8 @@ def integer_pairs(value: object) -> dict[int, int]:
     return dict(_pair(item) for item in json_list(value))
 
 
+# Runs fault thousands of times at the same few places.
+@lru_cache(maxsize=16_384)
 def frames(value: object) -> tuple[Frame, ...]:
     """A call chain."""
     result = []
@@ -134,7 +137,7 @@ def kernel(row: Row, stages: Mapping[str, tuple[str, ...]]) -> RecordedKernel:
     )
 
 
-def fault(row: Row) -> RecordedFault:
+def fault(row: Sequence[object]) -> RecordedFault:
     """A row of `faults`."""
     (seq, process, rank, launch_id, kind, severity, name, chain, message, column) = row[:10]
     (op_id, program_id, lane, tensor, element, legal, count, hint, time_ns) = row[10:]
@@ -153,11 +156,11 @@ def fault(row: Row) -> RecordedFault:
             column=integer(column),
             severity="warning" if severity == "warning" else "error",
             op_id=optional_integer(op_id),
-            program_id=None if program_id is None else _triple(json_list(program_id)),
-            lane=_integers(json_list(lane)),
+            program_id=None if program_id is None else _triple(_numbers(program_id)),
+            lane=_numbers(lane),
             tensor=optional_text(tensor),
             index=optional_integer(element),
-            legal=None if legal is None else _pair(json_list(legal)),
+            legal=None if legal is None else _pair(_numbers(legal)),
             count=integer(count),
             hint=optional_text(hint),
         ),
@@ -171,8 +174,13 @@ def _json(value: object) -> object:
         raise ValueError("JSON nested too deep") from error
 
 
+@lru_cache(maxsize=16_384)
+def _numbers(value: object) -> tuple[int, ...]:
+    return _integers(json_list(value))
+
+
 def _list(value: object, length: int) -> Sequence[object]:
-    if not isinstance(value, list) or len(value) != length:
+    if not isinstance(value, (list, tuple)) or len(value) != length:
         raise ValueError(f"got {value!r:.80}, expected {length} values")
     return value
 

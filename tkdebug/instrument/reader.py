@@ -320,6 +320,21 @@ class Session:
             )
         )
 
+    def merged_faults(self) -> tuple[tuple[RecordedFault, int, int], ...]:
+        """The first of all faults of one `fault_key`, their count, and in how many launches."""
+        # Columns outside of aggregates are those of the row that has the least `seq`.
+        return self._query(
+            lambda: tuple(
+                (decode.fault(row), decode.integer(count), decode.integer(launches))
+                for count, launches, _, *row in self._rows(
+                    "SELECT sum(count), count(DISTINCT CASE WHEN launch THEN process || ' ' || "
+                    f"launch END), min(seq) AS first, {_FAULT_COLUMNS} FROM faults "
+                    "GROUP BY kind, kernel, frames, tensor, "
+                    "CASE kind WHEN 'compile-error' THEN message ELSE '' END ORDER BY first"
+                )
+            )
+        )
+
     def output(self, since: int = 0, limit: int = 1000) -> tuple[OutputChunk, ...]:
         """What the script wrote, beyond the chunk of `seq` `since`, in order."""
         return self._query(

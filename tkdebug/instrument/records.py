@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, Fault
 
 
@@ -126,6 +127,16 @@ class RecordedFault:
     rank: int
     time_ns: int
     fault: Fault
+
+
+FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", str]
+
+
+def fault_key(fault: Fault) -> FaultKey:
+    """What makes two faults the same: kind, kernel, place with its call chain, and tensor."""
+    # Two compile errors of one line differ by what they say, all else by where it happened.
+    said = fault.message if fault.kind == "compile-error" else ""
+    return (fault.kind, fault.kernel, fault.frames, fault.tensor, said)
 
 
 @dataclass(frozen=True, slots=True)

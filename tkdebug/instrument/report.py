@@ -7,14 +7,13 @@ needs no memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tkdebug.errors import Frame, TkError
+from tkdebug.errors import TkError
 from tkdebug.events import Fault
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import RecordedFault
 from tkdebug.instrument.renderers import json_format, text_format
 from tkdebug.instrument.whole_file import write_whole
 
@@ -40,41 +39,12 @@ RENDERERS: Mapping[str, Renderer] = {
 }
 
 
-def merge_faults(faults: Iterable[RecordedFault]) -> tuple[MergedFault, ...]:
-    """One fault per kind, kernel, place with its call chain, and tensor; in order of coming up."""
-    merged: dict[tuple[str, str, tuple[Frame, ...], str | None, str], MergedFault] = {}
-    # Several ops of a line may fault in one launch, whose faults follow each other in a process.
-    last_launches: dict[tuple[object, int], int] = {}
-    for recorded in faults:
-        fault = recorded.fault
-        # Two compile errors of one line differ by what they say, all else by where it happened.
-        said = fault.message if fault.kind == "compile-error" else ""
-        key = (fault.kind, fault.kernel, fault.frames, fault.tensor, said)
-        last = last_launches.get((key, recorded.process), 0)
-        launches = int(fault.launch_id != last)
-        last_launches[key, recorded.process] = fault.launch_id
-        known = merged.get(key)
-        if known is None:
-            merged[key] = MergedFault(fault, launches, recorded.process, recorded.rank)
-            continue
-        count = known.fault.count + fault.count
-        merged[key] = replace(
-            known, fault=replace(known.fault, count=count), launches=known.launches + launches
-        )
-    return tuple(merged.values())
-
-
-def recorded_faults(session: Session) -> Iterator[RecordedFault]:
-    """All faults of a session, a page at a time."""
-    since = 0
-    while page := session.faults(since):
-        yield from page
-        since = page[-1].seq
-
-
 def session_faults(session: Session) -> tuple[MergedFault, ...]:
-    """The merged faults of a session."""
-    return merge_faults(recorded_faults(session))
+    """One fault per kind, kernel, place with its call chain, and tensor; in order of coming up."""
+    return tuple(
+        MergedFault(replace(first.fault, count=count), launches, first.process, first.rank)
+        for first, count, launches in session.merged_faults()
+    )
 
 
 def render(session: Session, format_name: str) -> Iterator[str]:

@@ -237,9 +237,10 @@ class TkdebugApp(App[None]):
     def _show_labels(self) -> None:
         tabs = self.query_one(TabbedContent)
         faults = len(self._snapshot.faults) if self._snapshot is not None else 0
+        more = self._snapshot.more if self._snapshot is not None else ""
         labels = [Text(label) for label in _LABELS]
         if faults:
-            labels[1].append(f" ✖{display.count(faults)}", style=palette.FAULT)
+            labels[1].append(f" ✖{display.count(faults)}{more}", style=palette.FAULT)
         if self._unseen_output:
             labels[3].append(" •", style=palette.GOOD)
         for tab, label in zip(_TABS, labels, strict=True):

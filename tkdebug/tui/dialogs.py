@@ -43,7 +43,13 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("o r", "sort by the next column, reverse; or click a title"),
         ),
     ),
-    ("Faults", (("Enter", "show the line in the kernel"),)),
+    (
+        "Faults",
+        (
+            ("Enter", "show the line in the kernel"),
+            ("/", "filter by kind, kernel, line or tensor; Esc shows all again"),
+        ),
+    ),
     (
         "Kernel",
         (

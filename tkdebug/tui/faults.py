@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
@@ -29,9 +32,17 @@ _COLUMNS = (
 class FaultsPane(Container):
     """One row per fault, whatever the number of launches that had it."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter"),
+        Binding("escape", "clear_filter", "Clear filter", show=False),
+    ]
+
     def __init__(self) -> None:
         super().__init__(id="faults-pane")
+        self._all: tuple[FaultGroup, ...] = ()
         self._groups: tuple[FaultGroup, ...] = ()
+        self._filter = ""
+        self._empty_text = ""
         self._snapshot: Snapshot | None = None
         self._session: RecordedRun | None = None
         self._shown: FaultGroup | None = None
@@ -41,7 +52,11 @@ class FaultsPane(Container):
         return self._snapshot.kernels if self._snapshot is not None else ()
 
     def compose(self) -> ComposeResult:
-        """List and details."""
+        """Filter, list and details."""
+        yield Input(
+            placeholder="kind, kernel, file:line or tensor contains…   Enter: keep   Esc: clear",
+            id="fault-filter",
+        )
         with Horizontal(id="fault-split"):
             yield Table(_COLUMNS, id="fault-table")
             with VerticalScroll(id="fault-detail", can_focus=True):
@@ -50,6 +65,7 @@ class FaultsPane(Container):
 
     def on_mount(self) -> None:
         """Begin empty."""
+        self.query_one("#fault-filter").display = False
         self.show(None, ScriptState("starting"), None)
 
     def focus_main(self) -> None:
@@ -61,27 +77,86 @@ class FaultsPane(Container):
     ) -> None:
         """Take a new snapshot."""
         self._snapshot, self._session = snapshot, session
-        table = self.query_one("#fault-table", Table)
-        note = self.query_one("#fault-note", Static)
-        note.display = snapshot is not None and snapshot.fault_limit_reached
-        note.update(Text("only the first of the different faults are listed"))
         if state.going_on:
-            empty = "no fault so far"
+            self._empty_text = "no fault so far"
         elif snapshot is not None and snapshot.launch_count == 0:
-            empty = "no kernel was launched, so none could fault; press 4 for the script's output"
+            self._empty_text = (
+                "no kernel was launched, so none could fault; press 4 for the script's output"
+            )
         elif snapshot is not None and snapshot.run.mode == "native":
-            empty = "no crash; native kernels are not checked, --mode interpret checks each access"
+            self._empty_text = (
+                "no crash; native kernels are not checked, --mode interpret checks each access"
+            )
         else:
-            empty = "no fault: every checked access was within its tensor"
+            self._empty_text = "no fault: every checked access was within its tensor"
+        self.query_one("#fault-detail").display = bool(snapshot and snapshot.faults)
+        if snapshot is not None and snapshot.faults is not self._all:
+            self._all = snapshot.faults
+            self._show_rows()
+        self._show_notes()
+
+    def _show_rows(self) -> None:
+        """List the faults that the filter lets through."""
+        wanted = self._filter.casefold()
+        groups = self._groups = tuple(g for g in self._all if wanted in _searched(g))
+        self.query_one("#fault-table", Table).show_rows(
+            [group.key for group in groups], lambda i: _cells(groups[i])
+        )
+        self._show_selected()
+
+    def _show_notes(self) -> None:
+        """Say what is not listed, and why nothing is."""
+        snapshot = self._snapshot
+        parts = []
+        if self._filter:
+            parts.append(
+                f"{display.count(len(self._groups))} of {display.count(len(self._all))} with "
+                f"…{display.shown(self._filter, 60)}…; Esc: all"
+            )
+        if snapshot is not None and snapshot.fault_limit_reached:
+            parts.append(
+                f"only the first {display.count(len(self._all))} are listed; "
+                "`tkdebug report` has all"
+            )
+        note = self.query_one("#fault-note", Static)
+        note.display = bool(parts)
+        note.update(Text("; ".join(parts), style=palette.MUTED))
+        table = self.query_one("#fault-table", Table)
+        empty = "no such fault; Esc shows all" if self._filter else self._empty_text
         if empty != table.empty_text:
             table.empty_text = empty
             table.refresh()
-        self.query_one("#fault-detail").display = bool(snapshot and snapshot.faults)
-        if snapshot is None or snapshot.faults is self._groups:
-            return
-        groups = self._groups = snapshot.faults
-        table.show_rows([group.key for group in groups], lambda i: _cells(groups[i]))
-        self._show_selected()
+
+    def action_filter(self) -> None:
+        """Ask what to list."""
+        box = self.query_one("#fault-filter", Input)
+        box.display = True
+        box.focus()
+
+    def action_clear_filter(self) -> None:
+        """List all faults."""
+        box = self.query_one("#fault-filter", Input)
+        box.value = ""
+        box.display = False
+        self._set_filter("")
+        self.focus_main()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while typing."""
+        event.stop()
+        self._set_filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the filter and go to the list."""
+        event.stop()
+        event.input.display = False
+        self.focus_main()
+
+    def _set_filter(self, text: str) -> None:
+        if text != self._filter:
+            self._filter = text
+            self._show_rows()
+            self._show_notes()
 
     def on_line_list_moved(self, event: Table.Moved) -> None:
         """Show the fault that is selected now."""
@@ -131,6 +206,14 @@ class FaultsPane(Container):
             None,
         )
         self.post_message(OpenKernel(kernel_hash, fault.kernel, fault.file, fault.line))
+
+
+def _searched(group: FaultGroup) -> str:
+    """What the filter looks into."""
+    fault = group.first.fault
+    words = [fault.kind, fault.kernel, fault.tensor or ""]
+    words += [f"{display.file_name(frame.file)}:{frame.line}" for frame in fault.frames]
+    return " ".join(words).casefold()
 
 
 def _cells(group: FaultGroup) -> tuple[Cell, ...]:

@@ -16,6 +16,7 @@ from tkdebug.errors import Frame, SessionError
 from tkdebug.events import CompilerPass
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import (
+    FaultKey,
     KernelSummary,
     Launch,
     LaunchPage,
@@ -24,19 +25,18 @@ from tkdebug.instrument.records import (
     RecordedFault,
     RecordedKernel,
     RunInfo,
+    fault_key,
 )
 from tkdebug.tui.snapshot import (
     FaultGroup,
-    FaultKey,
     LaunchKey,
     LaunchRow,
     ScriptState,
     Snapshot,
-    fault_key,
 )
 
 MAX_ROWS = 20_000
-MAX_FAULT_GROUPS = 2_000
+MAX_FAULT_GROUPS = 10_000
 MAX_FAULTY_LAUNCHES = 100_000
 MAX_KERNELS = 2_000
 PAGE_ROWS = 2_000
@@ -142,6 +142,8 @@ class Follower:
         self._fault_seq = 0
         self._faults: dict[FaultKey, FaultGroup] = {}
         self._faulty: set[LaunchKey] = set()
+        self._last_launches: dict[tuple[FaultKey, int], int] = {}
+        self._faults_left_out = False
         self._processes: set[int] = set()
         self._last: Snapshot | None = None
 
@@ -170,7 +172,7 @@ class Follower:
             kernels=kernels,
             faults=tuple(self._faults.values()) if faults_changed else last.faults,
             faulty=frozenset(self._faulty) if faults_changed else last.faulty,
-            fault_limit_reached=len(self._faults) >= MAX_FAULT_GROUPS,
+            fault_limit_reached=self._faults_left_out,
             progress=last.progress if progress == last.progress else progress,
         )
         return self._last
@@ -224,15 +226,23 @@ class Follower:
             self._processes.add(recorded.process)
             if recorded.fault.severity == "error" and len(self._faulty) < MAX_FAULTY_LAUNCHES:
                 self._faulty.add((recorded.process, recorded.fault.launch_id))
-            key = fault_key(recorded)
-            group = self._faults.get(key)
-            if group is not None:
-                self._faults[key] = FaultGroup(
-                    group.first, group.count + recorded.fault.count, group.launches + 1
-                )
-            elif len(self._faults) < MAX_FAULT_GROUPS:
-                self._faults[key] = FaultGroup(recorded, recorded.fault.count, 1)
+            self._add_fault(recorded)
         return bool(faults)
+
+    def _add_fault(self, recorded: RecordedFault) -> None:
+        fault, key = recorded.fault, fault_key(recorded.fault)
+        group = self._faults.get(key)
+        if group is None and len(self._faults) >= MAX_FAULT_GROUPS:
+            self._faults_left_out = True
+            return
+        group = group or FaultGroup(recorded, 0, 0)
+        # Several ops of a line may fault in one launch, whose faults follow each other.
+        place = (key, recorded.process)
+        launches = int(self._last_launches.get(place, 0) != fault.launch_id)
+        self._last_launches[place] = fault.launch_id
+        self._faults[key] = FaultGroup(
+            group.first, group.count + fault.count, group.launches + launches
+        )
 
 
 def _alive(process: int) -> bool:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tkdebug.errors import Frame
 from tkdebug.instrument.records import (
+    FaultKey,
     KernelSummary,
     Launch,
     Progress,
     RecordedFault,
     RecordedKernel,
     RunInfo,
+    fault_key,
 )
 
 LaunchKey = tuple[int, int]  # process, launch id
@@ -61,12 +62,9 @@ class LaunchRow:
         return self.duration_ns is None and self.error is None
 
 
-FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", "int | None"]
-
-
 @dataclass(frozen=True, slots=True)
 class FaultGroup:
-    """The same fault (kind, kernel, place, tensor, op) over all launches that had it.
+    """The same fault (kind, kernel, place, tensor) over all launches that had it.
 
     Attributes:
         first: the first one recorded.
@@ -81,13 +79,7 @@ class FaultGroup:
     @property
     def key(self) -> FaultKey:
         """What makes two faults the same."""
-        return fault_key(self.first)
-
-
-def fault_key(recorded: RecordedFault) -> FaultKey:
-    """What makes two faults the same."""
-    fault = recorded.fault
-    return (fault.kind, fault.kernel, fault.frames, fault.tensor, fault.op_id)
+        return fault_key(self.first.fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +102,11 @@ class Snapshot:
     faulty: frozenset[LaunchKey] = frozenset()
     fault_limit_reached: bool = False
     progress: Mapping[LaunchKey, Progress] = field(default_factory=dict)
+
+    @property
+    def more(self) -> str:
+        """What follows a number of faults that is not all of them."""
+        return "+" if self.fault_limit_reached else ""
 
 
 Phase = Literal["starting", "running", "ended", "signalled", "unended"]

@@ -37,7 +37,9 @@ def status_line(snapshot: Snapshot | None, state: ScriptState, failure: str) -> 
             line.append(f" {display.duration(elapsed_ns)}", style=palette.MUTED)
         line.append(f"  {_plural(snapshot.launch_count, 'launch', 'launches')}")
         line.append("  ")
-        line.append(_plural(bad, "fault", "faults"), style=palette.FAULT if bad else "")
+        line.append(
+            _plural(bad, "fault", "faults", snapshot.more), style=palette.FAULT if bad else ""
+        )
         warnings = len(snapshot.faults) - bad
         if warnings:
             line.append(f"  {_plural(warnings, 'warning', 'warnings')}", style=palette.WARNING)
@@ -89,5 +91,5 @@ def _signal_name(number: int | None) -> str:
         return ""
 
 
-def _plural(number: int, one: str, many: str) -> str:
-    return f"{display.count(number)} {one if number == 1 else many}"
+def _plural(number: int, one: str, many: str, more: str = "") -> str:
+    return f"{display.count(number)}{more} {one if number == 1 and not more else many}"

@@ -1,0 +1,93 @@
+"""Many faults: the list is bounded and says so, can be filtered, and counts as reports do."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import tui_sample
+from textual.widgets import Input
+
+from tkdebug.events import HOOKS
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.report import session_faults
+from tkdebug.tui import follow
+from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.follow import Follower
+from tkdebug.tui.table import Table
+
+
+def different_faults(number):
+    def during(file: Path) -> None:
+        for n in range(number):
+            kind = "race" if n % 2 else "oob-store"
+            HOOKS.fault(replace(tui_sample.fault(file), kind=kind, tensor=f"out{n}"))
+
+    return during
+
+
+async def until(pilot, condition, what):
+    for _ in range(400):
+        if condition():
+            return
+        await pilot.pause(0.05)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def screen_text(app):
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips)
+
+
+async def test_faults_are_filtered_by_what_their_rows_show(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd", during=different_faults(6))
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: app._snapshot is not None, "the session")
+            await pilot.press("2", "slash", *"RACE", "enter")
+            table = app.query_one("#fault-table", Table)
+            await until(pilot, lambda: table.has_focus, "the list")
+            assert "3 of 7 with …RACE…; Esc: all" in screen_text(app)
+            assert "out1" in screen_text(app)
+            assert "out0" not in screen_text(app)
+            await pilot.press("escape")
+            assert "out0" in screen_text(app)
+            assert not app.query_one("#fault-filter", Input).display
+
+
+async def test_filter_that_lets_nothing_through_says_how_to_go_on(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd")
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: app._snapshot is not None, "the session")
+            await pilot.press("2", "slash", *"nosuch", "enter")
+            await until(pilot, lambda: "no such fault; Esc" in screen_text(app), "the hint")
+            await pilot.press("enter")  # nothing to open, and nothing breaks
+            await pilot.press("escape")
+            assert "oob-load" in screen_text(app)
+
+
+async def test_more_faults_than_are_listed_are_not_counted_as_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "MAX_FAULT_GROUPS", 5)
+    path = tui_sample.write_run(tmp_path / "run.tkd", during=different_faults(6))
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: app._snapshot is not None, "the session")
+            await pilot.press("2")
+            await until(pilot, lambda: "only the first 5 are listed" in screen_text(app), "a note")
+            assert "5+ faults" in screen_text(app)
+            assert "✖5+" in screen_text(app)
+
+
+def test_faults_are_merged_and_counted_as_in_reports(tmp_path):
+    def during(file: Path) -> None:
+        for launch in (2, 2, 3):  # two ops of a line, and another specialisation's
+            for op in (9, 10):
+                HOOKS.fault(replace(tui_sample.fault(file, launch), op_id=op))
+
+    with Session.open(tui_sample.write_run(tmp_path / "run.tkd", during=during)) as session:
+        groups = Follower(session).poll().faults
+        merged = session_faults(session)
+    assert [(g.count, g.launches) for g in groups] == [(7 * 896, 3)]
+    assert [(m.fault.count, m.launches) for m in merged] == [(7 * 896, 3)]
