@@ -36,6 +36,14 @@ def test_hooks_hear_one_compile_each_with_the_same_key(hooks):
     assert before["compile"]["constants"] == {(2,): 3}
 
 
+def test_compiled_kernels_are_found_under_each_device(hooks):
+    kernel = store.interpret[(1,)](torch.zeros(1, dtype=torch.int32), 2, N=3)
+    caches = store.device_caches
+    assert len(caches) == max(1, torch.cuda.device_count())
+    for device, (cache,) in caches.items():
+        assert list(cache.values()) == [kernel], device
+
+
 def test_cache_hook_that_returns_true_skips_the_compile(hooks):
     hooks.before = lambda **keywords: True
     x = torch.zeros(1, dtype=torch.int32)

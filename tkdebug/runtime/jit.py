@@ -26,6 +26,7 @@ from tkdebug.runtime.compilation import compile_kernel
 from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.dependencies import content_key
+from tkdebug.runtime.device_caches import DeviceCaches
 from tkdebug.runtime.errors import ArgumentOverflowError, GlobalChangedError, OutsideKernelError
 from tkdebug.runtime.grid import grid_dimensions
 from tkdebug.runtime.interface import KernelInterface
@@ -41,20 +42,6 @@ if TYPE_CHECKING:
 
 Key = tuple[Hashable, ...]
 PreRunHook = Callable[..., object]
-
-
-class DeviceCaches:
-    """One cache for every device: under interpret kernels do not depend on it."""
-
-    def __init__(self, kernels: dict[Key, CompiledKernel]) -> None:
-        self._by_key = kernels
-
-    def __getitem__(self, device: object) -> tuple[dict[Key, CompiledKernel]]:
-        return (self._by_key,)
-
-    def clear(self) -> None:
-        """Forget all compiled kernels."""
-        self._by_key.clear()
 
 
 class JITFunction(KernelInterface):

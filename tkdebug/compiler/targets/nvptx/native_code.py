@@ -41,7 +41,7 @@ class NativeCode:
         spill_load_bytes: bytes of a thread's loads because registers ran out.
         stack_bytes: local memory of a thread, spills included.
         shared_bytes: static shared memory; the dynamic part is the launch's.
-        log: what nvJitLink said.
+        log: what the assembler said, ptxas or nvJitLink.
         warnings: lost speed, e.g. serialised wgmma.
         ptx_lines: the op of each instruction line of `ptx`.
         times_ns: time of each step; empty when it came from the cache.

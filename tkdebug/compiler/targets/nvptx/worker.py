@@ -1,4 +1,4 @@
-"""The process that runs LLVM and nvJitLink: `python -m tkdebug.compiler.targets.nvptx.worker`.
+"""The process of LLVM and the assembler: `python -m tkdebug.compiler.targets.nvptx.worker`.
 
 Reads requests as frames from standard input and answers on what was standard output; anything that
 LLVM prints goes to standard error. Before each stage it says which one, so that whoever waits knows
