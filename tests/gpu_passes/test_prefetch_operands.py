@@ -183,6 +183,17 @@ def test_operands_that_threads_gather_are_left() -> None:
     assert not is_left(product("plain", "transposed").replace("f16", "f32"))
 
 
+def test_dots_whose_accumulators_fill_the_registers_are_left() -> None:
+    wide = product().replace("64x", "256x").replace("end = 64", "end = 256")
+    assert not is_left(wide)
+    assert is_left(wide.replace("num_warps = 4", "num_warps = 1"))
+
+
+def test_dots_of_few_rows_are_left() -> None:
+    assert is_left(product().replace("64x", "16x").replace("end = 64", "end = 16"))
+    assert not is_left(product().replace("64x", "32x").replace("end = 64", "end = 32"), "sm_90a")
+
+
 def test_the_carried_slice_is_not_taken_apart() -> None:
     module = prefetched(product())
     phis = re.findall(r"= phi (\S+)", lower_module(module, TARGETS["sm_80"], "k"))

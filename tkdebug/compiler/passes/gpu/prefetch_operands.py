@@ -19,14 +19,16 @@ buffers that copies filled with zeros; nobody uses it. Operands that were read w
 (queries of attention) are read there in slices.
 
 Left are dots of warp groups (wgmma), which read shared memory by themselves; loops whose blocks
-tensor maps bring; and where it does not help, measured on an H200 with code for sm_80:
+tensor maps bring; dots whose accumulators leave no registers for two slices (their spills would
+double); and what it does not help, measured on an H200 with code for sm_80:
 
-- Loops of two stages that do nothing after the dot: copies have the time of one iteration, and are
-  issued later in it (0.81 to 0.84 of the speed, one of three 1.11).
+- Loops of two stages that read no buffer after the dot: copies have the time of one iteration, and
+  are issued later in it (0.81 to 0.84 of the speed without the pass, one of three 1.11).
 - Operands that `ldmatrix` cannot read, which threads gather (0.96 in tf32, 1.00 in int8).
+- Products of 16 rows, which wait for memory (0.98 to 1.01, with code for sm_90a).
 
-All else gained or kept its speed: products of 4096 in fp16 1.00 to 1.33, in int8 1.01 to 1.16, in
-tf32 1.13, attention 1.01 to 1.10; on sm_90a products of 16 rows 0.98 to 1.01, of 32 rows 1.28.
+All else kept its speed or gained: products of 4096 in fp16 1.00 to 1.33 of it, in int8 1.01 to
+1.16, in tf32 1.13; attention 1.01 to 1.10; on sm_90a a product of 32 rows 1.28.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ from tkdebug.compiler.passes.op_builder import OpBuilder
 
 # What one instruction multiplies of each row of A (PTX ISA, "mma": m16n8k16 of 16-bit types).
 _INSTRUCTION_K_BITS = 256
+# One instruction has them: a dot of so few rows multiplies no slice of B twice.
+_ROWS = 16
 # Registers of a thread that accumulators and two slices may take together.
 _REGISTERS = 224
 # `ldmatrix` transposes elements of this size only (PTX ISA, "ldmatrix").
@@ -146,7 +150,7 @@ def _target(loop: Operation) -> _Target | None:
         if _slice_extent(dot) == shape_of(dot.operands[0].type)[-1]:
             continue
         a, b = (_Operand.of(dot, index, loop) for index in (0, 1))
-        if a is None or b is None or not (a.views or b.views) or not _fits_registers(dot):
+        if a is None or b is None or not (a.views or b.views) or not _is_worth_it(dot):
             continue
         is_last_reader = not any(map(_reads_buffers, ops[place + 1 :]))
         stages = loop.attributes["pipelined"]
@@ -195,9 +199,11 @@ def _reads_buffers(op: Operation) -> bool:
     return any(isinstance(v.type, MemDescType) for inner in op.walk() for v in inner.operands)
 
 
-def _fits_registers(dot: Operation) -> bool:
-    """Whether a thread can hold a slice that is multiplied and one that is read."""
+def _is_worth_it(dot: Operation) -> bool:
+    """Whether a thread can hold a slice that is multiplied and one that is read, and gains."""
     extent, (rows, columns) = _slice_extent(dot), shape_of(dot.result.type)
+    if rows <= _ROWS:
+        return False
     a, b = _operand_type(dot, 0, (rows, extent)), _operand_type(dot, 1, (extent, columns))
     return sum(map(_words, (dot.result.type, a, a, b, b))) <= _REGISTERS
 

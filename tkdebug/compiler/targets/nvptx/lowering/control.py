@@ -5,7 +5,7 @@ All scalars are equal in every thread of a block, so that branches never diverge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi
@@ -52,16 +52,35 @@ def _is_fragment(value: Value) -> bool:
     )
 
 
-def _words(ctx: Lowering, registers: Registers) -> Registers:
-    """A fragment as the words of the instruction: so it is carried, without being taken apart."""
-    count = _WORD_BITS // TYPE_BITS[registers[0].type]
-    groups = (registers[i : i + count] for i in range(0, len(registers), count))
-    return [word_of_elements(ctx, group) for group in groups]
+def _as_words(
+    ctx: Lowering, slots: Sequence[Registers], elements: Sequence[str | None]
+) -> list[Registers]:
+    """Fragments, those that have an element, as the instruction's words: whole they are carried."""
+    return [
+        [word_of_elements(ctx, group) for group in _grouped(slot, element)] if element else slot
+        for slot, element in zip(slots, elements, strict=True)
+    ]
 
 
-def _fragment(ctx: Lowering, words: Registers, element: str) -> Registers:
+def _grouped(registers: Registers, element: str) -> Iterator[Registers]:
     count = _WORD_BITS // TYPE_BITS[element]
-    return [value for word in words for value in elements_of_word(ctx, word, element, count)]
+    return (registers[i : i + count] for i in range(0, len(registers), count))
+
+
+def _from_words(
+    ctx: Lowering, slots: Sequence[Registers], elements: Sequence[str | None]
+) -> list[Registers]:
+    """What `_as_words` made words of."""
+    return [
+        [
+            value
+            for word in slot
+            for value in elements_of_word(ctx, word, element, _WORD_BITS // TYPE_BITS[element])
+        ]
+        if element
+        else slot
+        for slot, element in zip(slots, elements, strict=True)
+    ]
 
 
 def lower_for(
@@ -74,25 +93,11 @@ def lower_for(
 ) -> Sequence[Registers]:
     """A loop that tests at its top; LLVM rotates it."""
     emit, body = ctx.emit, op.regions[0].block
-    fragments = {
-        slot: registers[0].type
-        for slot, registers in enumerate(inits)
-        if _is_fragment(body.arguments[1 + slot])
-    }
-
-    def packed(values: Sequence[Registers]) -> list[Registers]:
-        return [
-            _words(ctx, registers) if slot in fragments else registers
-            for slot, registers in enumerate(values)
-        ]
-
-    def unpacked(values: Sequence[Registers]) -> list[Registers]:
-        return [
-            _fragment(ctx, registers, fragments[slot]) if slot in fragments else registers
-            for slot, registers in enumerate(values)
-        ]
-
-    first = packed(inits)
+    elements = [
+        slot[0].type if _is_fragment(argument) else None
+        for argument, slot in zip(body.arguments[1:], inits, strict=True)
+    ]
+    first = _as_words(ctx, inits, elements)
     head, inside, after = (emit.new_block(stem) for stem in ("for.head", "for.body", "for.end"))
     before = emit.block
     emit.branch(head)
@@ -103,15 +108,15 @@ def lower_for(
     _feed(carried, first, before)
     emit.branch_if(emit.icmp("slt", counter.value, upper[0]), inside, after)
     emit.start(inside)
-    _bind(ctx, body.arguments, [[counter.value], *unpacked(_values(carried))])
+    _bind(ctx, body.arguments, [[counter.value], *_from_words(ctx, _values(carried), elements)])
     terminator = ctx.lower_block(body)
     emit.set_op(op.id)
     following = emit.add(counter.value, step[0])
     counter.add_incoming(following, emit.block)
-    _feed(carried, packed(_operands(ctx, terminator)), emit.block)
+    _feed(carried, _as_words(ctx, _operands(ctx, terminator), elements), emit.block)
     emit.branch(head, keeps_invariants=bool(op.attributes.get("disable_licm")))
     emit.start(after)
-    return unpacked(_values(carried))
+    return _from_words(ctx, _values(carried), elements)
 
 
 def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Registers]:
