@@ -74,7 +74,7 @@ class DotLoop:
         outputs = [
             torch.zeros(PROGRAMS * m, n, dtype=total),
             torch.zeros(PROGRAMS * m, d, dtype=torch.float32),
-            torch.zeros(PROGRAMS, self.depth // self.constants["BLOCK"] + 1, m),
+            torch.zeros(PROGRAMS, -(-self.depth // self.constants["BLOCK"]) + 1, m),
         ]
         x = whole(self.depth).float()
         return [a, b, whole(n, d).half(), x], outputs
