@@ -56,9 +56,9 @@ def test_report_whose_reader_goes_away_is_quiet(session):
 
 
 def test_formats_of_the_command_line_are_the_renderers():
-    from tkdebug.cli.parser import FORMATS
+    from tkdebug.cli.parser import REPORT_FORMATS
 
-    assert set(FORMATS) == set(RENDERERS)
+    assert set(REPORT_FORMATS) == set(RENDERERS)
 
 
 def test_module_and_script_take_all_that_follows():

@@ -1,10 +1,12 @@
 import json
+import math
+import time
 
 import pytest
 from launching import compiled, enter, fault, launch
 
 from tkdebug.errors import Frame, TkError
-from tkdebug.events import HOOKS
+from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
@@ -40,7 +42,8 @@ def recorded(tmp_path, script):
 
 def test_json_report_has_schema_1(recorded, script):
     data = json.loads(report(recorded, "json"))
-    assert list(data) == ["schema", "mode", "script", "exit_status", "launches", "faults"]
+    keys = ["schema", "mode", "script", "exit_status", "launches", "faults", "tunings"]
+    assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
     assert (data["script"], data["exit_status"]) == ("k.py", 1)
     launched = data["launches"][0]
@@ -191,6 +194,35 @@ def test_text_report_writes_control_characters_out(tmp_path):
     assert "a\\x1b[2Jb" in shown
 
 
+@pytest.fixture
+def tuned(tmp_path):
+    path = tmp_path / "tuned.tkd"
+    recorder = Recorder(path, script="k.py", output=False).start()
+    timings = {"BLOCK: 32": 0.0321, "BLOCK: 64": 0.0123, "BLOCK: 4096": math.inf}
+    HOOKS.autotuned(AutotuneChoice("add_kernel", "(300, 'fp16')", "BLOCK: 64", timings))
+    HOOKS.autotuned(AutotuneChoice("other_kernel", "(7,)", "BLOCK: 16", {}))
+    recorder.stop(0)
+    return path
+
+
+def test_text_report_shows_what_autotuners_timed_and_chose(tuned):
+    assert (
+        "autotune of add_kernel for key (300, 'fp16')\n"
+        "   12.3 µs  BLOCK: 64  chosen\n"
+        "   32.1 µs  BLOCK: 32\n"
+        "    failed  BLOCK: 4096\n"
+        "\nautotune of other_kernel for key (7,)\n"
+        "  BLOCK: 16  (not timed: interpreted)\n"
+    ) in report(tuned, "text")
+
+
+def test_json_report_shows_what_autotuners_timed_and_chose(tuned):
+    first, second = json.loads(report(tuned, "json"))["tunings"]
+    assert (first["kernel"], first["config"]) == ("add_kernel", "BLOCK: 64")
+    assert first["timings_ms"] == {"BLOCK: 32": 0.0321, "BLOCK: 64": 0.0123, "BLOCK: 4096": None}
+    assert second["timings_ms"] == {}
+
+
 def test_report_formats_all_render_an_empty_run(tmp_path):
     path = tmp_path / "run.tkd"
     with Recorder(path, output=False):
@@ -228,3 +260,31 @@ def test_counted_speaks_english():
 
 def test_visible_keeps_text_lines_and_tabs():
     assert visible("é\n\tb") == "é\n\tb"
+
+
+def test_chrome_trace_has_a_track_per_stream_on_which_launches_take_turns(tmp_path):
+    path = tmp_path / "run.tkd"
+    recorder = Recorder(path, script="k.py", output=False).start()
+    began_ns = time.time_ns()
+    # Two are queued at once, and a third on another stream.
+    for start_ns, stream in ((began_ns, 7), (began_ns + 1_000, 7), (began_ns + 2_000, 8)):
+        launch(start_ns=start_ns, stream=stream, duration_ns=500_000)
+    enter(start_ns=began_ns + 3_000, stream=8)
+    recorder.stop(0)
+    events = json.loads(report(path, "chrome-trace"))["traceEvents"]
+    names = [e["args"]["name"] for e in events if e["ph"] == "M"]
+    assert names == ["k.py", "stream 7", "stream 8"]
+    first, second, third = (e for e in events if e["ph"] == "X")
+    assert (first["name"], first["cat"], first["dur"]) == ("add_kernel", "interpret", 500)
+    assert second["ts"] == pytest.approx(first["ts"] + 500)
+    assert third["ts"] == pytest.approx(first["ts"] + 2)
+    assert third["tid"] == 8
+    assert [e["name"] for e in events if e["ph"] == "B"] == ["add_kernel"]
+
+
+def test_chrome_trace_tells_faults_at_the_launch_that_had_them_first(recorded, script):
+    events = json.loads(report(recorded, "chrome-trace"))["traceEvents"]
+    first, second = (e["args"] for e in events if e["ph"] == "X")
+    assert first["grid"] == [3, 2, 1]
+    assert first["faults"] == [f"{script}:3: oob-load: {fault().message}"]
+    assert "faults" not in second

@@ -10,6 +10,7 @@ from tkdebug import __version__
 from tkdebug.knobs import CHECK_NAMES
 
 FORMATS = ("text", "json")
+REPORT_FORMATS = (*FORMATS, "chrome-trace")
 PASS_FORMATS = ("text", "json", "html")
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
 _EPILOG = """\
@@ -128,7 +129,7 @@ def _add_report(add: AddCommand) -> None:
         allow_abbrev=False,
     )
     report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
-    _add_format(report, FORMATS)
+    _add_format(report, REPORT_FORMATS)
     _add_output(report)
 
 

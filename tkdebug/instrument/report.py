@@ -14,7 +14,7 @@ from pathlib import Path
 from tkdebug.errors import TkError
 from tkdebug.events import Fault
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.renderers import json_format, text_format
+from tkdebug.instrument.renderers import chrome_trace, json_format, text_format
 from tkdebug.instrument.whole_file import write_whole
 
 
@@ -36,6 +36,7 @@ Renderer = Callable[[Session, "tuple[MergedFault, ...]"], Iterator[str]]
 RENDERERS: Mapping[str, Renderer] = {
     "text": text_format.render,
     "json": json_format.render,
+    "chrome-trace": chrome_trace.render,
 }
 
 

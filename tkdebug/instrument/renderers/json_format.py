@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import Launch
+from tkdebug.instrument.records import Launch, Tuning
+from tkdebug.instrument.renderers.text_format import recorded_tunings
 
 if TYPE_CHECKING:
     from tkdebug.instrument.report import MergedFault
@@ -27,7 +29,7 @@ def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
     yield json.dumps(head)[:-1]
     yield ',\n"launches": ['
     separator = "\n"
-    for launch in _launches(session):
+    for launch in recorded_launches(session):
         yield separator + json.dumps(_launch(launch))
         separator = ",\n"
     yield '],\n"faults": ['
@@ -35,10 +37,16 @@ def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
     for merged in faults:
         yield separator + json.dumps(_fault(merged))
         separator = ",\n"
+    yield '],\n"tunings": ['
+    separator = "\n"
+    for tuning in recorded_tunings(session):
+        yield separator + json.dumps(_tuning(tuning))
+        separator = ",\n"
     yield "]}\n"
 
 
-def _launches(session: Session) -> Iterator[Launch]:
+def recorded_launches(session: Session) -> Iterator[Launch]:
+    """All launches, in the order in which they began."""
     after = 0
     while page := session.launches_in_order(after):
         yield from page
@@ -58,6 +66,21 @@ def _launch(launch: Launch) -> dict[str, object]:
         "process": launch.process,
         "rank": launch.rank,
         "error": launch.error,
+    }
+
+
+def _tuning(tuning: Tuning) -> dict[str, object]:
+    return {
+        "kernel": tuning.kernel,
+        "key": tuning.key,
+        "config": tuning.config,
+        # A configuration that failed took for ever, for which JSON has no number.
+        "timings_ms": {
+            config: time_ms if math.isfinite(time_ms) else None
+            for config, time_ms in tuning.timings_ms.items()
+        },
+        "process": tuning.process,
+        "rank": tuning.rank,
     }
 
 

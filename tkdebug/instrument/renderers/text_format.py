@@ -1,17 +1,18 @@
-"""The report as text: the run, kernels by time, faults with their source line, caret and hint.
+"""The report as text: run, kernels by time, tunings, faults with source line, caret and hint.
 
 Nothing a session holds reaches the terminal as a control character.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import shown_path
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import KernelSummary, RunInfo
+from tkdebug.instrument.records import KernelSummary, RunInfo, Tuning
 
 if TYPE_CHECKING:
     from tkdebug.instrument.report import MergedFault
@@ -30,11 +31,36 @@ def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
             yield visible(line) + "\n"
     else:
         yield "\nno kernels were launched\n"
+    for tuning in recorded_tunings(session):
+        yield "\n"
+        for line in _tuning_lines(tuning):
+            yield visible(line) + "\n"
     yield f"\n{counted(len(faults), 'fault')}\n"
     for merged in faults:
         yield "\n"
         for line in fault_lines(session, merged):
             yield line + "\n"
+
+
+def recorded_tunings(session: Session) -> Iterator[Tuning]:
+    """All choices of autotuners, in order."""
+    since = 0
+    while page := session.tunings(since):
+        yield from page
+        since = page[-1].seq
+
+
+def _tuning_lines(tuning: Tuning) -> Iterator[str]:
+    """An autotuner's choice: its configurations with their times, the fastest first."""
+    rank = f" of rank {tuning.rank}" if tuning.rank else ""
+    yield f"autotune of {tuning.kernel}{rank} for key {tuning.key}"
+    if not tuning.timings_ms:
+        yield f"  {tuning.config}  (not timed: interpreted)"
+        return
+    for config, time_ms in sorted(tuning.timings_ms.items(), key=lambda item: item[1]):
+        time = format_ns(time_ms * 1e6) if math.isfinite(time_ms) else "failed"
+        chosen = "  chosen" if config == tuning.config else ""
+        yield f"  {time:>8}  {config}{chosen}"
 
 
 def fault_lines(session: Session, merged: MergedFault) -> Iterator[str]:
