@@ -143,6 +143,27 @@ def test_modules_move_with_their_parameters_and_buffers():
     assert copy.deepcopy(module)[0].weight.is_cuda
 
 
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [
+        (("cuda",), {}),
+        ((), {"device": "cuda"}),
+        ((), {"device": CUDA, "dtype": torch.float16, "non_blocking": True}),
+        (("like",), {}),
+        ((), {"tensor": "like"}),
+    ],
+    ids=str,
+)
+def test_modules_move_however_the_device_is_given(arguments, keywords):
+    like = torch.ones(1, device="cuda")
+    arguments = [like if value == "like" else value for value in arguments]
+    keywords = {k: like if isinstance(v, str) and v == "like" else v for k, v in keywords.items()}
+    module = torch.nn.BatchNorm1d(4).to(*arguments, **keywords)
+    assert module.weight.is_cuda
+    assert module.running_mean.is_cuda
+    assert not module.to(device="cpu").weight.is_cuda
+
+
 def test_training_step_keeps_gradients_and_parameters_on_the_device():
     module = torch.nn.Linear(4, 1).to("cuda")
     optimizer = torch.optim.AdamW(module.parameters())

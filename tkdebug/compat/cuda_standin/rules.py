@@ -29,6 +29,7 @@ def tensor_rules() -> Iterator[tuple[object, Rule]]:
     yield _getter("is_cpu"), _is_cpu
     yield Tensor.get_device, _get_device
     yield Tensor.to, _to
+    yield torch._C._nn._parse_to, _parse_to  # noqa: SLF001 (what `Module.to` calls)
     yield Tensor.cuda, _cuda
     yield Tensor.cpu, _cpu
     yield Tensor.type, _type
@@ -90,6 +91,14 @@ def _to(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
         elif on_cuda:
             kwargs["device"] = placement.CPU
     return _moved(tensor, func(tensor, *rest, **kwargs), on_cuda)
+
+
+def _parse_to(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
+    """What `Module.to` was asked for: the device stays the one that its parameters go to."""
+    device, *rest = func(*args, **kwargs)
+    if any(isinstance(v, Tensor) and placement.on_cuda(v) for v in (*args, *kwargs.values())):
+        device = placement.CUDA
+    return (device, *rest)
 
 
 def _moved(tensor: Tensor, result: Tensor, on_cuda: bool) -> Tensor:
