@@ -199,6 +199,21 @@ def random_numbers_without_end():
     tl.randint(7, tl.arange(0, 16), n_rounds=2**31)
 
 
+@tkdebug.jit
+def tensor_for_a_number(P):
+    tl.store(P + tl.arange(0, 16), 1.0, mask=tl.arange(0, 16) < P)
+
+
+@tkdebug.jit
+def product_with_a_pointer(P):
+    tl.store(P + tl.program_id(0) * P, 1.0)
+
+
+@tkdebug.jit
+def pointer_for_a_value(P):
+    tl.store(P, P + 1)
+
+
 @pytest.mark.parametrize(
     ("kernel", "arguments", "expected"),
     [
@@ -211,6 +226,9 @@ def random_numbers_without_end():
         (gather_of_other_rank, (), "source and index tensors must have the same rank"),
         (flip_outside, (), "flip: axis 1 is outside a tile of 1 axes"),
         (random_numbers_without_end, (), "n_rounds must be a constant int from 0 to 1024"),
+        (tensor_for_a_number, (X,), "`<` compares pointer<fp32> with int32[16]"),
+        (product_with_a_pointer, (X,), "unsupported operator * on pointers, only p + offset"),
+        (pointer_for_a_value, (X,), "tl.load reads what it points to"),
         (numbers_of_a_pointer, (X,), "expected numbers, got pointer<fp32>[16]"),
     ],
 )

@@ -211,7 +211,10 @@ def _bitcast(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
 
 def _pointer_to_integer(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
     if target not in (dt.int64, dt.uint64, dt.int1):
-        raise SemanticError(f"cannot cast {value.dtype} to {target}; pointers cast to int64")
+        raise SemanticError(
+            f"cannot cast {value.dtype} to {target}; tl.load reads what it points to, "
+            ".to(tl.int64) gives the address"
+        )
     return cast(emit, _emit_cast(emit, "tt.ptr_to_int", value, dt.int64), target)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dtypes import LanguageType, dtype, pointer_type
 from tkdebug.compiler.ops import promotion
 from tkdebug.compiler.ops.conversion import (
@@ -176,7 +177,10 @@ def _pointer_arithmetic(emit: Emitter, name: str, left: object, right: object) -
         offset = unary(emit, "neg", right) if isinstance(right, tensor) else -right  # type: ignore[operator]
         return _pointer_arithmetic(emit, "add", left, offset)
     if name != "add" or (is_pointer(left) and is_pointer(right)):
-        raise SemanticError(f"unsupported operator {SYMBOLS[name]} on pointers; only p + offset")
+        raise SemanticError(
+            f"unsupported operator {SYMBOLS[name]} on pointers, only p + offset; "
+            "tl.load reads what one points to"
+        )
     pointer, offset = (left, right) if is_pointer(left) else (right, left)
     assert isinstance(pointer, tensor)
     index = to_tensor(emit, offset)
@@ -216,16 +220,18 @@ def _signed(element: dtype) -> dtype:
     return dtype(element.name.lstrip("u")) if element.is_int_unsigned() else element
 
 
-_PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne"}
+_PREDICATES = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
 def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
     """The Python comparison `name` on run-time operands; gives int1."""
     assert name in _PREDICATES, name
     if is_pointer(left) or is_pointer(right):
-        a = cast(emit, to_tensor(emit, left), dt.int64) if is_pointer(left) else left
-        b = cast(emit, to_tensor(emit, right), dt.int64) if is_pointer(right) else right
-        return compare(emit, name, a, b)
+        pointer, other = (left, right) if is_pointer(left) else (right, left)
+        raise SemanticError(
+            f"`{_PREDICATES[name]}` compares {describe(pointer)} with {describe(other)}; "
+            "an argument that is a tensor is a pointer: tl.load it, or pass a number"
+        )
     a, b = binary_operands(emit, left, right)
     result = with_scalar(a.type, dt.int1)
     element = scalar_dtype(a)
