@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
@@ -22,6 +23,27 @@ def _access_verb(op: Operation) -> str:
     if "atomic" in op.name or "reduce" in op.name:
         return "atomic changes"
     return "store writes" if "store" in op.name or "scatter" in op.name else "load reads"
+
+
+def _access_text(kind: FaultKind, buffer: Buffer | None, index: int | None) -> str:
+    verb = _VERBS.get(kind, "access touches")
+    if buffer is None:
+        return f"{verb} address {index:#x}, which belongs to no tensor"
+    offset = f"{verb} offset {index} of " + (f"`{buffer.name}`" if buffer.name else "memory")
+    if kind == "between-elements":
+        return f"{offset}, between the elements of a view of shape {list(buffer.shape)}"
+    extent = buffer.hull_elems
+    if not extent:
+        return f"{offset}, which is empty"
+    return f"{offset}, which has {counted(extent)} (legal: 0 to {extent - 1})"
+
+
+def _place(op: Operation, seen_from: Operation) -> str:
+    """The line of `op`, with its file where the fault at `seen_from` is in another."""
+    place = op.location.primary
+    if place.file == seen_from.location.primary.file:
+        return f"line {place.line}"
+    return f"{place.file}:{place.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,89 +89,62 @@ class FaultLog:
         mask: Value | None,
     ) -> None:
         """Record an access outside a tensor, or between its elements."""
-        name = buffer.name if buffer is not None else None
-        legal = (0, buffer.hull_elems) if buffer is not None else None
-        between = kind == "between-elements"
-        verb = _VERBS.get(kind, "access touches")
-        what = f"`{name}`" if name else "memory"
-        if buffer is None:
-            message = f"{verb} address {offender.index:#x}, which belongs to no tensor"
-        elif between:
-            message = (
-                f"access touches offset {offender.index} of {what}, between the elements of a "
-                f"view of shape {list(buffer.shape)}"
-            )
-        else:
-            extent = buffer.hull_elems
-            message = (
-                f"{verb} offset {offender.index} of {what}, which has {counted(extent)} "
-                f"(legal: 0 to {extent - 1})"
-                if extent
-                else f"{verb} offset {offender.index} of {what}, which is empty"
-            )
         hint = None
         if buffer is not None and offender.index is not None:
             hint = access_hint(op, buffer, mask, offender, self.grid)
-        self.add(
-            Fault(
-                kind=kind,
-                kernel=self.kernel,
-                frames=op.location.frames,
-                column=op.location.primary.column,
-                message=message,
-                launch_id=self.launch_id,
-                severity="warning" if between else "error",
-                op_id=op.id,
-                program_id=offender.program_id,
-                lane=offender.lane,
-                tensor=name,
-                index=offender.index,
-                legal=legal,
-                count=count,
-                hint=hint,
-            )
+        self._record(
+            op,
+            kind,
+            _access_text(kind, buffer, offender.index),
+            offender,
+            count,
+            severity="warning" if kind == "between-elements" else "error",
+            tensor=None if buffer is None else buffer.name,
+            index=offender.index,
+            legal=None if buffer is None else (0, buffer.hull_elems),
+            hint=hint,
+        )
+
+    def bad_index(
+        self, op: Operation, offender: Offender, axis: int, extent: int, count: int
+    ) -> None:
+        """Record an index of a gather that is outside the axis it counts along."""
+        self._record(
+            op,
+            "oob-load",
+            f"gather reads index {offender.index} along axis {axis}, which has {extent} elements "
+            f"(legal: 0 to {extent - 1})",
+            offender,
+            count,
+            index=offender.index,
+            legal=(0, extent),
+            hint="clamp the index, or choose with tl.where where it is outside",
         )
 
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Record a failed device_assert."""
         text = str(op.attributes.get("message") or "")
-        self.add(
-            Fault(
-                kind="assert",
-                kernel=self.kernel,
-                frames=op.location.frames,
-                column=op.location.primary.column,
-                message="device assertion failed" + (f": {text}" if text else ""),
-                launch_id=self.launch_id,
-                op_id=op.id,
-                program_id=offender.program_id,
-                lane=offender.lane,
-                count=count,
-            )
+        self._record(
+            op,
+            "assert",
+            "device assertion failed" + (f": {text}" if text else ""),
+            offender,
+            count,
         )
 
     def broken_promise(
         self, op: Operation, offender: Offender, call: str, what: str, count: int
     ) -> None:
         """Record a promise to the compiler that does not hold."""
-        self.add(
-            Fault(
-                kind="broken-promise",
-                kernel=self.kernel,
-                frames=op.location.frames,
-                column=op.location.primary.column,
-                message=f"{call} {what}",
-                launch_id=self.launch_id,
-                severity="error" if op.name == "tt.assume" else "warning",
-                op_id=op.id,
-                program_id=offender.program_id,
-                lane=offender.lane,
-                count=count,
-                hint=(
-                    "native code is generated as if it held, and may read and write elsewhere: "
-                    f"take {call} away, or make it true"
-                ),
-            )
+        self._record(
+            op,
+            "broken-promise",
+            f"{call} {what}",
+            offender,
+            count,
+            severity="error" if op.name == "tt.assume" else "warning",
+            hint="native code is generated as if it held, and may read and write elsewhere: "
+            f"take {call} away, or make it true",
         )
 
     def unwritten(self, op: Operation, buffer: Buffer, offender: Offender, count: int) -> None:
@@ -160,49 +155,55 @@ class FaultLog:
             "its memory is of torch.empty or the like: make it by torch.zeros, or write it first; "
             "a mask that is too wide reads it too"
         )
-        self._add_access(op, "uninitialised-read", buffer, offender, count, message, hint)
+        self._record(
+            op,
+            "uninitialised-read",
+            message,
+            offender,
+            count,
+            tensor=buffer.name,
+            index=offender.index,
+            hint=hint,
+        )
 
     def left_unwritten(self, op: Operation, buffer: Buffer, first: int, count: int) -> None:
         """Record a fresh tensor that the launch stored to (first by `op`) and left with gaps."""
         total = buffer.tensor.numel()
-        self.add(
-            Fault(
-                kind="unwritten-output",
-                kernel=self.kernel,
-                frames=op.location.frames,
-                column=op.location.primary.column,
-                message=(
-                    f"the launch leaves {count} of the {counted(total)} of `{buffer.name}` as "
-                    f"torch.empty made them, the first at position {first}"
-                ),
-                launch_id=self.launch_id,
-                severity="warning",
-                op_id=op.id,
-                tensor=buffer.name,
-                index=first,
-                count=count,
-                hint=f"is the grid, {self.grid}, too small, or a mask too narrow?",
-            )
+        self._record(
+            op,
+            "unwritten-output",
+            f"the launch leaves {count} of the {counted(total)} of `{buffer.name}` as "
+            f"torch.empty made them, the first at position {first}",
+            None,
+            count,
+            severity="warning",
+            tensor=buffer.name,
+            index=first,
+            hint=f"is the grid, {self.grid}, too small, or a mask too narrow?",
         )
 
     def race(self, op: Operation, buffer: Buffer, offender: Offender, race: Race) -> None:
         """Record an access that races with another program's."""
-        place, here = race.other_op.location.primary, op.location.primary
         other = "another program"
         if race.other is None:
             other = "another element of the same tile"
         elif race.other >= 0:
             other = f"program {self.program_at(race.other)}"
-        where = f" at line {place.line}"
-        if place.file != here.file:
-            where = f" at {place.file}:{place.line}"
-        elif race.other_op is op:
-            where = " here too"
+        where = "here too" if race.other_op is op else f"at {_place(race.other_op, op)}"
         message = (
             f"{_access_verb(op)} offset {offender.index} of `{buffer.name}`, which {other} "
-            f"{race.did}{where}, in no certain order"
+            f"{race.did} {where}, in no certain order"
         )
-        self._add_access(op, "race", buffer, offender, race.count, message, race.hint)
+        self._record(
+            op,
+            "race",
+            message,
+            offender,
+            race.count,
+            tensor=buffer.name,
+            index=offender.index,
+            hint=race.hint,
+        )
 
     def nan(
         self,
@@ -215,28 +216,17 @@ class FaultLog:
         count: int,
     ) -> None:
         """Record a NaN that `op` made and `store` stored."""
-        place, here = store.location.primary, op.location.primary
-        where = f"line {place.line}"
-        if place.file != here.file:
-            where = f"{place.file}:{place.line}"
         of = f", of {cause}," if cause else ""
         what = f"`{tensor}`" if tensor else "memory"
-        self.add(
-            Fault(
-                kind="nan",
-                kernel=self.kernel,
-                frames=op.location.frames,
-                column=here.column,
-                message=f"a NaN is made here{of} and stored at {where} to offset {index} of {what}",
-                launch_id=self.launch_id,
-                op_id=op.id,
-                program_id=offender.program_id,
-                lane=offender.lane,
-                tensor=tensor,
-                index=index,
-                count=count,
-                hint="guard the operands, or choose with tl.where what is stored instead",
-            )
+        self._record(
+            op,
+            "nan",
+            f"a NaN is made here{of} and stored at {_place(store, op)} to offset {index} of {what}",
+            offender,
+            count,
+            tensor=tensor,
+            index=index,
+            hint="guard the operands, or choose with tl.where what is stored instead",
         )
 
     def undefined(
@@ -251,10 +241,6 @@ class FaultLog:
         count: int,
     ) -> None:
         """Record an undefined result of `op`, such as of "7 // 0", that `user` makes use of."""
-        place, here = user.location.primary, op.location.primary
-        where = f"line {place.line}"
-        if place.file != here.file:
-            where = f"{place.file}:{place.line}"
         if index is not None:
             use += f" to offset {index} of " + (f"`{tensor}`" if tensor else "memory")
         bits = ir.element_of(op.result.type).bits
@@ -270,34 +256,31 @@ class FaultLog:
                 "a GPU does not trap here, it gives an arbitrary number: divide by "
                 "tl.where(d == 0, 1, d), or mask off what comes of it"
             )
-        self.add(
-            Fault(
-                kind="shift-range" if is_shift else "division-by-zero",
-                kernel=self.kernel,
-                frames=op.location.frames,
-                column=here.column,
-                message=f"{message}; what comes of it {use} at {where}",
-                launch_id=self.launch_id,
-                severity="warning" if is_shift else "error",
-                op_id=op.id,
-                program_id=offender.program_id,
-                lane=offender.lane,
-                tensor=tensor,
-                index=index,
-                count=count,
-                hint=hint,
-            )
+        self._record(
+            op,
+            "shift-range" if is_shift else "division-by-zero",
+            f"{message}; what comes of it {use} at {_place(user, op)}",
+            offender,
+            count,
+            severity="warning" if is_shift else "error",
+            tensor=tensor,
+            index=index,
+            hint=hint,
         )
 
-    def _add_access(
+    def _record(
         self,
         op: Operation,
         kind: FaultKind,
-        buffer: Buffer,
-        offender: Offender,
-        count: int,
         message: str,
-        hint: str,
+        offender: Offender | None,
+        count: int,
+        *,
+        severity: Literal["error", "warning"] = "error",
+        tensor: str | None = None,
+        index: int | None = None,
+        legal: tuple[int, int] | None = None,
+        hint: str | None = None,
     ) -> None:
         self.add(
             Fault(
@@ -307,11 +290,13 @@ class FaultLog:
                 column=op.location.primary.column,
                 message=message,
                 launch_id=self.launch_id,
+                severity=severity,
                 op_id=op.id,
-                program_id=offender.program_id,
-                lane=offender.lane,
-                tensor=buffer.name,
-                index=offender.index,
+                program_id=None if offender is None else offender.program_id,
+                lane=() if offender is None else offender.lane,
+                tensor=tensor,
+                index=index,
+                legal=legal,
                 count=count,
                 hint=hint,
             )

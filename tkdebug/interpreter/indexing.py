@@ -7,7 +7,6 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.events import Fault
 from tkdebug.interpreter.atomics import AtomicOps
 from tkdebug.interpreter.values import TileValue
 
@@ -42,26 +41,7 @@ class IndexingOps(AtomicOps):
         if not bool(whole.any()):
             return
         offender = self.offender(whole, places, None)
-        self.faults.add(
-            Fault(
-                kind="oob-load",
-                kernel=self.faults.kernel,
-                frames=op.location.frames,
-                column=op.location.primary.column,
-                message=(
-                    f"gather reads index {offender.index} along axis {axis}, which has {extent} "
-                    f"elements (legal: 0 to {extent - 1})"
-                ),
-                launch_id=self.faults.launch_id,
-                op_id=op.id,
-                program_id=offender.program_id,
-                lane=offender.lane,
-                index=offender.index,
-                legal=(0, extent),
-                count=int(whole.sum()),
-                hint="clamp the index, or choose with tl.where where it is outside",
-            )
-        )
+        self.faults.bad_index(op, offender, axis, extent, int(whole.sum()))
 
     def histogram(self, op: Operation, value: TileValue, mask: TileValue = 1) -> TileValue:
         """tt.histogram."""
