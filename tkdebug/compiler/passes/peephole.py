@@ -11,7 +11,8 @@ import struct
 from collections.abc import Callable, Sequence
 
 from tkdebug.compiler.ir.core import Attribute, Operation, Value
-from tkdebug.compiler.ir.rewriter import Pattern, Rewriter
+from tkdebug.compiler.ir.patterns import Pattern
+from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.structure import PURE, constant_value, constant_values
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.ops.table import OPS
