@@ -208,3 +208,25 @@ def test_sums_over_a_loop(checked: list[str], unroll: int) -> None:
     assert y[1] == x[0].max()
     assert torch.equal(y[2:], x.min(1).values)
     assert "defer-reductions" in checked
+
+
+@tkdebug.jit
+def products_of_three(a, b, c, out, n, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)
+    at = i[:, None] * SIZE + i[None, :]
+    total = tl.zeros([SIZE, SIZE], tl.float32)
+    for k in tl.range(n, num_stages=1):
+        x = tl.load(a + k * SIZE * SIZE + at)
+        y = tl.load(b + k * SIZE * SIZE + at)
+        z = tl.load(c + k * SIZE * SIZE + at)
+        total += tl.dot(x, tl.trans(y)) + tl.dot((y * 2).to(tl.float16), z)
+    tl.store(out + at, total)
+
+
+def test_loads_that_come_before_conversions(checked: list[str]) -> None:
+    a, b, c = (torch.randn(3, 32, 32).half() for _ in range(3))
+    out = torch.empty(32, 32)
+    products_of_three[(1,)](a, b, c, out, 3, 32)
+    assert "delay-conversions" in checked
+    expected = (a.float() @ b.float().mT + b.float() * 2 @ c.float()).sum(0)
+    torch.testing.assert_close(out, expected, rtol=1e-2, atol=1e-1)

@@ -186,6 +186,15 @@ class Rewriter:
         self._move(op, anchor)
         self._record(rule, (op.id,), (op.id,))
 
+    def move_past(self, op: Operation, anchor: Operation, rule: str) -> None:
+        """Move an op that reads to before `anchor`, further down in its block.
+
+        That nothing in between changes what it reads is the caller's affair.
+        """
+        assert op.block is anchor.block, f"{self._who(op, rule)}: would leave its block"
+        self._move(op, anchor)
+        self._record(rule, (op.id,), (op.id,))
+
     def keep_results(self, op: Operation, kept: Sequence[int], rule: str) -> None:
         """Keep only the results of `op` with the indices `kept`; the others must be unused."""
         wanted = set(kept)

@@ -9,6 +9,7 @@ from tkdebug.compiler.passes.drop_asserts import DropAsserts
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.defer_reductions import DeferReductions
+from tkdebug.compiler.passes.gpu.delay_conversions import DelayConversions
 from tkdebug.compiler.passes.gpu.lower_tensor_loads import LowerTensorLoads
 from tkdebug.compiler.passes.gpu.lower_tensor_stores import LowerTensorStores
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
@@ -62,6 +63,7 @@ def gpu_pipeline(
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
         EliminateDeadCode(),
+        DelayConversions(),
         AllocateShared(),
         InsertBarriers(),
     )
