@@ -37,6 +37,7 @@ _STAGES = (
     "llvm_stage",
     "ptx_stage",
     "ptxas",
+    "warp_time",
 )
 # Whatever of these is installed decides what code comes out.
 _LIBRARIES = (

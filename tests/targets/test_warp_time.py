@@ -1,0 +1,114 @@
+"""`WarpTime`: what waiting for memory, loops and warps cost by the model; the cubin it picks."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tkdebug.compiler.targets.nvptx import ptx_stage, ptxas
+from tkdebug.compiler.targets.nvptx.warp_time import WarpTime
+from tkdebug.linemap.elf_sections import SectionsError
+
+LOAD, ADD, BRANCH = 0x981, 0x221, 0x947
+NONE = 7
+OPTIONS = ["-arch=sm_90a", "-O3", "-verbose"]
+
+
+def instruction(opcode: int, barrier: int = NONE, waits_for: int = 0, back: int = 0) -> bytes:
+    """One that issues in a cycle; `waits_for` is a mask, `back` the instructions to jump over."""
+    low, high = opcode, 1 << 41 | barrier << 46 | NONE << 49 | waits_for << 52
+    if back:
+        distance = (-16 * (back + 1)) & ((1 << 58) - 1)
+        low |= (distance >> 2 & 0xFF) << 16 | (distance >> 10 << 34) & ((1 << 64) - 1)
+        high |= distance >> 40 & 0x3FFFF
+    return struct.pack("<QQ", low, high)
+
+
+TOGETHER = WarpTime(instruction(LOAD, 0) + instruction(LOAD, 1) + instruction(ADD, NONE, 1 | 2))
+APART = WarpTime(
+    (instruction(LOAD, 0) + instruction(ADD, NONE, 1)) * 2
+)  # fmt: skip
+
+
+def test_loads_that_are_under_way_together_are_waited_for_once() -> None:
+    assert TOGETHER.waits_for_memory == 1
+    assert APART.waits_for_memory == 2
+    assert 1.9 < APART.cycles / TOGETHER.cycles < 2
+
+
+def test_loops_run_several_iterations() -> None:
+    body = instruction(LOAD, 0) + instruction(ADD, NONE, 1)
+    loop = WarpTime(body + instruction(BRANCH, back=2))
+    assert loop.issued == 8 * 3
+    assert loop.cycles == pytest.approx(8 * (WarpTime(body).cycles + 1))
+
+
+def test_warps_hide_each_other_s_waits_until_there_is_always_one_that_issues() -> None:
+    assert APART.cycles_per_warp(16) == APART.cycles / 16
+    many = WarpTime(instruction(ADD) * 400)
+    assert many.cycles_per_warp(8) == many.cycles_per_warp(64) == 100
+
+
+def test_what_is_no_cubin_is_refused() -> None:
+    with pytest.raises(SectionsError):
+        WarpTime.of(b"made\n")
+
+
+PTX = b".visible .entry k()\n.reqntid 256\n{ ret; }\n"
+
+
+@pytest.fixture
+def assembled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is given to a ptxas that makes cubins of 64 registers, or of 80 where it may."""
+    given: list[bytes] = []
+
+    def assemble(
+        program: Path, ptx: bytes, options: list[str], timeout_s: float
+    ) -> tuple[bytes, str]:
+        given.append(ptx)
+        wide = b".minnctapersm 1" in ptx
+        return b"wide" if wide else b"narrow", f"Used {80 if wide else 64} registers"
+
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda: Path("ptxas"))
+    monkeypatch.setattr(ptxas, "assemble", assemble)
+    return given
+
+
+def times(monkeypatch: pytest.MonkeyPatch, narrow: WarpTime, wide: WarpTime) -> None:
+    of = {b"narrow": narrow, b"wide": wide}.__getitem__
+    monkeypatch.setattr(ptx_stage.WarpTime, "of", staticmethod(of))
+
+
+def test_cubin_with_more_loads_under_way_is_taken(
+    assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, APART, TOGETHER)
+    assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == b"wide"
+    assert [ptx.count(b"\n") for ptx in assembled] == [3, 3]
+
+
+def test_blocks_count_where_loads_are_no_more_under_way(
+    assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, APART, APART)
+    assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == b"narrow"
+
+
+def test_kernels_that_wait_once_are_assembled_once(
+    assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, TOGETHER, TOGETHER)
+    assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == b"narrow"
+    assert len(assembled) == 1
+
+
+@pytest.mark.parametrize("directive", [b" .maxnreg 64", b" .minnctapersm 2"])
+def test_registers_that_are_asked_for_stay(
+    assembled: list[bytes], monkeypatch: pytest.MonkeyPatch, directive: bytes
+) -> None:
+    times(monkeypatch, APART, TOGETHER)
+    ptx = PTX.replace(b".reqntid 256", b".reqntid 256" + directive)
+    assert ptx_stage.assemble(ptx, "k", OPTIONS, 10)[0] == b"narrow"
+    assert assembled == [ptx]
