@@ -120,8 +120,10 @@ def _through_shared(
         assert found == list(range(found[0], found[0] + plan.vector)), "and in order"
         return found
 
+    free = source.free_masks
     for (warp, lane), values in before.items():
-        if warp & plan.store_free_masks[WARP] or lane & plan.store_free_masks[LANE]:
+        if warp & free.get(WARP, 0) or lane & free.get(LANE, 0):
+            # It holds copies, and may skip its stores.
             continue
         for group in plan.stores:
             for offset, register in zip(offsets(store, group, warp, lane), group, strict=True):

@@ -155,14 +155,6 @@ def test_shuffle_with_swapped_lanes_is_one_xor() -> None:
     assert [step.lane_xor for step in plan.rounds] == [0, 1]
 
 
-def test_shuffle_says_which_registers_travel_together() -> None:
-    source = LinearLayout(((REGISTER, (1, 2)), (LANE, (4, 8, 16, 32, 64))), (("dim0", 128),))
-    target = LinearLayout(((REGISTER, (1, 2)), (LANE, (8, 4, 16, 32, 64))), (("dim0", 128),))
-    plan = classify_conversion(source, target)
-    assert isinstance(plan, ShufflePlan)
-    assert plan.packable == 4
-
-
 def test_shared_trip_takes_16_byte_vectors_where_both_sides_have_them() -> None:
     source = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 64))
     target = blocked((1, 8), (16, 2), (1, 4), (1, 0), (64, 64))

@@ -43,13 +43,10 @@ class ShufflePlan:
     Args:
         rounds: in any order; each writes every target register of `copies` at most once per lane.
         copies: for every target register the one that the rounds fill and that holds its element.
-        packable: registers r * packable + i, i in [0, packable), travel together on both sides:
-            narrow elements can share a 32-bit shuffle.
     """
 
     rounds: tuple[ShuffleRound, ...]
     copies: tuple[int, ...]
-    packable: int
 
     @property
     def instructions(self) -> int:
@@ -85,7 +82,7 @@ def plan_shuffles(source: LinearLayout, target: LinearLayout) -> ShufflePlan | N
     rounds = _linear_rounds(source, register_map, lane_map, copies)
     if rounds is None:
         rounds = _selecting_rounds(source, register_map, lane_map, copies)
-    return ShufflePlan(rounds, copies, _packable(register_map, lane_map))
+    return ShufflePlan(rounds, copies)
 
 
 def _source_of_bits(
@@ -216,12 +213,3 @@ def _round(
         offered[from_lane] = from_register
         source_lanes.append(from_lane)
     return ShuffleRound(tuple(offered), tuple(source_lanes), tuple(wanted))
-
-
-def _packable(register_map: tuple[int, ...], lane_map: tuple[int, ...]) -> int:
-    count = 0
-    while count < len(register_map) and register_map[count] == 1 << count:
-        count += 1
-    while any(v & ((1 << count) - 1) for v in (*register_map[count:], *lane_map)):
-        count -= 1
-    return 1 << count

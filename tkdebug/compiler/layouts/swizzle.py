@@ -44,8 +44,6 @@ class SharedTrip:
         stores: register groups of the source; each is one access, in the order of offsets.
         loads: the same for the target.
         copies: for every target register the one that `loads` fills and that holds its element.
-        store_free_masks: free bits of the source's lane and warp: threads where they are not 0
-            hold copies and may skip their stores.
         store_conflicts: extra wavefronts of one warp's stores, 0 when free of bank conflicts.
         load_conflicts: the same for the loads.
     """
@@ -55,7 +53,6 @@ class SharedTrip:
     stores: tuple[tuple[int, ...], ...]
     loads: tuple[tuple[int, ...], ...]
     copies: tuple[int, ...]
-    store_free_masks: dict[str, int]
     store_conflicts: int
     load_conflicts: int
 
@@ -93,14 +90,12 @@ def plan_shared_trip(
     buffer = LinearLayout(((OFFSET, offsets), (BLOCK, kept_blocks)), source.outs)
     stores = _groups(source, buffer, len(vector))
     loads = _groups(target, buffer, len(vector))
-    free = source.free_masks
     return SharedTrip(
         buffer,
         1 << len(vector),
         stores,
         loads,
         representatives(target),
-        {dim: free.get(dim, 0) for dim in (LANE, WARP)},
         bank_conflicts(source, buffer, element_bytes, stores),
         bank_conflicts(target, buffer, element_bytes, loads),
     )

@@ -40,7 +40,6 @@ class Target:
         fp8_conversions: `cvt` to and from e4m3x2 and e5m2x2.
         fp8_mma: `mma` on e4m3 and e5m2.
         cluster: thread block clusters, distributed shared memory, `mapa`.
-        mbarrier_wait: `mbarrier.try_wait` (the object itself exists from sm_80).
         tma: `cp.async.bulk.tensor`.
         wgmma: `wgmma.mma_async` and `setmaxnreg`.
         stmatrix: `stmatrix`.
@@ -63,7 +62,6 @@ class Target:
     fp8_conversions: bool = False
     fp8_mma: bool = False
     cluster: bool = False
-    mbarrier_wait: bool = False
     tma: bool = False
     wgmma: bool = False
     stmatrix: bool = False
@@ -117,7 +115,6 @@ TARGETS: dict[str, Target] = {
             fp8_conversions=True,
             fp8_mma=True,
             cluster=True,
-            mbarrier_wait=True,
             tma=True,
             wgmma=True,
             stmatrix=True,
