@@ -12,7 +12,6 @@ import contextlib
 import importlib.util
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from tkdebug.cli.endings import Terminated, ending_signals
+from tkdebug.cli.script_exit import ExitHandlers, join_processes, join_threads
 from tkdebug.cli.streams import kept_streams
 from tkdebug.cli.tracebacks import show_exception
 from tkdebug.errors import UsageError
@@ -96,12 +96,18 @@ def _instead(target: str, argv: tuple[str, ...]) -> str:
 
 
 def run_program(program: Program) -> Ending:
-    """Run it to its end, show an uncaught exception as Python does, wait for its threads."""
+    """Run it to its end, show an uncaught exception as Python does, and end it as Python does."""
+    handlers = ExitHandlers()
     with kept_streams(), _as_main(program) as module, ending_signals():
-        ending = _ended(lambda: _execute(program, module))
-        # Python itself waits for them before it ends, and they may still launch.
-        waited = _ended(_join_threads)
-    return waited if ending.exit_status == 0 and waited.exit_status else ending
+        with handlers.noted():
+            ending = _ended(lambda: _execute(program, module))
+            waited = _ended(join_threads)
+            if ending.signal is None:
+                handlers.run()
+        joined = _ended(join_processes)
+    if ending.exit_status:
+        return ending
+    return next((late for late in (waited, joined) if late.exit_status), ending)
 
 
 def _execute(program: Program, module: ModuleType) -> None:
@@ -209,9 +215,3 @@ def _system_exit_status(error: SystemExit) -> int:
         return error.code & 0xFF
     print(error.code, file=sys.stderr)
     return 1
-
-
-def _join_threads() -> None:
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()
