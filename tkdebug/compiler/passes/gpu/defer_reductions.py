@@ -15,7 +15,7 @@ round in another order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
@@ -218,13 +218,25 @@ def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:
 
 
 def _defer(found: _Sum, rewriter: Rewriter) -> None:
-    loop, slot, first = found.loop, found.slot, found.terms[0]
-    following = _following(loop)
     users = list(found.result.uses)
-    initial = loop.operands[3 + slot]
-    comes_first = first.adding.operands[0] is found.carried
-    # The loop carries parts.
+    initial = found.loop.operands[3 + found.slot]
     parts = [_in_thread(term, rewriter) for term in found.terms]
+    _carry(found, parts, rewriter)
+    total, made = _total(found, initial, rewriter)
+    for user in users:
+        user.replace_operand(found.result, total)
+        rewriter.record_change(user, _RULE)
+    operands = [term.reduce.operands[0] for term in found.terms]
+    new_ops = [part.defining_op for part in parts if part not in operands]
+    new_ops += made
+    for term in found.terms:
+        for old in (*term.conversions, term.reduce):
+            rewriter.replace_with_ops(old, _RULE, [op for op in new_ops if op is not None])
+
+
+def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
+    """Let the loop carry and add what threads hold, from the number on that changes nothing."""
+    loop, slot, first = found.loop, found.slot, found.terms[0]
     type_ = parts[0].type
     number = identity(first.adding)
     assert number is not None
@@ -241,30 +253,29 @@ def _defer(found: _Sum, rewriter: Rewriter) -> None:
         term.adding.operands = (value, part) if is_first else (part, value)
         rewriter.record_change(term.adding, _RULE)
         value = term.adding.result
-    # Behind it they are reduced, converted, and added to what the loop began with.
+
+
+def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list[Operation | None]]:
+    """Behind the loop: the parts reduced, converted, and added to what the loop began with.
+
+    Gives the sum, and the ops that stand for the reductions and conversions.
+    """
+    first, following = found.terms[0], _following(found.loop)
     others = [location for term in found.terms[1:] for location in term.locations()]
     location = fuse(first.reduce.location, *others)
-    whole = _reduce(
+    total = _reduce(
         first.reduce, found.result, axis_of(first.reduce), following, rewriter, location
     )
-    assert whole.type == first.reduce.result.type
-    total = whole
-    operands = [term.reduce.operands[0] for term in found.terms]
-    made = [value.defining_op for value in (*parts, whole) if value not in operands]
+    assert total.type == first.reduce.result.type
+    made = [total.defining_op]
     for old in reversed(first.conversions):
         build = OpBuilder(rewriter, following, _RULE, old.location)
         total = build.op("ttg.convert_layout", (total,), old.result.type)
         made.append(total.defining_op)
     build = OpBuilder(rewriter, following, _RULE, first.adding.location)
+    comes_first = first.adding.operands[0] is found.carried
     pair = (initial, total) if comes_first else (total, initial)
-    total = build.op(first.adding.name, pair, total.type, **first.adding.attributes)
-    for user in users:
-        user.replace_operand(found.result, total)
-        rewriter.record_change(user, _RULE)
-    new_ops = [op for op in made if op is not None]
-    for term in found.terms:
-        for old in (*term.conversions, term.reduce):
-            rewriter.replace_with_ops(old, _RULE, new_ops)
+    return build.op(first.adding.name, pair, total.type, **first.adding.attributes), made
 
 
 def _following(loop: Operation) -> Operation:
