@@ -13,7 +13,7 @@ ALIASES = """
 #one = #ttg.linear<{register = [], lane = [[1], [2], [4], [8], [16]], warp = [[32], [64]], block = []}>
 #four = #ttg.linear<{register = [[1], [2]], lane = [[4], [8], [16], [32], [64]], warp = [[0], [0]], block = []}>
 """
-PARAMETERS = "%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32"
+PARAMETERS = "%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32, %go: i1"
 NAMES = {"tt.load": "load", "tt.store": "store", "gpu.barrier": "barrier", "tt.atomic_rmw": "add"}
 
 
@@ -43,6 +43,10 @@ def line_of(number: int, text: str) -> str:
     """One line of the shorthand: `load x_one`, `store x` (a scalar), or what begins and ends a loop."""
     if text == "loop":
         return "scf.for %k = %zero to %n step %step : i32 {"
+    if text == "while":
+        return "scf.while () : () -> () {"
+    if text == "do":
+        return "scf.condition %go\n} do {"
     if text == "end":
         return "scf.yield\n}"
     what, place = text.split()
@@ -50,8 +54,9 @@ def line_of(number: int, text: str) -> str:
     pointer = tile(layout, "!tt.ptr<f32>") if layout else "!tt.ptr<f32>"
     value = tile(layout) if layout else "f32"
     held = f"%v_{layout}" if layout else "%v"
-    if what == "load":
-        return f"%r{number} = tt.load %{place} : {pointer} -> {value}"
+    if what in ("load", "volatile"):
+        how = " {volatile = true}" if what == "volatile" else ""
+        return f"%r{number} = tt.load %{place}{how} : {pointer} -> {value}"
     if what == "store":
         return f"tt.store %{place}, {held} : {pointer}, {value}"
     return (
@@ -111,3 +116,8 @@ def test_atomics_need_no_order_among_themselves() -> None:
 )
 def test_iterations_wait_for_each_other(text: str, expected: str) -> None:
     assert order(text) == expected
+
+
+def test_loads_that_wait_for_another_program_are_left_alone() -> None:
+    assert order("store x, volatile x, store x") == "store, load, store"
+    assert order("store x, while, load x, do, end, store x") == "store, load, store"

@@ -6,6 +6,10 @@ each other in between. That is so where two accesses have different layouts, and
 threads hold copies of an element, which all of them load and one stores. Scalars all threads load,
 and the first one stores.
 
+Loads that are volatile, or decide whether a `while` goes on, are left alone: they wait for another
+program, and threads may see what it stored in different iterations, so that no barrier may stand
+there.
+
 Accesses of one layout without copies are taken to touch the same elements or none in common: what
 one thread stores at an offset and another loads at another offset is not looked for, nor memory
 that two arguments share.
@@ -81,7 +85,7 @@ def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
     by_base: dict[Value, dict[Operation, Tile]] = {}
     for op in function.walk():
         kind = _KINDS.get(op.name)
-        if kind is not None:
+        if kind is not None and not _waits_for_others(op):
             pointer = op.operands[0]
             tile = Tile(pointer_base(pointer), encoding_of(pointer.type), kind)
             by_base.setdefault(tile.base, {})[op] = tile
@@ -92,6 +96,15 @@ def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
         if any(tile.overlaps(other) for tile in written for other in distinct):
             found |= tiles
     return found
+
+
+def _waits_for_others(op: Operation) -> bool:
+    if op.attributes.get("volatile"):
+        return True
+    block = op.block
+    assert block is not None
+    loop = block.parent_op
+    return loop is not None and loop.name == "scf.while" and loop.regions[0].block is block
 
 
 def pointer_base(value: Value) -> Value:
