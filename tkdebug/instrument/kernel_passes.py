@@ -90,6 +90,11 @@ class LineLife:
     place: Place
     steps: tuple[LifeStep, ...]
 
+    @property
+    def note(self) -> str:
+        """What there is to say where nothing ever happened to the line, else empty."""
+        return "" if any(step.changes for step in self.steps) else "no pass changed this line"
+
 
 def load_kernel_passes(source: PassSource, kernel: RecordedKernel) -> KernelPasses | None:
     """The passes of `kernel`, None when none were recorded.

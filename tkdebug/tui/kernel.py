@@ -237,7 +237,7 @@ class KernelPane(Container):
         chain = Text(no_wrap=True, overflow="ellipsis")
         if self._text.stage is not None:
             ops = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
-            chain.append(f"line {line}: {ops} of {display.shown(self._text.stage, 30)}")
+            chain.append(f"line {line}: {ops} of {display.shown(self._text.stage, 60)}")
             cost = self._text.costs.get(line)
             if cost is not None:
                 chain.append(f"   {cost}", style=palette.GOOD)

@@ -244,6 +244,7 @@ class PassesPane(Container):
         if self._life is not None:
             step = self._life.steps[index] if index < len(self._life.steps) else None
             title.append("" if step is None else f"after {display.shown(step.name, 60)}")
+            title.append(f"  {self._life.note}", style=palette.MUTED)
             text.show_rows(() if step is None else life_rows(step))
         elif index < len(self._rows):
             diff = self._rows[index]

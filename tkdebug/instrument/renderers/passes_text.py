@@ -144,7 +144,7 @@ def _life(report: KernelReport) -> Iterator[str]:
     life = report.life
     assert life is not None
     yield ""
-    yield f"{life.place[0]}:{life.place[1]}  {report.source_line(life.place).strip()}"
+    yield f"{shown_path(life.place[0])}:{life.place[1]}  {report.source_line(life.place).strip()}"
     for step in life.steps:
         yield ""
         yield f"{step.name}: {counted(len(step.lines), 'line')}" + _stage_note(step)
@@ -158,8 +158,9 @@ def _life(report: KernelReport) -> Iterator[str]:
                 yield f"  {'…':>6} {'':>6}  {run_text(run)}"
         if len(step.lines) > MAX_LINES_SHOWN:
             yield f"  and {counted(len(step.lines) - MAX_LINES_SHOWN, 'more line')}"
-    if report.passes.note:
-        yield f"\n{report.passes.note}"
+    for note in (life.note, report.passes.note):
+        if note:
+            yield f"\n{note}"
 
 
 def _stage_note(step: LifeStep) -> str:
