@@ -46,7 +46,7 @@ def line_of(number: int, text: str) -> str:
     if text == "while":
         return "scf.while () : () -> () {"
     if text == "do":
-        return "scf.condition %go\n} do {"
+        return "scf.condition(%go)\n} do {"
     if text == "end":
         return "scf.yield\n}"
     what, place = text.split()
