@@ -190,6 +190,17 @@ def test_native_times_all_and_takes_the_fastest(x):
     assert [call["BLOCK"] for call in tuner.calls] == [32, 128, 128, 128]
 
 
+def test_native_says_once_that_results_are_not_cached(x, capsys):
+    tuner = Timed(do_bench=lambda call, quantiles: [1.0, 1.0, 1.0], cache_results=True)
+    with tkdebug.mode("native"):
+        tuner[(1,)](x, 64)
+        tuner[(1,)](x, 65)
+    assert capsys.readouterr().err == (
+        "tkdebug: autotune of kernel: cache_results is not supported; configs are timed in each "
+        "process anew\n"
+    )
+
+
 def test_native_restores_values_between_trials(x):
     def bench(call, quantiles):
         call()

@@ -244,12 +244,17 @@ class Autotuner(KernelInterface):
     def _benchmark(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
     ) -> Config:
+        if self.cache_results:
+            self._tell_once(
+                "cache_results is not supported; configs are timed in each process anew"
+            )
         started = time.perf_counter()
         timings = {config: self._bench(*args, config=config, **kwargs) for config in candidates}
         self.bench_time = time.perf_counter() - started
         self.configs_timings = timings
         best = min(timings, key=lambda config: _median_ms(timings[config]))
         if KNOBS.print_autotuning:
+            # On stdout and in these words as upstream, whose users parse them.
             print(
                 f"Triton autotuning for function {self.base_fn.__name__},\n"
                 f"with key as {self._key(kwargs)},\n"
@@ -332,14 +337,16 @@ class Autotuner(KernelInterface):
         )
 
     def _tell_untimed(self, config: Config) -> None:
-        if self._told or KNOBS.quick:
-            return
-        self._told = True
-        print(
-            f"tkdebug: autotune of {self.base_fn.__name__}: interpreted, so nothing is timed; "
-            f"taking the first of {len(self.configs)} configs that survives pruning ({config})",
-            file=sys.stderr,
-        )
+        if not KNOBS.quick:
+            self._tell_once(
+                "interpreted, so nothing is timed; taking the first of "
+                f"{len(self.configs)} configs that survives pruning ({config})"
+            )
+
+    def _tell_once(self, text: str) -> None:
+        if not self._told:
+            self._told = True
+            print(f"tkdebug: autotune of {self.base_fn.__name__}: {text}", file=sys.stderr)
 
     def _announce(self, key: tuple[object, ...], config: Config) -> None:
         timings = {str(c): _median_ms(timing) for c, timing in self.configs_timings.items()}
@@ -391,7 +398,7 @@ def autotune(
         rep: deprecated; milliseconds.
         use_cuda_graph: deprecated.
         do_bench: times a call: `do_bench(call, quantiles=…)`.
-        cache_results: keep timings on disk; of no effect under interpret, where nothing is timed.
+        cache_results: not supported: timings are not kept on disk, and tkdebug says so.
     """
 
     def decorate(fn: Any) -> Autotuner:
