@@ -33,6 +33,7 @@ FaultKind = Literal[
     "integer-overflow",
     "division-by-zero",
     "shift-range",
+    "undefined-value",
     "broken-promise",
     "assert",
     "misaligned",

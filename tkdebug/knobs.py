@@ -21,7 +21,7 @@ from tkdebug.errors import UsageError
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 # Fault kinds that are looked for only when asked for.
-CHECK_NAMES = ("race", "uninitialised-read", "nan")
+CHECK_NAMES = ("race", "uninitialised-read", "nan", "undefined-value")
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -179,7 +179,8 @@ KNOB_TABLE: tuple[Knob, ...] = (
         {"TKDEBUG_CHECKS": _parse_checks},
         (),
         tuple,
-        "further faults to look for under interpret: race, uninitialised-read, nan, all",
+        "further faults to look for under interpret: race, uninitialised-read, nan, "
+        "undefined-value, all",
     ),
     Knob(
         "memory_budget_bytes",

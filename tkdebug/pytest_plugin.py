@@ -63,7 +63,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         choices=(*CHECK_NAMES, "all"),
-        help="also check interpreted kernels for races, reads of unwritten memory, NaNs; slower",
+        help="also check interpreted kernels for races, reads of unwritten memory, NaNs, undefined "
+        "values; slower",
     )
     group.addoption(
         "--tkdebug-faults",

@@ -7,6 +7,8 @@ import torch
 import undefined_kernels as kernels
 from differential import run
 
+from tkdebug.knobs import scope
+
 BUDGETS = pytest.mark.parametrize("budget", [None, 64], ids=["whole", "single"])
 
 
@@ -146,3 +148,21 @@ def test_a_loop_that_guards_its_divisions():
     x, y, out = integers(12, 7, 0, 9), integers(8, 0, 5, 6), zeros(4)
     assert not run(kernels.lcm, (1,), x, y, out, BLOCK=4)
     assert out.tolist() == [4, 7, 5, 3]
+
+
+def test_a_load_without_other_is_told_when_asked_for():
+    arguments = torch.ones(5), torch.zeros(8), 5
+    assert not run(kernels.softmax_without_other, (1,), *arguments, BLOCK=8)
+    with scope(checks=("undefined-value",)):
+        fault = only(run(kernels.softmax_without_other, (1,), *arguments, BLOCK=8))
+    assert (fault.kind, fault.severity) == ("undefined-value", "warning")
+    assert (fault.line, fault.lane) == (line("BAD softmax_without_other"), (5,))
+    assert (fault.tensor, fault.index, fault.count) == ("out_ptr", 0, 5 + 1)
+
+
+@BUDGETS
+def test_loads_without_other_whose_rest_is_dropped(budget):
+    index = torch.tensor([3, -1, 0, 7, 9, 1, 1, 2, 4, 4])
+    arguments = torch.arange(10.0), index, torch.zeros(10), 10
+    with scope(checks=("undefined-value",)):
+        assert not run(kernels.sound_without_other, (2,), *arguments, BLOCK=8, budget=budget)

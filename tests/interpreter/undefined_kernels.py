@@ -148,3 +148,27 @@ def lcm(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
         rest = tl.where(b > 0, a % b, 0)
         a, b = tl.where(b > 0, b, a), rest
     tl.store(out_ptr + offs, a)
+
+
+@tkdebug.jit
+def softmax_without_other(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)  # BAD softmax_without_other
+    e = tl.exp(x - tl.max(x))
+    tl.store(out_ptr + offs, e / tl.sum(e), mask=offs < n)
+    tl.store(out_ptr, tl.sum(x))
+
+
+@tkdebug.jit
+def sound_without_other(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offs < n
+    x = tl.load(x_ptr + offs, mask=inside)
+    at = tl.load(index_ptr + offs, mask=inside)
+    y = tl.load(x_ptr + at, mask=inside & (at >= 0))
+    total = tl.sum(tl.where(inside, x, 0.0)) + tl.sum(x * tl.where(inside, 1.0, 0.0))
+    low = tl.load(x_ptr + offs, mask=inside, other=float("inf"))
+    total += tl.min(low)
+    if tl.max(tl.where(inside, x, 0.0)) > 3:
+        total += 1
+    tl.store(out_ptr + offs, x + tl.where(inside & (at >= 0), y, 0.0) + total, mask=inside)

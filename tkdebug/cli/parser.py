@@ -97,7 +97,8 @@ def _add_run(add: AddCommand) -> None:
         default=[],
         choices=(*CHECK_NAMES, "all"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, nan, or all; slower; "
+        help="also check interpreted kernels for race, uninitialised-read, nan, "
+        "undefined-value, or all; slower; "
         "may be repeated",
     )
     run.add_argument(

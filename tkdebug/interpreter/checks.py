@@ -1,5 +1,7 @@
 """The checks of a launch that cost time and are asked for: races, unwritten memory, NaNs.
 
+Undefined values are asked for here, too, and followed by the evaluator (`undefined`).
+
 Told of every access after its bounds were checked; what it finds goes to the fault log. Knows no
 kernel: what the accesses are is the memory ops' to say.
 """

@@ -46,6 +46,30 @@ def _place(op: Operation, seen_from: Operation) -> str:
     return f"{place.file}:{place.line}"
 
 
+def _undefined_texts(op: Operation, shown: str) -> tuple[FaultKind, str, str]:
+    """Kind, message and hint for an op whose result is undefined."""
+    if op.name == "tt.load":
+        return (
+            "undefined-value",
+            "this load has no `other`, so what it gives where its mask is false is undefined",
+            "tkdebug reads 0 there: pass other=, with what the rest of the kernel wants there, or "
+            "mask off what comes of it",
+        )
+    if not op.name.startswith("arith.sh"):
+        return (
+            "division-by-zero",
+            f"integer division by zero, `{shown}`",
+            "a GPU does not trap here, it gives an arbitrary number: divide by "
+            "tl.where(d == 0, 1, d), or mask off what comes of it",
+        )
+    bits = ir.element_of(op.result.type).bits
+    return (
+        "shift-range",
+        f"`{shown}` shifts {bits} bits by {shown.split()[-1]} (legal: 0 to {bits - 1})",
+        "a GPU may give anything here: limit the amount, or choose with tl.where",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Offender:
     """The first bad element: its program, lane, and element offset.
@@ -240,29 +264,30 @@ class FaultLog:
         index: int | None,
         count: int,
     ) -> None:
-        """Record an undefined result of `op`, such as of "7 // 0", that `user` makes use of."""
+        """Record an undefined result of `op`, such as of "7 // 0", that `user` makes use of.
+
+        Args:
+            op: a division, a shift, or a load without `other`.
+            offender: the element that is undefined.
+            shown: the op at that element, "" of a load.
+            user: what makes use of it.
+            use: what `user` does with it.
+            tensor: where it is stored, None for elsewhere.
+            index: the offset there.
+            count: how many such elements are used.
+        """
         if index is not None:
             use += f" to offset {index} of " + (f"`{tensor}`" if tensor else "memory")
-        bits = ir.element_of(op.result.type).bits
-        is_shift = op.name.startswith("arith.sh")
-        if is_shift:
-            message = (
-                f"`{shown}` shifts {bits} bits by {shown.split()[-1]} (legal: 0 to {bits - 1})"
-            )
-            hint = "a GPU may give anything here: limit the amount, or choose with tl.where"
-        else:
-            message = f"integer division by zero, `{shown}`"
-            hint = (
-                "a GPU does not trap here, it gives an arbitrary number: divide by "
-                "tl.where(d == 0, 1, d), or mask off what comes of it"
-            )
+        kind, message, hint = _undefined_texts(op, shown)
+        # One fault for each op, whatever its values are used for.
+        tensor = next((t for k, o, t in self._faults if (k, o) == (kind, op.id)), tensor)
         self._record(
             op,
-            "shift-range" if is_shift else "division-by-zero",
+            kind,
             f"{message}; what comes of it {use} at {_place(user, op)}",
             offender,
             count,
-            severity="warning" if is_shift else "error",
+            severity="error" if kind == "division-by-zero" else "warning",
             tensor=tensor,
             index=index,
             hint=hint,

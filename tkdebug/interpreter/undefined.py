@@ -1,9 +1,10 @@
-"""Follows what integer divisions by zero and shifts past the width give to where it is used.
+"""Follows what has no defined value to where it is used.
 
-Neither has a defined result, and both are harmless where nothing comes of them: in elements that
-are masked off, or that `tl.where` drops. So each is followed through the ops after it, and told
-when a store writes it, an access goes by it, or a branch or a loop. Until one happens this looks
-at nothing but the divisors and the amounts of shifts.
+That is the result of an integer division by zero and of a shift past the width and, when that is
+asked for, what a load without `other` gives where its mask is false. All are harmless where nothing
+comes of them: in elements that are masked off, or that `tl.where` drops. So each is followed
+through the ops after it, and told when a store writes it, an access goes by it, or a branch or a
+loop. Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LEAVING = ("scf.yield", "scf.condition")
 # What an access does with each of its operands but the pointer, the first one.
 _STORING = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas")
 _ACCESSES = (*_STORING, "tt.load")
-WATCHED = frozenset((*_SYMBOLS, *_BRANCHING, *_LEAVING))
+WATCHED = frozenset((*_SYMBOLS, *_BRANCHING, *_LEAVING, "tt.load"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,19 @@ class Origin:
 
     Attributes:
         bad: where, (P or 1, then the tile's axes in full).
-        left: its first operand's values, broadcastable to `bad`.
-        right: its second operand's.
+        operands: of a division or a shift, the two operands' values, broadcastable to `bad`.
     """
 
     op: Operation
     bad: Tensor
-    left: Tensor
-    right: Tensor
+    operands: tuple[Tensor, ...]
+
+    def shown(self, at: tuple[int, ...]) -> str:
+        """The op at an element, such as "7 // 0"; "" of a load."""
+        if not self.operands:
+            return ""
+        left, right = (int(_at(values, at)) for values in self.operands)
+        return f"{left} {_SYMBOLS[self.op.name]} {right}"
 
 
 # The marks of one value, by the op that they come from.
@@ -63,7 +69,7 @@ Marked = dict[Operation, tuple[Origin, Tensor]]
 
 def is_watched(op: Operation) -> bool:
     """Whether `op` may give undefined elements, or moves values in and out of regions."""
-    if op.name not in WATCHED:
+    if op.name not in WATCHED or (op.name == "tt.load" and not _lacks_other(op)):
         return False
     outer = op.block.parent_op if op.block is not None else None
     while outer is not None and outer.name != "tt.func":
@@ -71,6 +77,16 @@ def is_watched(op: Operation) -> bool:
             return False  # a combine region: its program axis is not the programs'
         outer = outer.block.parent_op if outer.block is not None else None
     return True
+
+
+def _lacks_other(op: Operation) -> bool:
+    """Whether a load has a mask and nothing that stands where it is false.
+
+    Blocks without padding are left alone: kernels that pad nothing count on zeros, and get them.
+    """
+    return (
+        mask_of(op) is not None and len(op.operands) == 2 and "boundary_check" not in op.attributes
+    )
 
 
 class UndefinedValues:
@@ -83,6 +99,7 @@ class UndefinedValues:
     def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
         self._ev = ev
         self._faults = faults
+        self._of_loads = ev.checks is not None and "undefined-value" in ev.checks.names
         self.marked: dict[Value, Marked] = {}
 
     def before(self, op: Operation, operands: Sequence[TileValue], watched: bool) -> None:
@@ -115,16 +132,24 @@ class UndefinedValues:
     def _add_origin(
         self, op: Operation, operands: Sequence[TileValue], found: list[Marked]
     ) -> None:
-        bad = self._bad(op, operands[1])
+        is_load = op.name == "tt.load"
+        bad = self._masked_off(op, operands[1]) if is_load else self._bad(op, operands[1])
         if bad is None:
             return
         ev = self._ev
         types = [value.type for value in op.operands]
-        left, right = (ev.dense(v, t) for v, t in zip(operands, types, strict=True))
+        values = () if is_load else tuple(map(ev.dense, operands, types))
         bad = ev.full(bad, types[0])
         old = found[0].get(op)
         mark = bad if old is None else bad | old[1]
-        found[0][op] = (Origin(op, bad, left, right), mark)
+        found[0][op] = (Origin(op, bad, values), mark)
+
+    def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
+        """Where a load that has no `other` reads nothing; None for nowhere, or if not asked for."""
+        if not self._of_loads or (isinstance(mask, int) and mask):
+            return None
+        bad = self._of_active(~self._ev.dense(mask, op.operands[1].type).bool())
+        return bad if bool(bad.any()) else None
 
     def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
         """Where the second operand is one that the op is not defined for; None for nowhere."""
@@ -293,9 +318,8 @@ class UndefinedValues:
         if isinstance(pointer, PointerTile) and use == "is stored":
             tensor = pointer.buffer.name
             index = self._offset(op, pointer, program, lane)
-        left, right = (int(_at(values, at)) for values in (origin.left, origin.right))
-        shown = f"{left} {_SYMBOLS[origin.op.name]} {right}"
-        self._faults.undefined(origin.op, offender, shown, op, use, tensor, index, int(used.sum()))
+        count = int(used.sum())
+        self._faults.undefined(origin.op, offender, origin.shown(at), op, use, tensor, index, count)
 
     def _place_of_origin(
         self, origin: Origin, program: int, lane: tuple[int, ...]
