@@ -70,12 +70,14 @@ def test_closures_made_anew_share_their_source():
     assert KernelSource.of(make()) is KernelSource.of(make())
 
 
-def test_same_text_in_two_files_is_two_sources():
+def test_same_text_in_two_files_is_two_sources_of_one_ast():
     found = []
     for file in ("<first>", "<second>"):
         text = "def same(x):\n    return x\n"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         namespace = {}
         exec(compile(text, file, "exec"), namespace)
-        found.append(KernelSource.of(namespace["same"]).file)
-    assert found == ["<first>", "<second>"]
+        found.append(KernelSource.of(namespace["same"]))
+    first, second = found
+    assert (first.file, second.file) == ("<first>", "<second>")
+    assert first.definition is second.definition

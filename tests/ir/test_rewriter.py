@@ -35,6 +35,14 @@ def lines(op: Operation) -> list[int]:
     return [place.line for place in op.location.sources]
 
 
+def test_a_walk_is_of_the_ops_as_they_were_when_it_began() -> None:
+    module, _, ops = parts()
+    walked = module.walk()
+    ops["tt.store"].erase()
+    assert [op.name for op in walked][-2:] == ["tt.store", "tt.return"]
+    assert [op.name for op in module.walk()][-2:] == ["arith.subi", "tt.return"]
+
+
 def test_new_op_takes_place_name_and_locations_of_what_it_replaces() -> None:
     module, rewriter, ops = parts()
     multiplication, addition = ops["arith.muli"], ops["arith.addi"]

@@ -101,6 +101,8 @@ def pointer_origins(module: Module) -> dict[Value, frozenset[int]]:
     }
     ops = list(function.walk())
     moving = [op for op in ops if op.regions or any(map(_holds_pointer, op.results))]
+    # Without loops one round in program order finds all.
+    loops = any(op.regions for op in moving)
     changed = True
     while changed:
         changed = False
@@ -109,7 +111,7 @@ def pointer_origins(module: Module) -> dict[Value, frozenset[int]]:
                 known = origin.get(value, frozenset())
                 if not found <= known:
                     origin[value] = known | found
-                    changed = True
+                    changed = loops
     return origin
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.frontend.source import KernelSource
@@ -21,7 +20,6 @@ from tkdebug.compiler.tensor import constexpr, unwrap
 from tkdebug.runtime.specialize import constant_key
 
 _UNBOUND = object()
-_names: WeakKeyDictionary[KernelSource, tuple[str, ...]] = WeakKeyDictionary()
 _WITHOUT_NAMES = ("ctx", "op", "ops", "type_comment", "kind", "simple", "is_async", "conversion")
 _PLAIN = (bool, int, float, str, tuple, constexpr, LanguageType)
 
@@ -43,7 +41,7 @@ def content_key(fn: FunctionType, source: KernelSource) -> str:
 def _references(fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
     """What `fn` refers to outside itself, by dotted name, sorted so that keys are stable."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-    for dotted in _free_names(source):
+    for dotted in _free_names(source.definition):
         first, *attributes = dotted.split(".")
         if first in cells:
             value = _cell_value(cells[first])
@@ -64,15 +62,10 @@ def _cell_value(cell: Any) -> Any:
         return _UNBOUND
 
 
-def _free_names(source: KernelSource) -> tuple[str, ...]:
+# By the AST, which functions of one text share.
+@lru_cache(maxsize=64)
+def _free_names(definition: ast.FunctionDef) -> tuple[str, ...]:
     """Sorted names, dotted where attributes are read off them, that the body does not bind."""
-    names = _names.get(source)
-    if names is None:
-        names = _names[source] = tuple(sorted(_find_free_names(source.definition)))
-    return names
-
-
-def _find_free_names(definition: ast.FunctionDef) -> set[str]:
     parameters = definition.args
     bound = {p.arg for p in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)}
     bound.update(p.arg for p in (parameters.vararg, parameters.kwarg) if p is not None)
@@ -96,7 +89,7 @@ def _find_free_names(definition: ast.FunctionDef) -> set[str]:
                     pending += value
                 elif value is not None:
                     pending.append(value)
-    return {n for n in names if n and n.partition(".")[0] not in bound}
+    return tuple(sorted({n for n in names if n and n.partition(".")[0] not in bound}))
 
 
 @cache

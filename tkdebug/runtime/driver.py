@@ -205,6 +205,11 @@ def compute_capability(arch: str | int | None) -> int:
     """
     if arch is None:
         arch = driver.active.get_current_target().arch
+    return _capability(arch)
+
+
+@cache
+def _capability(arch: str | int) -> int:
     match = re.fullmatch(r"(?:sm_?)?(\d{2,3})[af]?", str(arch))
     if match is None:
         raise OptionValueError(f"arch: got {arch!r}, expected one such as 'sm90'")

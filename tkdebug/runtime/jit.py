@@ -12,7 +12,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Collection, Hashable
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -33,7 +33,7 @@ from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.modes import current_mode
 from tkdebug.runtime.native_prestart import prestart
 from tkdebug.runtime.options import OPTION_NAMES, parse_options
-from tkdebug.runtime.parameters import kernel_parameters
+from tkdebug.runtime.parameters import KernelParam, kernel_parameters
 from tkdebug.runtime.specialization import Specialization
 from tkdebug.runtime.specialize import alignment_key, constant_key
 
@@ -49,9 +49,6 @@ class JITFunction(KernelInterface):
 
     Attributes:
         fn: the Python function.
-        params: its parameters.
-        arg_names: their names.
-        constexprs: positions of the compile-time ones.
         source_edits: how often `_unsafe_update_src` replaced its source.
         pre_run_hooks: called with each launch's arguments before it.
         kernels: compiled kernels by launch key.
@@ -75,14 +72,8 @@ class JITFunction(KernelInterface):
         _watch_addresses()
         prestart()
         self.fn = fn
-        self.signature = inspect.signature(fn)
         self.do_not_specialize = tuple(do_not_specialize or ())
         self.do_not_specialize_on_alignment = tuple(do_not_specialize_on_alignment or ())
-        self.params = kernel_parameters(
-            self.signature, self.do_not_specialize, self.do_not_specialize_on_alignment
-        )
-        self.arg_names = [parameter.name for parameter in self.params]
-        self.constexprs = [parameter.num for parameter in self.params if parameter.is_constexpr]
         self.version = version
         self.debug = debug
         self.noinline = noinline
@@ -105,6 +96,28 @@ class JITFunction(KernelInterface):
         # `cache_key` once it was worked out; set to None to have it worked out again.
         self.hash: str | None = None
         self._lock = threading.RLock()
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The Python function's signature."""
+        return inspect.signature(self.fn)
+
+    @cached_property
+    def params(self) -> list[KernelParam]:
+        """The parameters, in order."""
+        return kernel_parameters(
+            self.signature, self.do_not_specialize, self.do_not_specialize_on_alignment
+        )
+
+    @cached_property
+    def arg_names(self) -> list[str]:
+        """The parameters' names."""
+        return [parameter.name for parameter in self.params]
+
+    @cached_property
+    def constexprs(self) -> list[int]:
+        """Positions of the compile-time parameters."""
+        return [parameter.num for parameter in self.params if parameter.is_constexpr]
 
     def run(
         self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any

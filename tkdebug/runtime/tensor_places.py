@@ -19,6 +19,10 @@ def refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any]
     """
     # Each tensor is asked once: the CUDA stand-in answers, at the cost of several calls.
     places = [(name, value, value.device.type) for name, value in _tensors(names, values)]
+    if not any(place == "cuda" for _, _, place in places):
+        return
+    # A tensor without elements is nowhere.
+    places = [(name, value, place) for name, value, place in places if value.numel()]
     on_gpu = [name for name, _, place in places if place == "cuda"]
     if not on_gpu:
         return
@@ -36,8 +40,7 @@ def _tensors(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str,
 
     for name, value in zip(names, values, strict=False):
         if isinstance(value, torch.Tensor):
-            if value.numel():
-                yield name, value
+            yield name, value
         elif isinstance(value, tuple):
             yield from _tensors([name] * len(value), value)
         elif hasattr(value, "base"):

@@ -129,11 +129,11 @@ def _read(
     """The function's lines and its AST."""
     lines = _indented_block(file_lines, first_line)
     try:
-        return lines, _parse(lines, first_line, name)
+        return lines, _parse("".join(lines), first_line, name)
     except SyntaxError:
         # Cut short by a string or brackets whose lines stand further left than `def`.
         lines = inspect.getblock(file_lines[first_line - 1 :])
-        return lines, _parse(lines, first_line, name)
+        return lines, _parse("".join(lines), first_line, name)
 
 
 def _indented_block(file_lines: list[str], first_line: int) -> list[str]:
@@ -157,13 +157,15 @@ def _indented_block(file_lines: list[str], first_line: int) -> list[str]:
     return file_lines[first_line - 1 : end]
 
 
-def _parse(lines: list[str], first_line: int, name: str) -> ast.FunctionDef | None:
-    indented = lines[0][:1] in (" ", "\t")
+# A script that generates its kernels generates the same text again and again.
+@lru_cache(maxsize=64)
+def _parse(text: str, first_line: int, name: str) -> ast.FunctionDef | None:
+    indented = text[:1] in (" ", "\t")
     # An enclosing `if` makes an indented function parse where it stands, so columns stay true
     # and multi-line strings keep their text; dedenting would change both. Empty lines before it
     # give the file's line numbers.
     before = "\n" * (first_line - 1 - indented)
-    body = ast.parse(before + ("if 1:\n" if indented else "") + "".join(lines)).body
+    body = ast.parse(before + ("if 1:\n" if indented else "") + text).body
     if indented and body and isinstance(body[0], ast.If):
         body = body[0].body
     definition = body[0] if body else None

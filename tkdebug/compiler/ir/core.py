@@ -7,7 +7,7 @@ that is the op table's (`tkdebug.compiler.ops`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Union
 
 from tkdebug.compiler.ir.location import Location
@@ -107,20 +107,19 @@ class Operation:
         """Use `new` wherever `old` was an operand of this operation."""
         self.operands = tuple(new if value is old else value for value in self._operands)
 
-    def walk(self) -> Iterator[Operation]:
-        """This operation and every one inside its regions, in program order."""
-        return self._walk_regions() if self.regions else iter((self,))
-
-    def _walk_regions(self) -> Iterator[Operation]:
-        yield self
+    def walk(self) -> Sequence[Operation]:
+        """This operation and every one inside its regions, in program order, as they are now."""
+        if not self.regions:
+            return (self,)
+        found = [self]
         for region in self.regions:
             for block in region.blocks:
-                for op in list(block.operations):
-                    # Most ops have no regions: a generator for each would be most of the walk.
+                for op in block.operations:
                     if op.regions:
-                        yield from op.walk()
+                        found += op.walk()
                     else:
-                        yield op
+                        found.append(op)
+        return found
 
     def erase(self) -> None:
         """Take the operation out of its block and drop its uses; its results must be unused."""
@@ -221,7 +220,6 @@ class Module:
         """The `tt.func`."""
         return self.body.operations[0]
 
-    def walk(self) -> Iterator[Operation]:
-        """Every operation, in program order."""
-        for op in list(self.body.operations):
-            yield from op.walk()
+    def walk(self) -> Sequence[Operation]:
+        """Every operation, in program order, as they are now."""
+        return [inner for op in self.body.operations for inner in op.walk()]

@@ -29,24 +29,18 @@ class EliminateCommonSubexpressions:
         rewriter.commit()
 
     def _block(self, block: Block, known: _Table, rewriter: Rewriter) -> None:
-        added: list[Hashable] = []
         for op in block.operations:
             if op.regions:
                 for region in op.regions:
                     for inner in region.blocks:
-                        self._block(inner, {} if op.name in ISOLATED else known, rewriter)
+                        self._block(inner, {} if op.name in ISOLATED else known.copy(), rewriter)
                 continue
             if op.name not in PURE or not op.results:
                 continue
-            key = _key(op)
-            kept = known.get(key)
-            if kept is None:
-                known[key] = op
-                added.append(key)
-            else:
+            # Hashing a key is most of the work: once for each op.
+            kept = known.setdefault(_key(op), op)
+            if kept is not op:
                 rewriter.merge(op, kept, "merge-equal")
-        for key in added:
-            del known[key]
 
 
 def _key(op: Operation) -> Hashable:
