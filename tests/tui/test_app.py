@@ -380,6 +380,7 @@ async def test_live_quit_asks_and_stops_the_script(live):
         await until(pilot, lambda: "up" in view.text, "the script")
         await pilot.press("q")
         assert isinstance(app.screen, QuitScreen)
+        await until(pilot, lambda: "Ctrl-C first, so it can clean up" in screen_text(app), "why")
         await pilot.press("escape")
         assert not isinstance(app.screen, QuitScreen)
         assert app._child.status is None

@@ -120,7 +120,7 @@ class QuitScreen(ModalScreen[QuitChoice]):
         Binding("escape,c,q", "answer('cancel')", "Cancel"),
     ]
     _CHOICES: ClassVar[tuple[tuple[QuitChoice, str, str], ...]] = (
-        ("stop", "s  stop the script", "Ctrl-C first, so that it can clean up"),
+        ("stop", "s  stop the script", "Ctrl-C first, so it can clean up"),
         ("run-on", "l  let it run on", "the session goes on being recorded"),
         ("cancel", "c  cancel", "back to tkdebug"),
     )
