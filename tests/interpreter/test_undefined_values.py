@@ -166,3 +166,11 @@ def test_loads_without_other_whose_rest_is_dropped(budget):
     arguments = torch.arange(10.0), index, torch.zeros(10), 10
     with scope(checks=("undefined-value",)):
         assert not run(kernels.sound_without_other, (2,), *arguments, BLOCK=8, budget=budget)
+
+
+def test_products_of_eight_bit_floats():
+    x = torch.ones(32, 32).to(torch.float8_e5m2)
+    with scope(checks=("undefined-value",)):
+        fault = only(run(kernels.fp8_without_other, (1,), x, torch.zeros(32, 32), 30, N=32))
+    # Only the second product meets other numbers than zeros there.
+    assert (fault.line, fault.count) == (line("BAD fp8_without_other"), 32 * 32)

@@ -167,8 +167,20 @@ def sound_without_other(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.load(index_ptr + offs, mask=inside)
     y = tl.load(x_ptr + at, mask=inside & (at >= 0))
     total = tl.sum(tl.where(inside, x, 0.0)) + tl.sum(x * tl.where(inside, 1.0, 0.0))
+    total += tl.sum(tl.exp(x + tl.where(inside, 0.0, float("-inf"))))
     low = tl.load(x_ptr + offs, mask=inside, other=float("inf"))
     total += tl.min(low)
     if tl.max(tl.where(inside, x, 0.0)) > 3:
         total += 1
     tl.store(out_ptr + offs, x + tl.where(inside & (at >= 0), y, 0.0) + total, mask=inside)
+
+
+@tkdebug.jit
+def fp8_without_other(x_ptr, out_ptr, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    a = tl.load(x_ptr + at, mask=i[None, :] < n)  # BAD fp8_without_other
+    b = tl.load(x_ptr + at, mask=i[:, None] < n, other=0.0)
+    tl.store(out_ptr + at, tl.dot(a, b))
+    c = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, tl.dot(a + a, c))

@@ -30,6 +30,8 @@ _MOVES = frozenset(
 )
 # Where the other operand is 0 the result is 0, whatever the one is.
 _ANNIHILATED_BY_ZERO = ("arith.muli", "arith.mulf", "arith.andi")
+# Kernels mask scores by adding -inf, or -1e4 where that overflows: nothing is left of the score.
+_DROWNING = 1e4
 _ENDS = ("tt.load", "tt.atomic_rmw", "tt.atomic_cas")
 
 
@@ -61,6 +63,10 @@ def marks_of_results(
         return [None] * len(op.results)
     if op.name in _ANNIHILATED_BY_ZERO:
         return [_kept(ev, op, operands, marks, all_marks, lambda other: other != 0)]
+    if op.name in ("arith.addf", "arith.subf"):
+        return [
+            _kept(ev, op, operands, marks, all_marks, lambda other: ~(other.abs() >= _DROWNING))
+        ]
     if op.name == "arith.ori" and ir.element_of(op.result.type).bits == 1:
         return [_kept(ev, op, operands, marks, all_marks, lambda other: ~other.bool())]
     return _each(op, _united(marks))
@@ -145,9 +151,14 @@ def _kept(
         if mark is None:
             continue
         other = 1 - place
-        keep = matters(ev.dense(operands[other], op.operands[other].type))
+        keep = matters(_computable(ev.dense(operands[other], op.operands[other].type)))
         total = united(total, mark & _or_marked(keep, all_marks[other]))
     return total
+
+
+def _computable(values: Tensor) -> Tensor:
+    """`values`, in a type that torch computes with: of 8-bit floats it only moves the bits."""
+    return values.float() if values.is_floating_point() and values.element_size() == 1 else values
 
 
 def _or_marked(keep: Tensor, mark: Tensor | None) -> Tensor:
@@ -164,7 +175,7 @@ def _product(
         if mark is None:
             continue
         types = [value.type for value in op.operands]
-        values = ev.full(operands[other], types[other])
+        values = _computable(ev.full(operands[other], types[other]))
         keep = _or_marked(values != 0, all_marks[other]).expand(values.shape).float()
         marked = mark.expand(mark.shape[0], *ir.shape_of(types[place])).float()
         met = torch.matmul(marked, keep) if place == 0 else torch.matmul(keep, marked)
