@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.addresses import AddressOps
 from tkdebug.interpreter.memory import Access
-from tkdebug.interpreter.reductions import ReductionOps
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Update = Callable[["Tensor", "Tensor"], "Tensor"]
 
 
-class AtomicOps(ReductionOps):
+class AtomicOps(AddressOps):
     """tt.atomic_rmw and tt.atomic_cas."""
 
     def atomic_rmw(

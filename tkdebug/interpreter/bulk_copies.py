@@ -18,6 +18,7 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import LaunchError
+from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
 from tkdebug.interpreter.in_flight import AsyncOps, LandingQueue, bits_of
 from tkdebug.interpreter.memory import loaded_type
 from tkdebug.interpreter.values import BufferView, DescriptorTile, TileValue
@@ -48,7 +49,7 @@ class _BulkLoad:
     programs: Tensor
 
 
-class BulkCopyOps(AsyncOps):
+class BulkCopyOps(AsyncOps, DescriptorBlockOps):
     """ttng.async_tma_* and the ops on mbarriers."""
 
     def __init__(self, *arguments: object, **keywords: object) -> None:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.atomics import AtomicOps
+from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
 from tkdebug.interpreter.memory import Access
-from tkdebug.interpreter.sorting import SortingOps
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -21,7 +22,7 @@ from tkdebug.interpreter.values import (
 )
 
 
-class DescriptorOps(SortingOps):
+class DescriptorOps(DescriptorBlockOps, AtomicOps):
     """tt.descriptor_gather, tt.descriptor_scatter and tt.descriptor_reduce."""
 
     def descriptor_gather(

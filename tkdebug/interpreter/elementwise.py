@@ -16,14 +16,15 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter import ptx
-from tkdebug.interpreter.promises import PromiseOps
+from tkdebug.interpreter.addresses import AddressOps
+from tkdebug.interpreter.reductions import ReductionOps
 from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTile, TileValue
 
 # Multiprocessors of the GPU that interpretation stands in for, an H200.
 _MULTIPROCESSORS = 132
 
 
-class ElementwiseOps(PromiseOps):
+class ElementwiseOps(AddressOps, ReductionOps):
     """tt.map_elementwise, tt.elementwise_inline_asm and nvvm's special registers."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:

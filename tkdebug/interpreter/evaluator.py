@@ -16,6 +16,12 @@ from tkdebug.compiler.ops.spec import Effects, Evaluate
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.bulk_copies import BulkCopyOps
+from tkdebug.interpreter.descriptors import DescriptorOps
+from tkdebug.interpreter.elementwise import ElementwiseOps
+from tkdebug.interpreter.indexing import IndexingOps
+from tkdebug.interpreter.promises import PromiseOps
+from tkdebug.interpreter.scaled import ScaledOps
+from tkdebug.interpreter.sorting import SortingOps
 from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.undefined import UndefinedValues, is_watched
 from tkdebug.interpreter.values import (
@@ -108,8 +114,19 @@ def _evaluation(op: Operation) -> Evaluate:
     return run
 
 
-class Evaluator(BulkCopyOps):
-    """Runs one batch of programs."""
+class Evaluator(
+    BulkCopyOps,
+    DescriptorOps,
+    ElementwiseOps,
+    IndexingOps,
+    PromiseOps,
+    ScaledOps,
+    SortingOps,
+):
+    """Runs one batch of programs.
+
+    Its bases are the families of ops; each has as its own bases those whose methods it calls.
+    """
 
     def __init__(self, plan: Plan, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)

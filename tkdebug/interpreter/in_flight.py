@@ -19,6 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory import loaded_type
+from tkdebug.interpreter.reductions import ReductionOps
 from tkdebug.interpreter.shared_buffers import SharedBufferOps
 from tkdebug.interpreter.values import BufferView, TileValue
 
@@ -78,7 +79,7 @@ class _Copy:
     programs: Tensor | None
 
 
-class AsyncOps(SharedBufferOps):
+class AsyncOps(SharedBufferOps, ReductionOps):
     """Async copies and tensor-core dots."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:

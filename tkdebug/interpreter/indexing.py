@@ -7,11 +7,11 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.atomics import AtomicOps
+from tkdebug.interpreter.shapes import ShapeOps
 from tkdebug.interpreter.values import TileValue
 
 
-class IndexingOps(AtomicOps):
+class IndexingOps(ShapeOps):
     """tt.gather, tt.histogram and tt.flip."""
 
     def gather(self, op: Operation, source: TileValue, index: TileValue) -> TileValue:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.scaled import ScaledOps
+from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 
 _CALLS = {
@@ -25,7 +25,7 @@ _CALLS = {
 }
 
 
-class PromiseOps(ScaledOps):
+class PromiseOps(EvaluatorState):
     """tt.assume and tt.hint."""
 
     def assume(self, op: Operation, condition: TileValue) -> Sequence[TileValue]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import UnsupportedError
-from tkdebug.interpreter.shapes import ShapeOps
+from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import BoxTile, TileValue
 
 _SINGLE_OPS = {
@@ -37,7 +37,7 @@ _SINGLE_OPS = {
 _HALF_SUM_DEPTH = 16
 
 
-class ReductionOps(ShapeOps):
+class ReductionOps(EvaluatorState):
     """tt.reduce, tt.scan and tt.dot."""
 
     def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.descriptors import DescriptorOps
+from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import TileValue
 
 # The magnitudes of e2m1 by its low three bits (OCP MX specification, table 5).
@@ -19,7 +19,7 @@ _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _E8M0_NAN = 255
 
 
-class ScaledOps(DescriptorOps):
+class ScaledOps(EvaluatorState):
     """tt.dot_scaled."""
 
     def dot_scaled(

@@ -12,7 +12,7 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter import conversions
-from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
+from tkdebug.interpreter.addresses import AddressOps
 from tkdebug.interpreter.masks import is_whole
 from tkdebug.interpreter.values import (
     AddressTile,
@@ -25,7 +25,7 @@ from tkdebug.interpreter.values import (
 )
 
 
-class ShapeOps(DescriptorBlockOps):
+class ShapeOps(AddressOps):
     """tt.make_range, tt.splat, tt.broadcast, tt.reshape and their kin."""
 
     def make_range(self, start: int, end: int) -> TileValue:

@@ -18,7 +18,7 @@ from tkdebug.compiler.ir import MemDescType, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.gpu import subslice_offsets
 from tkdebug.errors import LaunchError
-from tkdebug.interpreter.elementwise import ElementwiseOps
+from tkdebug.interpreter.addresses import AddressOps
 from tkdebug.interpreter.values import AddressTile, BufferView, PointerTile, TileValue
 
 # 0xDEADBEEF in each 32 bits; narrower integers hold its low bits.
@@ -26,7 +26,7 @@ POISON = 0xDEADBEEFDEADBEEF
 _ALL_ONES_BYTE = 0xFF
 
 
-class SharedBufferOps(ElementwiseOps):
+class SharedBufferOps(AddressOps):
     """The ops on shared-memory buffers that take effect at once."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:

@@ -8,11 +8,11 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.fp8 import convert
-from tkdebug.interpreter.indexing import IndexingOps
+from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import TileValue
 
 
-class SortingOps(IndexingOps):
+class SortingOps(EvaluatorState):
     """tt.sort, tt.topk and tt.bitonic_merge."""
 
     def sort(self, op: Operation, value: TileValue) -> TileValue:
