@@ -14,7 +14,7 @@ from typing import cast
 
 from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, Fault, FaultKind
-from tkdebug.instrument.records import Launch, RecordedFault, RecordedKernel
+from tkdebug.instrument.records import Launch, RecordedFault, RecordedKernel, Tuning
 
 Row = tuple[object, ...]
 _DIGITS = re.compile(r"-?[0-9]{1,40}", re.ASCII)
@@ -164,6 +164,20 @@ def fault(row: Sequence[object]) -> RecordedFault:
             count=integer(count),
             hint=optional_text(hint),
         ),
+    )
+
+
+def tuning(row: Row) -> Tuning:
+    """A row of `tunings`."""
+    seq, process, rank, name, key, config, timings_ms = row
+    return Tuning(
+        seq=integer(seq),
+        process=integer(process),
+        rank=integer(rank),
+        kernel=text(name),
+        key=text(key),
+        config=text(config),
+        timings_ms=float_mapping(timings_ms),
     )
 
 

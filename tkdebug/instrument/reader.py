@@ -45,6 +45,7 @@ _FAULT_COLUMNS = (
     "seq, process, rank, launch, kind, severity, kernel, frames, message, source_column, op_id, "
     "program_id, lane, tensor, element, legal, count, hint, time_ns"
 )
+_TUNING_COLUMNS = "seq, process, rank, kernel, key, config, timings_ms"
 _T = TypeVar("_T")
 
 
@@ -359,24 +360,16 @@ class Session:
 
     def tunings(self, since: int = 0) -> tuple[Tuning, ...]:
         """Autotuners' choices beyond the one of `seq` `since`, in order."""
+        return self._tunings("WHERE seq > ?", since)
+
+    def tunings_of(self, kernel: str) -> tuple[Tuning, ...]:
+        """The choices of that kernel's autotuner, in order."""
+        return self._tunings("WHERE kernel = ?", kernel)
+
+    def _tunings(self, condition: str, *values: object) -> tuple[Tuning, ...]:
+        statement = f"SELECT {_TUNING_COLUMNS} FROM tunings {condition} ORDER BY seq LIMIT ?"
         return self._query(
-            lambda: tuple(
-                Tuning(
-                    decode.integer(seq),
-                    decode.integer(process),
-                    decode.integer(rank),
-                    decode.text(kernel),
-                    decode.text(key),
-                    decode.text(config),
-                    decode.float_mapping(timings_ms),
-                )
-                for seq, process, rank, kernel, key, config, timings_ms in self._rows(
-                    "SELECT seq, process, rank, kernel, key, config, timings_ms FROM tunings "
-                    "WHERE seq > ? ORDER BY seq LIMIT ?",
-                    since,
-                    MAX_PAGE_ROWS,
-                )
-            )
+            lambda: tuple(decode.tuning(r) for r in self._rows(statement, *values, MAX_PAGE_ROWS))
         )
 
     def progress(self) -> tuple[Progress, ...]:

@@ -25,6 +25,7 @@ from tkdebug.instrument.records import (
     RecordedFault,
     RecordedKernel,
     RunInfo,
+    Tuning,
     fault_key,
 )
 from tkdebug.tui.snapshot import (
@@ -56,6 +57,9 @@ class RecordedRun(Protocol):
 
     def launch(self, seq: int) -> Launch | None:
         """As `Session.launch`."""
+
+    def tunings_of(self, kernel: str) -> tuple[Tuning, ...]:
+        """As `Session.tunings_of`."""
 
     def launch_count(self) -> int:
         """As `Session.launch_count`."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
 from tkdebug.events import ArgumentInfo
-from tkdebug.instrument.records import Launch
+from tkdebug.instrument.records import Launch, Tuning
 from tkdebug.tui import display, palette
 
 MAX_SHOWN_ITEMS = 200
+MAX_SHOWN_TUNINGS = 20
 
 
-def launch_text(launch: Launch) -> Text:
-    """The details of a launch."""
+def launch_text(launch: Launch, tunings: Sequence[Tuning] = ()) -> Text:
+    """The details of a launch, and what the autotuner of its kernel chose, the latest first."""
     text = Text(overflow="fold")
     text.append(display.shown(launch.kernel, 200), style=palette.STRONG)
     programs = launch.grid[0] * launch.grid[1] * launch.grid[2]
@@ -38,7 +40,25 @@ def launch_text(launch: Launch) -> Text:
     for label, value in _options(launch):
         text.append(f"{label:<14}", style=palette.LABEL)
         text.append(f"{value}\n")
+    for tuning in list(reversed(tunings))[:MAX_SHOWN_TUNINGS]:
+        _append_tuning(text, tuning)
+    if len(tunings) > MAX_SHOWN_TUNINGS:
+        left = display.count(len(tunings) - MAX_SHOWN_TUNINGS)
+        text.append(f"… and for {left} more keys\n", style=palette.MUTED)
     return text
+
+
+def _append_tuning(text: Text, tuning: Tuning) -> None:
+    text.append("\nautotuned", style=palette.STRONG)
+    text.append(f" for {display.shown(tuning.key, 200)}\n")
+    if not tuning.timings_ms:
+        text.append(f"{display.shown(tuning.config, 300)}  ")
+        text.append("not timed: interpreted\n", style=palette.MUTED)
+    for config, time_ns in tuning.ranked[:MAX_SHOWN_ITEMS]:
+        time = display.duration(time_ns) if math.isfinite(time_ns) else "failed"
+        chosen = config == tuning.config
+        text.append(f"{'✓' if chosen else ' '} {time:>8}  ", style=palette.GOOD if chosen else "")
+        text.append(f"{display.shown(config, 300)}\n")
 
 
 def _options(launch: Launch) -> Iterator[tuple[str, str]]:

@@ -241,7 +241,9 @@ class LaunchesPane(Container):
 
         def load() -> None:
             try:
-                self.post_message(LaunchLoaded(session.launch(chosen)))
+                launch = session.launch(chosen)
+                tunings = () if launch is None else session.tunings_of(launch.kernel)
+                self.post_message(LaunchLoaded(launch, tunings))
             except SessionError as error:
                 app.post_message(SessionFailed(str(error)))
 
@@ -253,7 +255,7 @@ class LaunchesPane(Container):
         launch = event.launch
         if launch is not None and self.query_one("#launch-table", Table).key != launch.seq:
             return
-        text = Text("") if launch is None else launch_text(launch)
+        text = Text("") if launch is None else launch_text(launch, event.tunings)
         self.query_one("#launch-text", Static).update(text)
         same = launch is not None and self._launch is not None and launch.seq == self._launch.seq
         self._launch = launch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.message import Message
 
 from tkdebug.instrument.kernel_passes import KernelPasses
-from tkdebug.instrument.records import Launch
+from tkdebug.instrument.records import Launch, Tuning
 from tkdebug.tui.kernel_text import KernelText
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.terminal import OutputSnapshot
@@ -45,10 +45,10 @@ class StopFinished(Message):
 
 
 class LaunchLoaded(Message):
-    """The details of the launch that was asked for."""
+    """The details of the launch that was asked for, and its kernel's autotunings."""
 
-    def __init__(self, launch: Launch | None) -> None:
-        self.launch = launch
+    def __init__(self, launch: Launch | None, tunings: tuple[Tuning, ...] = ()) -> None:
+        self.launch, self.tunings = launch, tunings
         super().__init__()
 
 

@@ -57,8 +57,8 @@ def _tuning_lines(tuning: Tuning) -> Iterator[str]:
     if not tuning.timings_ms:
         yield f"  {tuning.config}  (not timed: interpreted)"
         return
-    for config, time_ms in sorted(tuning.timings_ms.items(), key=lambda item: item[1]):
-        time = format_ns(time_ms * 1e6) if math.isfinite(time_ms) else "failed"
+    for config, time_ns in tuning.ranked:
+        time = format_ns(time_ns) if math.isfinite(time_ns) else "failed"
         chosen = "  chosen" if config == tuning.config else ""
         yield f"  {time:>8}  {config}{chosen}"
 

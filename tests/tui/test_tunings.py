@@ -1,0 +1,35 @@
+"""What an autotuner timed and chose stands beside the launches of its kernel."""
+
+import math
+
+import tui_sample
+from test_app import screen_text, until
+
+from tkdebug.events import HOOKS, AutotuneChoice
+from tkdebug.instrument.reader import Session
+from tkdebug.tui.app import TkdebugApp
+
+TIMINGS = {"BLOCK: 32": 0.0321, "BLOCK: 64": 0.0123, "BLOCK: 4096": math.inf}
+
+
+def tuned(file):
+    HOOKS.autotuned(AutotuneChoice("add_kernel", "(300, 'fp16')", "BLOCK: 64", TIMINGS))
+    HOOKS.autotuned(AutotuneChoice("other_kernel", "(7,)", "BLOCK: 1", {}))
+    HOOKS.autotuned(AutotuneChoice("add_kernel", "(400, 'fp16')", "BLOCK: 16", {}))
+
+
+async def test_launch_shows_the_tunings_of_its_kernel_the_latest_first(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd", during=tuned)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: "autotuned for" in screen_text(app), "the tunings")
+            text = screen_text(app)
+    assert "(7,)" not in text
+    assert text.index("(400, 'fp16')") < text.index("(300, 'fp16')")
+    assert "BLOCK: 16  not timed: interpreted" in text
+    lines = [line for line in text.splitlines() if "BLOCK: " in line and "not timed" not in line]
+    fastest, slower, failed = lines
+    assert "✓  12.3 µs  BLOCK: 64" in fastest
+    assert "   32.1 µs  BLOCK: 32" in slower
+    assert "    failed  BLOCK: 4096" in failed
