@@ -30,6 +30,8 @@ import pytest
 CHECKOUT = Path(os.environ["TKDEBUG_TEST_CHECKOUT"])
 RECORD = Path(os.environ["TKDEBUG_TEST_RECORD"])
 MODE = os.environ.get("TKDEBUG_TEST_MODE", "interpret")
+# By lines, so that the tests before one that takes the process down are recorded.
+_RECORD = RECORD.open("a", buffering=1, encoding="utf-8")
 
 # Modules of upstream's package that its tests import and kernels' authors do not.
 _FROM_CHECKOUT = ("triton._internal_testing", "triton.tools.mxfp")
@@ -83,6 +85,11 @@ class CheckoutFinder(MetaPathFinder):
 
 
 _SOURCES = itertools.count()
+_DONE = itertools.count(1)
+_FREEZE_EVERY = 250
+
+# What is imported and collected stays: garbage collections begin after it.
+gc.disable()
 
 
 def exec_with_source(source: str | CodeType, *namespaces: Any) -> None:
@@ -183,6 +190,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Keep what was collected out of garbage collections: they would blur the times of both."""
+    _freeze()
+    gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Keep the reports out of them, too, of which pytest holds on to three for each test."""
+    if next(_DONE) % _FREEZE_EVERY == 0:
+        _freeze()
+
+
+def _freeze() -> None:
     gc.collect()
     gc.freeze()
 
@@ -220,5 +238,4 @@ def _first_line(report: pytest.TestReport) -> str:
 
 
 def _write(row: dict[str, Any]) -> None:
-    with RECORD.open("a", encoding="utf-8") as record:
-        record.write(json.dumps(row) + "\n")
+    _RECORD.write(json.dumps(row) + "\n")
