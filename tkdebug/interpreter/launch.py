@@ -6,20 +6,19 @@ tkdebug says so once per kernel. Invariant: a launch leaves no reference to its 
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
 
-from tkdebug.compiler.ir import DescriptorType, Module, Operation, PointerType, Type
-from tkdebug.compiler.ir import types as ir
-from tkdebug.errors import LaunchError
+from tkdebug.compiler.ir import Module, Operation
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
-from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks import Checks
 from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
@@ -27,17 +26,10 @@ from tkdebug.interpreter.footprint import live_bytes_per_program, written_argume
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.interpreter.turns import Turns
-from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
 from tkdebug.interpreter.waiting import waiting_loops
 from tkdebug.knobs import KNOBS
 
 Grid = tuple[int, int, int]
-_FLOAT_DTYPES = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-}
 # Batches larger than this only fall out of the caches.
 _CACHE_FRIENDLY_BYTES = 64 << 20
 # Checks hold several index vectors of each access.
@@ -95,65 +87,97 @@ def run_module(
     Returns:
         The faults, which were also handed to the hooks.
     """
-    prepared = Prepared.of(module)
     name = kernel_name or module.name
-    launch_id = record.id if record is not None else 0
-    faults = FaultLog(name, launch_id, grid)
-    with apart_from_the_script(_device_of(values)), ExitStack() as stack:
-        arguments = _Arguments(module, prepared, values)
-        total = grid[0] * grid[1] * grid[2]
-        checks = Checks.of(KNOBS.checks, module, faults)
-        if checks is not None:
-            checks.begin(arguments.buffers, arguments.written)
-        size = _batch_size(prepared, grid, 1 if checks is None else _CHECKED_BYTES_FACTOR)
-        if prepared.waiting_loops:
-            if total > 1:
-                _announce_sequential(prepared, name)
-            size = 1
-        stack.enter_context(_threads_for(prepared.bytes_per_program * size))
-        report = _progress_reporter(record, name, total)
-
-        def run_batch(first: int) -> None:
-            evaluator = Evaluator(
-                prepared.plan,
-                # Who follows NaNs needs every op's operands and result.
-                Fusion() if checks is not None and checks.nans else prepared.fusion,
-                grid,
-                first,
-                min(size, total - first),
-                arguments.device,
-                faults,
-                arguments.written,
-                arguments.buffers,
-                strict_ieee=KNOBS.strict_ieee,
-                checks=checks,
-                turns=turns,
-            )
+    faults = FaultLog(name, record.id if record is not None else 0, grid)
+    with apart_from_the_script(device_of(values)):
+        launch = _Launch(module, values, grid, faults, _progress_reporter(record, name, grid))
+        with _threads_for(launch.batch_bytes):
             try:
-                evaluator.run_kernel(module.function, arguments.values)
+                launch.run()
+            except KeyboardInterrupt as error:
+                _tell_interrupted(name, error, launch.turns)
+                raise
             finally:
-                evaluator.release()
-            if report is not None:
-                report(min(first + size, total))
-
-        turns = None
-        if prepared.waiting_loops:
-            turns = Turns(prepared.waiting_loops, total, run_batch, arguments.device)
-        try:
-            if turns is not None:
-                turns.run()
-            else:
-                for first in range(0, total, size):
-                    run_batch(first)
-            if checks is not None:
-                checks.finish()
-        except KeyboardInterrupt as error:
-            _tell_interrupted(name, error, turns)
-            raise
-        finally:
-            turns = None  # which holds what holds it
-            published = faults.publish()
+                launch.turns = None  # which holds what holds it
+                published = faults.publish()
     return published
+
+
+class _Launch:
+    """One launch under way: what all its batches share.
+
+    Attributes:
+        size: programs of a batch.
+        turns: what programs that wait for each other take, None where none waits.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        values: Sequence[Any],
+        grid: Grid,
+        faults: FaultLog,
+        report: Callable[[int], None] | None,
+    ) -> None:
+        prepared = self.prepared = Prepared.of(module)
+        self.module = module
+        self.grid = grid
+        self.total = math.prod(grid)
+        self.faults = faults
+        self.report = report
+        self.arguments = Arguments(module, values, prepared.names, prepared.written)
+        self.checks = Checks.of(KNOBS.checks, module, faults)
+        if self.checks is not None:
+            self.checks.begin(self.arguments.buffers, self.arguments.written)
+        self.size = _batch_size(prepared, grid, 1 if self.checks is None else _CHECKED_BYTES_FACTOR)
+        self.turns: Turns | None = None
+        if prepared.waiting_loops:
+            if self.total > 1:
+                _announce_sequential(prepared, faults.kernel)
+            self.size = 1
+            self.turns = Turns(
+                prepared.waiting_loops, self.total, self.run_batch, self.arguments.device
+            )
+
+    @property
+    def batch_bytes(self) -> int:
+        """Live bytes of a batch."""
+        return self.prepared.bytes_per_program * self.size
+
+    def run(self) -> None:
+        """Run all programs, and finish the checks."""
+        if self.turns is not None:
+            self.turns.run()
+        else:
+            for first in range(0, self.total, self.size):
+                self.run_batch(first)
+        if self.checks is not None:
+            self.checks.finish()
+
+    def run_batch(self, first: int) -> None:
+        """Run the batch that begins with program `first`."""
+        checks, arguments = self.checks, self.arguments
+        evaluator = Evaluator(
+            self.prepared.plan,
+            # Who follows NaNs needs every op's operands and result.
+            Fusion() if checks is not None and checks.nans else self.prepared.fusion,
+            self.grid,
+            first,
+            min(self.size, self.total - first),
+            arguments.device,
+            self.faults,
+            arguments.written,
+            arguments.buffers,
+            strict_ieee=KNOBS.strict_ieee,
+            checks=checks,
+            turns=self.turns,
+        )
+        try:
+            evaluator.run_kernel(self.module.function, arguments.values)
+        finally:
+            evaluator.release()
+        if self.report is not None:
+            self.report(min(first + self.size, self.total))
 
 
 @contextmanager
@@ -176,7 +200,7 @@ def _threads_for(batch_bytes: int) -> Iterator[None]:
 
 def _batch_size(prepared: Prepared, grid: Grid, factor: int) -> int:
     """Programs per batch: within the budget, cache friendly, whole grid rows where possible."""
-    total = grid[0] * grid[1] * grid[2]
+    total = math.prod(grid)
     budget = int(KNOBS.memory_budget_bytes)
     bytes_per_program = prepared.bytes_per_program * factor
     limit = min(budget, max(_CACHE_FRIENDLY_BYTES, bytes_per_program))
@@ -236,10 +260,11 @@ def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:
 
 
 def _progress_reporter(
-    record: LaunchRecord | None, name: str, total: int
+    record: LaunchRecord | None, name: str, grid: Grid
 ) -> Callable[[int], None] | None:
     if record is None or not HOOKS.wants_progress():
         return None
+    total = math.prod(grid)
     started_ns = last_ns = time.perf_counter_ns()
 
     def report(done: int) -> None:
@@ -251,90 +276,3 @@ def _progress_reporter(
         HOOKS.progress(LaunchProgress(record.id, name, done, total, now_ns - started_ns))
 
     return report
-
-
-class _Arguments:
-    """Block arguments as tile values, the buffers behind them, and what may be written."""
-
-    def __init__(self, module: Module, prepared: Prepared, values: Sequence[Any]) -> None:
-        self.device = _device_of(values)
-        block = module.function.regions[0].block
-        self.buffers: list[Buffer] = []
-        self._owners: list[int] = []
-        self.values: list[TileValue] = []
-        rest = list(zip(block.arguments, values, prepared.names, strict=True))
-        for place, (argument, value, name) in enumerate(rest):
-            self.values.append(self._tile(argument.type, value, name, place, values))
-        self.written = self._written_storages(prepared.written)
-
-    def _tile(
-        self, type_: Type, value: Any, name: str, place: int, values: Sequence[Any]
-    ) -> TileValue:
-        if isinstance(type_, PointerType):
-            return self._pointer(type_, value, name, place)
-        if isinstance(type_, DescriptorType):
-            return self._descriptor(type_, value, name, place, values)
-        element = ir.element_of(type_)
-        assert isinstance(element, ir.ScalarType)
-        if element.is_integer:
-            return _signless(int(value), element.bits)
-        return torch.full((1,), float(value), dtype=_FLOAT_DTYPES[str(element)], device=self.device)
-
-    def _pointer(self, type_: PointerType, value: Any, name: str, place: int) -> TileValue:
-        if value is None:
-            return AddressTile(0, (), max(1, type_.pointee.bits // 8))
-        if not isinstance(value, torch.Tensor):
-            return AddressTile(int(value.data_ptr()), (), max(1, type_.pointee.bits // 8))
-        if value.is_meta:
-            raise LaunchError(
-                f"argument `{name}` is a meta tensor, which has no memory; pass one of a device"
-            )
-        buffer = Buffer(value.detach(), name)
-        self.buffers.append(buffer)
-        self._owners.append(place)
-        return PointerTile(buffer, 0)
-
-    def _descriptor(
-        self, type_: DescriptorType, value: Any, name: str, place: int, values: Sequence[Any]
-    ) -> TileValue:
-        rank = len(type_.block.shape)
-        element = type_.block.element
-        assert isinstance(element, ir.ScalarType)
-        base = self._pointer(PointerType(element), value.base, name, place)
-        assert isinstance(base, PointerTile | AddressTile)
-        shape = [int(v) for v in values[place + 1 : place + 1 + rank]]
-        strides = [int(v) for v in values[place + 1 + rank : place + 1 + 2 * rank]]
-        padding = str(getattr(value, "padding", "zero"))
-        return DescriptorTile(base, shape, strides, padding)
-
-    def _written_storages(self, written: frozenset[int] | None) -> frozenset[int] | None:
-        if written is None:
-            return None
-        keys = {
-            buffer.storage_key
-            for buffer, owner in zip(self.buffers, self._owners, strict=True)
-            if owner in written
-        }
-        stored_to = [buffer for buffer in self.buffers if buffer.storage_key in keys]
-        for buffer in self.buffers:
-            # Storages made from foreign memory (numpy, dlpack) may overlap.
-            if buffer.storage_key not in keys and any(map(buffer.overlaps, stored_to)):
-                keys.add(buffer.storage_key)
-        return frozenset(keys)
-
-
-def _device_of(values: Sequence[Any]) -> torch.device:
-    """Where the first tensor's memory is; the CPU when there is none."""
-    for value in values:
-        tensor = getattr(value, "base", value)
-        if isinstance(tensor, torch.Tensor):
-            # What a tensor says of its device may be the stand-in's word; its storage's is true.
-            return tensor.untyped_storage().device
-    return torch.device("cpu")
-
-
-def _signless(value: int, bits: int) -> int:
-    if bits == 1:
-        return value & 1
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value

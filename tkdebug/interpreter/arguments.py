@@ -1,0 +1,121 @@
+"""What a launch is given, as the values that the evaluator starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.errors import LaunchError
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
+
+_FLOAT_DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+}
+
+
+class Arguments:
+    """Block arguments as tile values, the buffers behind them, and what may be written.
+
+    Args:
+        module: what is run.
+        values: one per block argument, as `run_module` takes them.
+        names: of the arguments.
+        written: positions of those that the kernel may write, None for any.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        values: Sequence[Any],
+        names: Sequence[str],
+        written: frozenset[int] | None,
+    ) -> None:
+        self.device = device_of(values)
+        block = module.function.regions[0].block
+        self.buffers: list[Buffer] = []
+        self._owners: list[int] = []
+        self.values: list[TileValue] = []
+        given = zip(block.arguments, values, names, strict=True)
+        for place, (argument, value, name) in enumerate(given):
+            self.values.append(self._tile(argument.type, value, name, place, values))
+        self.written = self._written_storages(written)
+
+    def _tile(
+        self, type_: Type, value: Any, name: str, place: int, values: Sequence[Any]
+    ) -> TileValue:
+        if isinstance(type_, PointerType):
+            return self._pointer(type_, value, name, place)
+        if isinstance(type_, DescriptorType):
+            return self._descriptor(type_, value, name, place, values)
+        element = ir.element_of(type_)
+        assert isinstance(element, ir.ScalarType)
+        if element.is_integer:
+            return _signless(int(value), element.bits)
+        return torch.full((1,), float(value), dtype=_FLOAT_DTYPES[str(element)], device=self.device)
+
+    def _pointer(self, type_: PointerType, value: Any, name: str, place: int) -> TileValue:
+        if value is None:
+            return AddressTile(0, (), max(1, type_.pointee.bits // 8))
+        if not isinstance(value, torch.Tensor):
+            return AddressTile(int(value.data_ptr()), (), max(1, type_.pointee.bits // 8))
+        if value.is_meta:
+            raise LaunchError(
+                f"argument `{name}` is a meta tensor, which has no memory; pass one of a device"
+            )
+        buffer = Buffer(value.detach(), name)
+        self.buffers.append(buffer)
+        self._owners.append(place)
+        return PointerTile(buffer, 0)
+
+    def _descriptor(
+        self, type_: DescriptorType, value: Any, name: str, place: int, values: Sequence[Any]
+    ) -> TileValue:
+        rank = len(type_.block.shape)
+        element = type_.block.element
+        assert isinstance(element, ir.ScalarType)
+        base = self._pointer(PointerType(element), value.base, name, place)
+        assert isinstance(base, PointerTile | AddressTile)
+        shape = [int(v) for v in values[place + 1 : place + 1 + rank]]
+        strides = [int(v) for v in values[place + 1 + rank : place + 1 + 2 * rank]]
+        padding = str(getattr(value, "padding", "zero"))
+        return DescriptorTile(base, shape, strides, padding)
+
+    def _written_storages(self, written: frozenset[int] | None) -> frozenset[int] | None:
+        if written is None:
+            return None
+        keys = {
+            buffer.storage_key
+            for buffer, owner in zip(self.buffers, self._owners, strict=True)
+            if owner in written
+        }
+        stored_to = [buffer for buffer in self.buffers if buffer.storage_key in keys]
+        for buffer in self.buffers:
+            # Storages made from foreign memory (numpy, dlpack) may overlap.
+            if buffer.storage_key not in keys and any(map(buffer.overlaps, stored_to)):
+                keys.add(buffer.storage_key)
+        return frozenset(keys)
+
+
+def device_of(values: Sequence[Any]) -> torch.device:
+    """Where the first tensor's memory is; the CPU when there is none."""
+    for value in values:
+        tensor = getattr(value, "base", value)
+        if isinstance(tensor, torch.Tensor):
+            # What a tensor says of its device may be the stand-in's word; its storage's is true.
+            return tensor.untyped_storage().device
+    return torch.device("cpu")
+
+
+def _signless(value: int, bits: int) -> int:
+    if bits == 1:
+        return value & 1
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
