@@ -143,6 +143,18 @@ def test_modules_move_with_their_parameters_and_buffers():
     assert copy.deepcopy(module)[0].weight.is_cuda
 
 
+def test_integers_are_counted_into_histograms():
+    x = torch.tensor([0, 2, 2, 3, 9], device="cuda")
+    counts = torch.histc(x, bins=4, min=0, max=3)
+    assert counts.is_cuda
+    assert (counts.dtype, counts.tolist()) == (torch.int64, [1, 0, 2, 1])
+    assert x.int().histc(4, 0, 3).dtype == torch.int32
+    out = torch.empty(0, dtype=torch.int64, device="cuda")
+    assert torch.histc(input=x, bins=2, min=0, max=3, out=out) is out
+    assert out.tolist() == [1, 3]
+    assert torch.histc(x.float(), bins=4, min=0, max=3).tolist() == [1, 0, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "keywords"),
     [

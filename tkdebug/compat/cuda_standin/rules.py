@@ -46,6 +46,8 @@ def tensor_rules() -> Iterator[tuple[object, Rule]]:
     yield torch.tensor, _tensor
     yield torch.as_tensor, _as_tensor
     yield torch.asarray, _as_tensor
+    yield torch.histc, _histc
+    yield Tensor.histc, _histc
     if hasattr(torch, "get_device"):
         yield torch.get_device, _get_device
 
@@ -99,6 +101,24 @@ def _parse_to(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     if any(isinstance(v, Tensor) and placement.on_cuda(v) for v in (*args, *kwargs.values())):
         device = placement.CUDA
     return (device, *rest)
+
+
+def _histc(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
+    """A histogram: CUDA counts integers, too, which the CPU's refuses."""
+    name = "input" if "input" in kwargs else None
+    values = kwargs["input"] if name else args[0]
+    if values.is_floating_point() or values.dtype == torch.bool:
+        return call(func, args, kwargs)
+    wide = values.double()
+    if name:
+        kwargs["input"] = wide
+    else:
+        args = (wide, *args[1:])
+    out = kwargs.pop("out", None)
+    counts = func(*args, **kwargs).to(values.dtype)
+    if out is not None:
+        return out.resize_(counts.shape).copy_(counts)
+    return placement.place(counts) if placement.on_cuda(values) else counts
 
 
 def _moved(tensor: Tensor, result: Tensor, on_cuda: bool) -> Tensor:
