@@ -15,7 +15,8 @@ from elementwise_cases import Case
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS, Overload
+from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
+from tkdebug.compiler.ops.libdevice_overloads import Overload
 
 GRID = (cases.ELEMENTS // cases.PER_PROGRAM,)
 

@@ -17,7 +17,8 @@ from tkdebug.compiler.describe import describe
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import conversion, promotion
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS, Function, Overload
+from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
+from tkdebug.compiler.ops.libdevice_overloads import Function, Overload
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError, UnsupportedError

@@ -1,34 +1,19 @@
 """The functions of NVIDIA's libdevice: overloads, symbols and what each computes.
 
-An overload is written `symbol(arguments)result` with one letter a type: i int32, u uint32, l int64,
-m uint64, f fp32, d fp64 (libdevice User's Guide, NVIDIA). A meaning is
-`(torch, unsigned, *tensors) -> tensor`, None where there is no closed form: such a function
-compiles, and says so by name when an interpreted kernel reaches it. `fast_*` functions are computed
-exactly here; the GPU approximates them.
+Source: libdevice User's Guide, NVIDIA. How overloads are written, and what a meaning is, is in
+`libdevice_overloads`. `fast_*` functions are computed exactly here; the GPU approximates them.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ops import bits, rounding
 from tkdebug.compiler.ops import special_functions as special
+from tkdebug.compiler.ops.libdevice_overloads import Function, Meaning, overloads_of
 
-Meaning = Callable[..., Any]
-
-_TYPES = {
-    "i": dt.int32,
-    "u": dt.uint32,
-    "l": dt.int64,
-    "m": dt.uint64,
-    "f": dt.float32,
-    "d": dt.float64,
-}
 _ROUNDINGS = {
     "rn": "to nearest even",
     "rz": "toward zero",
@@ -37,56 +22,13 @@ _ROUNDINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """One argument list of a function.
-
-    Attributes:
-        symbol: its name in libdevice.
-        is_unsigned: whether its integers, also those of signed type, are read unsigned.
-    """
-
-    symbol: str
-    arguments: tuple[dt.dtype, ...]
-    result: dt.dtype
-    is_unsigned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """One function of `tl.extra.libdevice`.
-
-    Attributes:
-        is_predicate: whether it gives int1.
-    """
-
-    name: str
-    doc: str
-    overloads: tuple[Overload, ...]
-    meaning: Meaning | None
-    is_predicate: bool = False
-
-
 FUNCTIONS: dict[str, Function] = {}
 
 
 def _define(
     name: str, overloads: str, doc: str, meaning: Meaning | None, predicate: bool = False
 ) -> None:
-    found = []
-    for text in overloads.split():
-        match = re.fullmatch(r"(\w+)\((\w+)\)(\w)", text)
-        assert match is not None, text
-        symbol, arguments, result = match.groups()
-        found.append(
-            Overload(
-                f"__nv_{symbol}",
-                tuple(_TYPES[letter] for letter in arguments),
-                _TYPES[result],
-                re.search("uint|ull", symbol) is not None,
-            )
-        )
-    FUNCTIONS[name] = Function(name, doc, tuple(found), meaning, predicate)
+    FUNCTIONS[name] = Function(name, doc, overloads_of(overloads), meaning, predicate)
 
 
 def _floats(name: str, count: int, doc: str, meaning: Meaning | None) -> None:

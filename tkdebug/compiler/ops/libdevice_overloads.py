@@ -1,0 +1,76 @@
+"""What a function of libdevice is: its overloads, their symbols, and what it computes.
+
+An overload is written `symbol(arguments)result` with one letter a type: i int32, u uint32, l int64,
+m uint64, f fp32, d fp64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+
+# `(torch, unsigned, *tensors) -> tensor`
+Meaning = Callable[..., Any]
+
+_TYPES = {
+    "i": dt.int32,
+    "u": dt.uint32,
+    "l": dt.int64,
+    "m": dt.uint64,
+    "f": dt.float32,
+    "d": dt.float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One argument list of a function.
+
+    Attributes:
+        symbol: its name in libdevice.
+        is_unsigned: whether its integers, also those of signed type, are read unsigned.
+    """
+
+    symbol: str
+    arguments: tuple[dt.dtype, ...]
+    result: dt.dtype
+    is_unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function of `tl.extra.libdevice`.
+
+    Attributes:
+        meaning: None where there is no closed form: such a function compiles, and says so by name
+            when an interpreted kernel reaches it.
+        is_predicate: whether it gives int1.
+    """
+
+    name: str
+    doc: str
+    overloads: tuple[Overload, ...]
+    meaning: Meaning | None
+    is_predicate: bool = False
+
+
+def overloads_of(text: str) -> tuple[Overload, ...]:
+    """Those that `text` writes, with blanks between them."""
+    found = []
+    for overload in text.split():
+        match = re.fullmatch(r"(\w+)\((\w+)\)(\w)", overload)
+        assert match is not None, overload
+        symbol, arguments, result = match.groups()
+        found.append(
+            Overload(
+                f"__nv_{symbol}",
+                tuple(_TYPES[letter] for letter in arguments),
+                _TYPES[result],
+                re.search("uint|ull", symbol) is not None,
+            )
+        )
+    return tuple(found)
