@@ -30,6 +30,23 @@ def test_report_prints_text_and_json(session, run_main):
     assert json.loads(out)["faults"][0]["kind"] == "oob-load"
 
 
+def test_compare_ends_with_3_where_a_fault_is_new(session, write_script, run_main, tmp_path):
+    clean = tmp_path / "clean.tkd"
+    run_main("run", "--no-tui", "-o", clean, write_script("launch()", "clean.py"))
+    status, out, err = run_main("compare", clean, session)
+    assert (status, err) == (3, "")
+    assert "\nnew: " in out
+    status, out, _ = run_main("compare", session, clean, "--format", "json")
+    assert status == 0
+    assert len(json.loads(out)["gone_faults"]) == 1
+
+
+def test_compare_with_what_is_no_session_names_it(session, run_main, tmp_path):
+    status, out, err = run_main("compare", session, tmp_path / "nosuch.tkd")
+    assert (status, out) == (2, "")
+    assert "nosuch.tkd: no such session" in err
+
+
 def test_report_into_a_file(session, run_main, tmp_path):
     out = tmp_path / "out.json"
     assert run_main("report", session, "--format", "json", "-o", out) == (0, "", "")

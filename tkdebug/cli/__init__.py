@@ -49,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.report import report_command
 
                 return report_command(arguments)
+            case "compare":
+                from tkdebug.cli.compare import compare_command
+
+                return compare_command(arguments)
             case "passes":
                 from tkdebug.cli.passes import passes_command
 

@@ -25,6 +25,7 @@ class Arguments:
         target: the script or module to run, as typed.
         target_argv: the arguments after it.
         session: the session file to write (`run -o`) or to read (`view`, `report`).
+        earlier: the session that `compare` compares with.
         tui: True or False as asked, None for whatever suits the terminal.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
@@ -34,13 +35,14 @@ class Arguments:
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
     """
 
-    command: Literal["run", "view", "report", "passes", "lines", "crash", "doctor"]
+    command: Literal["run", "view", "report", "compare", "passes", "lines", "crash", "doctor"]
     target: str = ""
     target_argv: tuple[str, ...] = ()
     is_module: bool = False
     mode: Literal["auto", "interpret", "native"] | None = None
     tui: bool | None = None
     session: Path | None = None
+    earlier: Path | None = None
     report: Path | None = None
     quick: bool = False
     interpret: tuple[str, ...] = ()
@@ -70,6 +72,10 @@ def parse(argv: Sequence[str]) -> Arguments:
         case "report":
             return Arguments(
                 "report", session=parsed.session, format=parsed.format, output=parsed.output
+            )
+        case "compare":
+            return Arguments(
+                "compare", earlier=parsed.before, session=parsed.after, format=parsed.format
             )
         case "passes":
             return _passes_arguments(parsed, program)

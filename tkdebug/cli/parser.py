@@ -134,6 +134,19 @@ def _add_report(add: AddCommand) -> None:
     _add_output(report)
 
 
+def _add_compare(add: AddCommand) -> None:
+    compare = add(
+        "compare",
+        help="what differs between two runs",
+        description="Compare two recorded runs: times by kernel, and faults that are new or gone. "
+        "The exit status is 3 where a fault is new.",
+        allow_abbrev=False,
+    )
+    compare.add_argument("before", type=Path, metavar="before.tkd", help=_SESSION_HELP)
+    compare.add_argument("after", type=Path, metavar="after.tkd", help="a later one")
+    _add_format(compare, FORMATS)
+
+
 def _add_passes(add: AddCommand) -> None:
     passes = add(
         "passes",
@@ -240,6 +253,7 @@ _COMMANDS = (
     _add_run,
     _add_view,
     _add_report,
+    _add_compare,
     _add_passes,
     _add_lines,
     _add_crash,

@@ -35,7 +35,7 @@ def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
     yield '],\n"faults": ['
     separator = "\n"
     for merged in faults:
-        yield separator + json.dumps(_fault(merged))
+        yield separator + json.dumps(fault_object(merged))
         separator = ",\n"
     yield '],\n"tunings": ['
     separator = "\n"
@@ -84,7 +84,8 @@ def _tuning(tuning: Tuning) -> dict[str, object]:
     }
 
 
-def _fault(merged: MergedFault) -> dict[str, object]:
+def fault_object(merged: MergedFault) -> dict[str, object]:
+    """A fault as JSON tells it."""
     fault = merged.fault
     return {
         "kind": fault.kind,

@@ -23,7 +23,7 @@ _VISIBLE = {code: shown for code, shown in _CONTROLS.items() if chr(code) not in
 
 def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
     """The report in pieces of text."""
-    yield visible(_run_line(session.run())) + "\n"
+    yield visible(run_line(session.run())) + "\n"
     summaries = session.kernel_summaries()
     if summaries:
         yield "\n"
@@ -92,7 +92,8 @@ def visible(text: str) -> str:
     return text.translate(_VISIBLE)
 
 
-def _run_line(run: RunInfo) -> str:
+def run_line(run: RunInfo) -> str:
+    """The command, how it ended, and where it ran."""
     if run.end_ns is None:
         end = "still running, or killed"
     else:

@@ -1,0 +1,26 @@
+"""`tkdebug compare`: two recorded runs against each other."""
+
+from __future__ import annotations
+
+from tkdebug.cli import FAULT_STATUS
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.places import put_out
+from tkdebug.instrument.comparison import compare
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.renderers import comparison_json, comparison_text
+
+
+def compare_command(arguments: Arguments) -> int:
+    """Print what differs; the result is the exit status, 3 where faults are new.
+
+    Raises:
+        SessionError: a session cannot be read.
+    """
+    assert arguments.earlier is not None
+    assert arguments.session is not None
+    with Session.open(arguments.earlier) as before, Session.open(arguments.session) as after:
+        comparison = compare(before, after)
+        renderer = comparison_json if arguments.format == "json" else comparison_text
+        put_out(renderer.render(comparison, before, after))
+    new = any(merged.fault.severity == "error" for merged in comparison.new_faults)
+    return FAULT_STATUS if new else 0

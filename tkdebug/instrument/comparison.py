@@ -1,0 +1,92 @@
+"""Two recorded runs compared: times by kernel, and the faults that came or went.
+
+Kernels are matched by name. Faults are matched by kind, kernel, tensor and the text of their source
+lines, so that a fault whose line has moved is the same.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import KernelSummary, RunInfo
+from tkdebug.instrument.report import MergedFault, session_faults
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChange:
+    """A kernel in both runs; None in the one that did not launch it."""
+
+    kernel: str
+    before: KernelSummary | None
+    after: KernelSummary | None
+
+    @property
+    def mean_ratio(self) -> float | None:
+        """Mean time after, over that before; None where either is not known."""
+        if self.before is None or self.after is None:
+            return None
+        return self.after.mean_ns / self.before.mean_ns if self.before.mean_ns else None
+
+    @property
+    def min_ratio(self) -> float | None:
+        """Least time after, over that before; None where either is not known."""
+        if self.before is None or self.after is None or not self.after.finished:
+            return None
+        return self.after.min_ns / self.before.min_ns if self.before.min_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs between two runs.
+
+    Attributes:
+        kernels: those of either run, by the total time of the later run, then of the earlier.
+        new_faults: those that only the later run has.
+        gone_faults: those that only the earlier run has.
+        kept_faults: how many both have.
+    """
+
+    before: RunInfo
+    after: RunInfo
+    kernels: tuple[KernelChange, ...]
+    new_faults: tuple[MergedFault, ...]
+    gone_faults: tuple[MergedFault, ...]
+    kept_faults: int
+
+
+def compare(before: Session, after: Session) -> Comparison:
+    """Compare the run `after` with the run `before`.
+
+    Raises:
+        SessionError: one of the sessions is damaged.
+    """
+    old = {summary.kernel: summary for summary in before.kernel_summaries()}
+    new = {summary.kernel: summary for summary in after.kernel_summaries()}
+    old_faults = {_identity(before, merged): merged for merged in session_faults(before)}
+    new_faults = {_identity(after, merged): merged for merged in session_faults(after)}
+    return Comparison(
+        before.run(),
+        after.run(),
+        tuple(KernelChange(name, old.get(name), new.get(name)) for name in {**new, **old}),
+        tuple(merged for key, merged in new_faults.items() if key not in old_faults),
+        tuple(merged for key, merged in old_faults.items() if key not in new_faults),
+        sum(key in old_faults for key in new_faults),
+    )
+
+
+def _identity(session: Session, merged: MergedFault) -> tuple[object, ...]:
+    fault = merged.fault
+    chain = tuple(
+        (posixpath.basename(frame.file), frame.function, _text(session, frame.file, frame.line))
+        for frame in fault.frames
+    )
+    said = fault.message if fault.kind == "compile-error" else ""
+    return (fault.kind, fault.kernel, fault.tensor, chain, said)
+
+
+def _text(session: Session, file: str, line: int) -> str:
+    """The text of a source line, or its number where the source was not recorded."""
+    text = session.source_line(file, line)
+    return str(line) if text is None else text.strip()

@@ -1,0 +1,57 @@
+"""The comparison of two runs as JSON, schema 1: keys are added, never changed, within a schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from tkdebug.instrument.comparison import Comparison, KernelChange
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import KernelSummary, RunInfo
+from tkdebug.instrument.renderers.json_format import fault_object
+
+COMPARISON_SCHEMA = 1
+
+
+def render(comparison: Comparison, before: Session, after: Session) -> Iterator[str]:
+    """The comparison as one object."""
+    yield json.dumps(
+        {
+            "schema": COMPARISON_SCHEMA,
+            "before": _run(comparison.before),
+            "after": _run(comparison.after),
+            "kernels": [_kernel(change) for change in comparison.kernels],
+            "new_faults": [fault_object(merged) for merged in comparison.new_faults],
+            "gone_faults": [fault_object(merged) for merged in comparison.gone_faults],
+            "kept_faults": comparison.kept_faults,
+        },
+        indent=1,
+    )
+    yield "\n"
+
+
+def _run(run: RunInfo) -> dict[str, object]:
+    return {"script": run.script, "mode": run.mode, "exit_status": run.exit_status}
+
+
+def _kernel(change: KernelChange) -> dict[str, object]:
+    return {
+        "kernel": change.kernel,
+        "before": _summary(change.before),
+        "after": _summary(change.after),
+        "mean_ratio": change.mean_ratio,
+        "min_ratio": change.min_ratio,
+    }
+
+
+def _summary(summary: KernelSummary | None) -> dict[str, object] | None:
+    if summary is None:
+        return None
+    ended = summary.finished > 0
+    return {
+        "launches": summary.launches,
+        "total_ns": summary.total_ns,
+        "mean_ns": summary.mean_ns if ended else None,
+        "min_ns": summary.min_ns if ended else None,
+        "max_ns": summary.max_ns if ended else None,
+    }
