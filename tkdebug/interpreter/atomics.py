@@ -6,7 +6,7 @@ Additions whose old values nobody reads are one index_add.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.buffers import Buffer
 
 Update = Callable[["Tensor", "Tensor"], "Tensor"]
+# Gets memory, the places in it, and operands; gives what memory held.
+Apply = Callable[["Tensor", "Tensor", "tuple[Tensor, ...]"], "Tensor"]
 
 
 class AtomicOps(AddressOps):
@@ -34,13 +36,8 @@ class AtomicOps(AddressOps):
         kind = str(op.attributes["kind"])
         stored = self.dense(value, op.operands[1].type)
         if kind in ("add", "fadd") and not op.result.uses:
-            return self._atomic(op, pointer, mask, (stored,), self._plain_add)
-        update = self._update(kind)
-
-        def in_rounds(flat: Tensor, offsets: Tensor, operands: tuple[Tensor, ...]) -> Tensor:
-            return self._rounds(flat, offsets, operands, lambda old, new: update(old, new))
-
-        return self._atomic(op, pointer, mask, (stored,), in_rounds)
+            return self._atomic(op, op.result.type, pointer, mask, (stored,), self._plain_add)
+        return self._atomic(op, op.result.type, pointer, mask, (stored,), self._in_rounds(kind))
 
     def atomic_cas(
         self, op: Operation, pointer: TileValue, compare: TileValue, value: TileValue
@@ -57,7 +54,15 @@ class AtomicOps(AddressOps):
 
             return self._rounds(flat, offsets, parts, swap)
 
-        return self._atomic(op, pointer, 1, operands, in_rounds)
+        return self._atomic(op, op.result.type, pointer, 1, operands, in_rounds)
+
+    def _in_rounds(self, kind: str) -> Apply:
+        update = self._update(kind)
+
+        def apply(flat: Tensor, offsets: Tensor, operands: tuple[Tensor, ...]) -> Tensor:
+            return self._rounds(flat, offsets, operands, update)
+
+        return apply
 
     def _update(self, kind: str) -> Update:
         table: dict[str, Update] = {
@@ -117,31 +122,51 @@ class AtomicOps(AddressOps):
     def _atomic(
         self,
         op: Operation,
+        type_: ir.Type,
         pointer: TileValue,
         mask: TileValue,
         operands: tuple[Tensor, ...],
-        apply: Callable[[Tensor, Tensor, tuple[Tensor, ...]], Tensor],
+        apply: Apply,
     ) -> TileValue:
-        """Resolve the addresses, run `apply` on the legal elements, give the old values."""
-        shape = ir.shape_of(op.result.type)
-        kind = self.dtype_of(op.result.type)
+        """Resolve the addresses, run `apply` on the legal elements, give the old values.
+
+        Args:
+            op: the atomic.
+            type_: of the tile in memory.
+            pointer: one pointer for each element.
+            mask: where the access is on.
+            operands: what `apply` takes beside memory and places, each of that type.
+            apply: changes memory, gives what it held.
+        """
+        shape = ir.shape_of(type_)
+        kind = self.dtype_of(type_)
         whole = (self.programs, *shape)
+        targets = self._atomic_targets(op, pointer, self._plain_mask(mask, op), shape)
+        if len(targets) == 1 and targets[0][2] is None:
+            buffer, offsets, _ = targets[0]
+            places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)
+            parts = tuple([operand.expand(whole).reshape(-1) for operand in operands])
+            return apply(buffer.flat(kind), places, parts).reshape(whole)
         out = torch.zeros(whole, dtype=kind, device=self.device)
-        mask = self._plain_mask(mask, op)
-        for buffer, offsets, allowed in self._atomic_targets(op, pointer, mask, shape):
+        for buffer, offsets, allowed in targets:
+            assert allowed is not None, "one of several buffers has only some of the elements"
             keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
             if keep.numel() == 0:
                 continue
             if self.checks is not None:
                 self.checks.atomic(op, buffer, self.touched(buffer, offsets, allowed, shape))
             places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
-            parts = tuple(operand.expand(whole).reshape(-1)[keep] for operand in operands)
+            parts = tuple([operand.expand(whole).reshape(-1)[keep] for operand in operands])
             out.reshape(-1)[keep] = apply(buffer.flat(kind), places, parts)
         return out
 
     def _atomic_targets(
         self, op: Operation, pointer: TileValue, mask: TileValue, shape: tuple[int, ...]
-    ) -> list[tuple[Buffer, Tensor, Tensor]]:
+    ) -> Sequence[tuple[Buffer, Tensor, Tensor | None]]:
+        """For each buffer: element offsets, and where the access is on and legal.
+
+        None for the latter means everywhere, in what is then the only buffer.
+        """
         if isinstance(pointer, AddressTile):
             return self._resolved(op, pointer, mask, "oob-atomic", shape)
         assert isinstance(pointer, PointerTile)
@@ -157,7 +182,7 @@ class AtomicOps(AddressOps):
             return []
         access = Access(op, "oob-atomic", pointer.buffer, tile, limited, None)
         offsets, allowed = self._checked(access)
-        if allowed is None:
+        if allowed is None and self.checks is not None:
             allowed = torch.ones((1,) * (len(shape) + 1), dtype=torch.bool, device=self.device)
         return [(pointer.buffer, offsets, allowed)]
 

@@ -93,21 +93,8 @@ class DescriptorOps(DescriptorBlockOps, AtomicOps):
         pointer, mask = self._descriptor_access(descriptor, block.shape, offsets)
         kind = str(op.attributes["kind"])
         stored = self.dense(value, block)
-        whole = (self.programs, *block.shape)
-        update = self._update(kind)
-        for buffer, places, allowed in self._atomic_targets(op, pointer, mask, block.shape):
-            keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
-            if keep.numel() == 0:
-                continue
-            if self.checks is not None:
-                self.checks.atomic(op, buffer, self.touched(buffer, places, allowed, block.shape))
-            at = (places + buffer.storage_offset).expand(whole).reshape(-1)[keep]
-            part = stored.expand(whole).reshape(-1)[keep]
-            flat = buffer.flat(self.dtype_of(block))
-            if kind in ("add", "fadd"):
-                flat.index_add_(0, at, part)
-            else:
-                self._rounds(flat, at, (part,), update)
+        apply = self._plain_add if kind in ("add", "fadd") else self._in_rounds(kind)
+        self._atomic(op, block, pointer, mask, (stored,), apply)
         return ()
 
 
