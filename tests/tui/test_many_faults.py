@@ -8,6 +8,7 @@ from textual.widgets import Input
 
 from tkdebug.events import HOOKS
 from tkdebug.instrument.reader import Session
+from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import session_faults
 from tkdebug.tui import follow
 from tkdebug.tui.app import TkdebugApp
@@ -91,3 +92,25 @@ def test_faults_are_merged_and_counted_as_in_reports(tmp_path):
         merged = session_faults(session)
     assert [(g.count, g.launches) for g in groups] == [(7 * 896, 3)]
     assert [(m.fault.count, m.launches) for m in merged] == [(7 * 896, 3)]
+
+
+def test_faults_that_come_later_add_to_those_that_were_there(tmp_path):
+    file = tui_sample.write_sources(tmp_path)
+
+    def fault(launch, kind="oob-load"):
+        HOOKS.fault(replace(tui_sample.fault(file, launch), kind=kind))
+        recorder.flush()
+
+    with Recorder(tmp_path / "run.tkd", output=False) as recorder:
+        fault(1)
+        fault(2)
+        with Session.open(tmp_path / "run.tkd") as session:
+            follower = Follower(session)
+            first = follower.poll()
+            fault(3)
+            fault(3, kind="race")
+            second = follower.poll()
+    assert [(g.count, g.launches) for g in first.faults] == [(2 * 896, 2)]
+    assert {launch for _, launch in first.faulty} == {1, 2}
+    assert [(g.count, g.launches) for g in second.faults] == [(3 * 896, 3), (896, 1)]
+    assert {launch for _, launch in second.faulty} == {1, 2, 3}

@@ -21,6 +21,7 @@ from tkdebug.errors import Frame, SessionError
 from tkdebug.events import CompilerPass
 from tkdebug.instrument import decode, pass_rows
 from tkdebug.instrument.records import (
+    FaultOverview,
     KernelSummary,
     Launch,
     LaunchPage,
@@ -37,6 +38,7 @@ from tkdebug.instrument.session_file import check_file, log_path, log_size_bytes
 MAX_TEXT_CHARS = 32 << 20
 MAX_PAGE_ROWS = 10_000
 MAX_PASSES = 1_000
+MAX_SEQ = (1 << 63) - 1
 _LAUNCH_COLUMNS = (
     "seq, process, rank, launch, kernel, kernel_hash, mode, grid, options, arguments, stream, "
     "start_ns, duration_ns, error"
@@ -321,8 +323,12 @@ class Session:
             )
         )
 
-    def merged_faults(self) -> tuple[tuple[RecordedFault, int, int], ...]:
-        """The first of all faults of one `fault_key`, their count, and in how many launches."""
+    def merged_faults(self, last_seq: int = MAX_SEQ) -> tuple[tuple[RecordedFault, int, int], ...]:
+        """The first of all faults of one `fault_key`, their count, and in how many launches.
+
+        Args:
+            last_seq: of the last fault that counts.
+        """
         # Columns outside of aggregates are those of the row that has the least `seq`.
         return self._query(
             lambda: tuple(
@@ -330,11 +336,30 @@ class Session:
                 for count, launches, _, *row in self._rows(
                     "SELECT sum(count), count(DISTINCT CASE WHEN launch THEN process || ' ' || "
                     f"launch END), min(seq) AS first, {_FAULT_COLUMNS} FROM faults "
-                    "GROUP BY kind, kernel, frames, tensor, "
-                    "CASE kind WHEN 'compile-error' THEN message ELSE '' END ORDER BY first"
+                    "WHERE seq <= ? GROUP BY kind, kernel, frames, tensor, "
+                    "CASE kind WHEN 'compile-error' THEN message ELSE '' END ORDER BY first",
+                    last_seq,
                 )
             )
         )
+
+    def fault_overview(self, max_launches: int) -> FaultOverview:
+        """All faults so far, merged; ask `faults` from its `last_seq` for those that come."""
+        last_seq = self._query(
+            lambda: decode.integer(self._rows("SELECT coalesce(max(seq), 0) FROM faults")[0][0])
+        )
+        launches = self._query(
+            lambda: tuple(
+                (decode.integer(process), decode.integer(launch))
+                for process, launch in self._rows(
+                    "SELECT DISTINCT process, launch FROM faults "
+                    "WHERE severity = 'error' AND seq <= ? LIMIT ?",
+                    last_seq,
+                    max_launches,
+                )
+            )
+        )
+        return FaultOverview(last_seq, self.merged_faults(last_seq), launches)
 
     def output(self, since: int = 0, limit: int = 1000) -> tuple[OutputChunk, ...]:
         """What the script wrote, beyond the chunk of `seq` `since`, in order."""

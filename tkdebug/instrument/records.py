@@ -129,6 +129,20 @@ class RecordedFault:
     fault: Fault
 
 
+@dataclass(frozen=True, slots=True)
+class FaultOverview:
+    """All faults up to the one of `last_seq`, merged.
+
+    Attributes:
+        merged: the first fault of each `fault_key`, the count of all, and in how many launches.
+        launches: (process, launch id) of launches that had a fault of severity "error".
+    """
+
+    last_seq: int
+    merged: tuple[tuple[RecordedFault, int, int], ...]
+    launches: tuple[tuple[int, int], ...]
+
+
 FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", str]
 
 

@@ -17,6 +17,7 @@ from tkdebug.events import CompilerPass
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import (
     FaultKey,
+    FaultOverview,
     KernelSummary,
     Launch,
     LaunchPage,
@@ -87,6 +88,9 @@ class RecordedRun(Protocol):
 
     def source_text(self, file: str) -> str | None:
         """As `Session.source_text`."""
+
+    def fault_overview(self, max_launches: int) -> FaultOverview:
+        """As `Session.fault_overview`."""
 
     def faults(self, since: int = 0, limit: int = 10_000) -> tuple[RecordedFault, ...]:
         """As `Session.faults`."""
@@ -223,7 +227,20 @@ class Follower:
             self._rows = {seq: self._rows[seq] for seq in kept}
         return changed
 
+    def _load_faults(self) -> None:
+        """Read all that came up before we did, which may be very many, at once."""
+        overview = self.session.fault_overview(MAX_FAULTY_LAUNCHES)
+        self._fault_seq = overview.last_seq
+        self._faulty.update(overview.launches)
+        self._processes.update(process for process, _ in overview.launches)
+        for recorded, count, launches in overview.merged[:MAX_FAULT_GROUPS]:
+            group = FaultGroup(recorded, count, launches)
+            self._faults[group.key] = group
+        self._faults_left_out = len(overview.merged) > MAX_FAULT_GROUPS
+
     def _read_faults(self) -> bool:
+        if self._last is None:
+            self._load_faults()
         faults = self.session.faults(self._fault_seq)
         for recorded in faults:
             self._fault_seq = recorded.seq
@@ -231,7 +248,7 @@ class Follower:
             if recorded.fault.severity == "error" and len(self._faulty) < MAX_FAULTY_LAUNCHES:
                 self._faulty.add((recorded.process, recorded.fault.launch_id))
             self._add_fault(recorded)
-        return bool(faults)
+        return bool(faults) or self._last is None
 
     def _add_fault(self, recorded: RecordedFault) -> None:
         fault, key = recorded.fault, fault_key(recorded.fault)
