@@ -17,6 +17,7 @@ from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import PointerTile, TileValue
 
 RANDOM = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,9 +36,9 @@ class Recorder(Evaluator):
 
 
 def loads(module: Module) -> list[torch.Tensor]:
-    recorder = Recorder(
-        Plan(), Fusion(), (2, 1, 1), 0, 2, torch.device("cpu"), FaultLog("k", 0, (2, 1, 1)), None
-    )
+    grid = (2, 1, 1)
+    cpu = torch.device("cpu")
+    recorder = Recorder(Plan(), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
     recorder.loaded = []
     x = PointerTile(Buffer(torch.full((1,), 7.0), "x"), 0)
     recorder.run_kernel(module.function, [x])

@@ -175,11 +175,12 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     from tkdebug.interpreter.evaluator import Evaluator, Plan
     from tkdebug.interpreter.faults import FaultLog
     from tkdebug.interpreter.fusion import Fusion
+    from tkdebug.interpreter.state import Batch
 
     module = kernel("%x: !tt.ptr<f32>", body)
-    evaluator = Evaluator(
-        Plan(), Fusion(), (1, 1, 1), 0, 2, torch.device("cpu"), FaultLog("k", 0, (1, 1, 1)), None
-    )
+    grid = (1, 1, 1)
+    cpu = torch.device("cpu")
+    evaluator = Evaluator(Plan(), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
     ops = {op.name: op for op in module.walk()}
     zero = torch.zeros(1, 16, 16)
     whole = evaluator.local_alloc(ops["ttg.local_alloc"], zero)

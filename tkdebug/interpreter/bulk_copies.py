@@ -21,6 +21,7 @@ from tkdebug.errors import LaunchError
 from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
 from tkdebug.interpreter.in_flight import AsyncOps, LandingQueue, bits_of
 from tkdebug.interpreter.memory import loaded_type
+from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import BufferView, DescriptorTile, TileValue
 
 # The word of an mbarrier: its phase, how many arrive in each, how many of them have not yet, a mark
@@ -52,8 +53,8 @@ class _BulkLoad:
 class BulkCopyOps(AsyncOps, DescriptorBlockOps):
     """ttng.async_tma_* and the ops on mbarriers."""
 
-    def __init__(self, *arguments: object, **keywords: object) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
         self._bulk_loads: list[_BulkLoad] = []
         self._bulk_stores = LandingQueue()
 

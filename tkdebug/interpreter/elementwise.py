@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter import ptx
 from tkdebug.interpreter.addresses import AddressOps
 from tkdebug.interpreter.reductions import ReductionOps
+from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTile, TileValue
 
 # Multiprocessors of the GPU that interpretation stands in for, an H200.
@@ -27,8 +27,8 @@ _MULTIPROCESSORS = 132
 class ElementwiseOps(AddressOps, ReductionOps):
     """tt.map_elementwise, tt.elementwise_inline_asm and nvvm's special registers."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
         # How many entries of the program axis stand for one program.
         self._lanes = 1
 

@@ -22,6 +22,7 @@ from tkdebug.interpreter.indexing import IndexingOps
 from tkdebug.interpreter.promises import PromiseOps
 from tkdebug.interpreter.scaled import ScaledOps
 from tkdebug.interpreter.sorting import SortingOps
+from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.undefined import UndefinedValues, is_watched
 from tkdebug.interpreter.values import (
@@ -128,8 +129,8 @@ class Evaluator(
     Its bases are the families of ops; each has as its own bases those whose methods it calls.
     """
 
-    def __init__(self, plan: Plan, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, plan: Plan, batch: Batch) -> None:
+        super().__init__(batch)
         self.plan = plan
         self.values: dict[Value, TileValue] = {}
         self.undefined = UndefinedValues(self, self.faults)

@@ -21,6 +21,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory import loaded_type
 from tkdebug.interpreter.reductions import ReductionOps
 from tkdebug.interpreter.shared_buffers import SharedBufferOps
+from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import BufferView, TileValue
 
 # Makes something happen in some programs, all for None.
@@ -82,8 +83,8 @@ class _Copy:
 class AsyncOps(SharedBufferOps, ReductionOps):
     """Async copies and tensor-core dots."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
         self._copies = LandingQueue()
         self._uncommitted: list[_Copy] = []
         self._dots = LandingQueue()

@@ -24,6 +24,7 @@ from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.waiting import waiting_loops
@@ -157,21 +158,22 @@ class _Launch:
     def run_batch(self, first: int) -> None:
         """Run the batch that begins with program `first`."""
         checks, arguments = self.checks, self.arguments
-        evaluator = Evaluator(
-            self.prepared.plan,
-            # Who follows NaNs needs every op's operands and result.
-            Fusion() if checks is not None and checks.nans else self.prepared.fusion,
+        # Who follows NaNs needs every op's operands and result.
+        follows_nans = checks is not None and checks.nans is not None
+        batch = Batch(
             self.grid,
             first,
             min(self.size, self.total - first),
             arguments.device,
             self.faults,
+            Fusion() if follows_nans else self.prepared.fusion,
             arguments.written,
             arguments.buffers,
             strict_ieee=KNOBS.strict_ieee,
             checks=checks,
             turns=self.turns,
         )
+        evaluator = Evaluator(self.prepared.plan, batch)
         try:
             evaluator.run_kernel(self.module.function, arguments.values)
         finally:

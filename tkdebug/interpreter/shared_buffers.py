@@ -9,7 +9,6 @@ waited for, is poison: NaN for floats, `POISON` for integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.gpu import subslice_offsets
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.addresses import AddressOps
+from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import AddressTile, BufferView, PointerTile, TileValue
 
 # 0xDEADBEEF in each 32 bits; narrower integers hold its low bits.
@@ -29,8 +29,8 @@ _ALL_ONES_BYTE = 0xFF
 class SharedBufferOps(AddressOps):
     """The ops on shared-memory buffers that take effect at once."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
         self.shared_bytes = 0
         self._arena: Tensor | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,45 +46,52 @@ _DTYPES = {
 }
 
 
-class EvaluatorState:
-    """One batch of programs `first … first + programs - 1` (x fastest) of a grid.
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Programs `first … first + programs - 1` (x fastest) of a grid, and what they run with.
 
     Attributes:
         fusion: which ops may write over an operand or straight into memory.
-        active: (P,) bool, the programs that take part just now; None for all.
         written: storages that the kernel may write, None for any.
         buffers: every tensor that the launch knows of.
         checks: what else accesses are looked at for, None for nothing.
         turns: what lets other programs go on where this one waits, None where none waits.
     """
 
-    def __init__(
-        self,
-        fusion: Fusion,
-        grid: tuple[int, int, int],
-        first: int,
-        programs: int,
-        device: Any,
-        faults: FaultLog,
-        written: frozenset[int] | None,
-        buffers: Sequence[Buffer] = (),
-        strict_ieee: bool = False,
-        checks: Checks | None = None,
-        turns: Turns | None = None,
-    ) -> None:
+    grid: tuple[int, int, int]
+    first: int
+    programs: int
+    device: torch.device
+    faults: FaultLog
+    fusion: Fusion
+    written: frozenset[int] | None = None
+    buffers: Sequence[Buffer] = ()
+    strict_ieee: bool = False
+    checks: Checks | None = None
+    turns: Turns | None = None
+
+
+class EvaluatorState:
+    """One batch of programs, whose attributes are this one's too.
+
+    Attributes:
+        active: (P,) bool, the programs that take part just now; None for all.
+    """
+
+    def __init__(self, batch: Batch) -> None:
         # For the op table, which imports no torch.
         self.torch = torch
-        self.fusion = fusion
-        self.grid = grid
-        self.first = first
-        self.programs = programs
-        self.device = device
-        self.faults = faults
-        self.written = written
-        self.buffers = buffers
-        self.strict_ieee = strict_ieee
-        self.checks = checks
-        self.turns = turns
+        self.fusion = batch.fusion
+        self.grid = batch.grid
+        self.first = batch.first
+        self.programs = batch.programs
+        self.device = batch.device
+        self.faults = batch.faults
+        self.written = batch.written
+        self.buffers = batch.buffers
+        self.strict_ieee = batch.strict_ieee
+        self.checks = batch.checks
+        self.turns = batch.turns
         self.active: Tensor | None = None
         self.int_dtypes = _INT_DTYPES
         self.dtypes = _DTYPES
