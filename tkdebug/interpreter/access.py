@@ -22,7 +22,7 @@ from tkdebug.interpreter.values import (
 )
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.state import EvaluatorState
 
 # An integer type of each size in bytes.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -31,7 +31,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 class StridedAccess:
     """Views, gathers and scatters for one evaluator."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: EvaluatorState) -> None:
         self.ev = evaluator
 
     def read(self, buffer: Buffer, kind: dtype, tile: AffineTile) -> Tensor:

@@ -23,13 +23,13 @@ from tkdebug.interpreter.values import (
 )
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.state import EvaluatorState
 
 
 class AffineForms:
     """Affine forms, for one evaluator."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: EvaluatorState) -> None:
         self.ev = evaluator
 
     def affine(self, value: TileValue, shape: tuple[int, ...]) -> AffineTile | None:

@@ -6,7 +6,7 @@ decide is a constant; the rest is computed on tensors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,9 +19,6 @@ from tkdebug.interpreter.values import (
     BoxTile,
     TileValue,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class Comparisons(AffineForms):

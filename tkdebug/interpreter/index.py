@@ -7,7 +7,6 @@ type. What cannot stay symbolic is computed on torch tensors at the type's width
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,9 +20,6 @@ from tkdebug.interpreter.values import (
     IntTile,
     TileValue,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class IndexAlgebra(Comparisons):

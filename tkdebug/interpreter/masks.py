@@ -11,13 +11,13 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.values import Bound, Box, BoxMask, TileValue
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.state import EvaluatorState
 
 
 class MaskAlgebra:
     """Builds, intersects and measures box masks, for one evaluator."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: EvaluatorState) -> None:
         self.ev = evaluator
 
     def make(

@@ -95,9 +95,9 @@ class EvaluatorState:
         self.active: Tensor | None = None
         self.int_dtypes = _INT_DTYPES
         self.dtypes = _DTYPES
-        self.index = IndexAlgebra(self)  # type: ignore[arg-type]
-        self.masks = MaskAlgebra(self)  # type: ignore[arg-type]
-        self.access = StridedAccess(self)  # type: ignore[arg-type]
+        self.index = IndexAlgebra(self)
+        self.masks = MaskAlgebra(self)
+        self.access = StridedAccess(self)
         # The buffers that a pointer from memory may point into, once such a pointer was seen.
         self._known: Sequence[Buffer] | None = None
         self._positions: dict[tuple[int, int, int], Tensor] = {}
