@@ -542,3 +542,4 @@ async def test_pane_that_is_late_to_say_it_had_the_focus_does_not_come_back(sess
         assert tabs.active == "output"
         await pilot.click("#--content-tab-faults")
         await until(pilot, lambda: tabs.active == "faults", "the tab that was clicked")
+        await until(pilot, lambda: app.query_one("#fault-table").has_focus, "the focus of the list")

@@ -18,7 +18,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
-from textual.widgets import Footer, Static, TabbedContent, TabPane, Tabs
+from textual.widgets import Footer, Static, Tab, TabbedContent, TabPane, Tabs
 
 from tkdebug.errors import SessionError, UnsupportedError
 from tkdebug.instrument.reader import Session
@@ -91,6 +91,7 @@ class TkdebugApp(App[None]):
         self._terminal = Terminal()
         self._user_chose_tab = False
         self._asked_tab = _TABS[0]
+        self._tab_clicked = False
         self._unseen_output = False
         self.runs_on = False
 
@@ -272,15 +273,24 @@ class TkdebugApp(App[None]):
             return
         if isinstance(self.focused, Tabs):
             self._asked_tab = event.pane.id or self._asked_tab
+            if self._tab_clicked:
+                # Who chooses by keys among the tabs stays there, who clicks wants what is behind.
+                self._focus_pane(event.pane)
         elif event.pane.id != self._asked_tab:
             # A pane that had the focus before another was asked for says so only now.
             self.query_one(TabbedContent).active = self._asked_tab
             return
         else:
             self._focus_pane(event.pane)
+        self._tab_clicked = False
         if event.pane.id == "output" and self._unseen_output:
             self._unseen_output = False
             self._show_labels()
+
+    def on_click(self, event: events.Click) -> None:
+        """Note which tabs are chosen by the mouse."""
+        self._tab_clicked = isinstance(event.widget, Tab)
+        self._user_chose_tab = self._user_chose_tab or self._tab_clicked
 
     def action_tab(self, tab: str) -> None:
         """Show a pane."""
