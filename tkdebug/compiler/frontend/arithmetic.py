@@ -55,7 +55,7 @@ def apply_binary(v: Visitor, name: str, left: Any, right: Any) -> Any:
     if not is_runtime(left) and not is_runtime(right):
         return folding.fold_binary(name, left, right)
     _require_operands(folding.SYMBOLS[name], left, right)
-    return operators.binary(v.emit, name, left, right)
+    return operators.written_binary(v.emit, name, left, right)
 
 
 def _tuple_binary(name: str, left: Any, right: Any) -> Any:

@@ -45,6 +45,8 @@ class Emitter:
         self.ops = ops
         self.options = options
         self.call_function: Callable[[Any, Sequence[Any]], Any] | None = None
+        # Inside a function that combines elements, such as that of tl.reduce.
+        self.is_combining = False
 
     def op(
         self,
@@ -70,7 +72,11 @@ class Emitter:
         if isinstance(function, Builtin):
             return function.emit(self, *arguments)
         assert self.call_function is not None
-        return self.call_function(function, arguments)
+        outer, self.is_combining = self.is_combining, True
+        try:
+            return self.call_function(function, arguments)
+        finally:
+            self.is_combining = outer
 
     def value(
         self,

@@ -258,7 +258,8 @@ def _operator(name: str, operator: str, doc: str) -> Builtin:
     def emit_operator(
         emit: Emitter, x: object, y: object, sanitize_overflow: object = True
     ) -> tensor:
-        return operators.binary(emit, operator, x, y)
+        operation = operators.written_binary if sanitize_overflow else operators.binary
+        return operation(emit, operator, x, y)
 
     emit_operator.__doc__ = doc
     return Builtin(name, emit_operator, doc=doc)

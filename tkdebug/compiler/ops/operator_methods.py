@@ -22,14 +22,14 @@ _UNARY = ("neg", "invert")
 
 def _binary(name: str) -> Callable[..., tensor]:
     def emit_binary(emit: Emitter, self: tensor, other: object) -> tensor:
-        return operators.binary(emit, name, self, other)
+        return operators.written_binary(emit, name, self, other)
 
     return emit_binary
 
 
 def _reflected(name: str) -> Callable[..., tensor]:
     def emit_reflected(emit: Emitter, self: tensor, other: object) -> tensor:
-        return operators.binary(emit, name, other, self)
+        return operators.written_binary(emit, name, other, self)
 
     return emit_reflected
 

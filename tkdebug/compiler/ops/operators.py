@@ -122,6 +122,32 @@ def _is_float(value: object) -> bool:
     return scalar_dtype(value).is_floating() if isinstance(value, tensor) else type(value) is float
 
 
+def written_binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
+    """`binary` where a kernel's source has it: an assertion before it where overflow is asked for.
+
+    As in upstream, sums, differences and products of less than 64 bits are looked at. In combine
+    functions nothing is: their regions only compute.
+    """
+    if emit.options.sanitize_overflow and name in ("add", "sub", "mul") and not emit.is_combining:
+        if not is_pointer(left) and not is_pointer(right):
+            _assert_no_overflow(emit, name, left, right)
+    return binary(emit, name, left, right)
+
+
+def _assert_no_overflow(emit: Emitter, name: str, left: object, right: object) -> None:
+    a, b = binary_operands(emit, left, right)
+    element = scalar_dtype(a)
+    if not element.is_int() or element.is_bool() or element.primitive_bitwidth >= 64:
+        return
+    bits = element.primitive_bitwidth
+    is_unsigned = element.is_int_unsigned()
+    least = 0 if is_unsigned else -(1 << (bits - 1))
+    most = (1 << (bits if is_unsigned else bits - 1)) - 1
+    wide = binary(emit, name, cast(emit, a, dt.int64), cast(emit, b, dt.int64))
+    fits = binary(emit, "and", compare(emit, "le", wide, most), compare(emit, "ge", wide, least))
+    emit.op("tt.assert", [fits], message=f"int{bits} overflow detected for operation {name}")
+
+
 def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
     """The Python binary operator `name` on run-time operands."""
     if is_pointer(left) or is_pointer(right):
