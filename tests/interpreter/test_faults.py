@@ -406,7 +406,8 @@ def test_hint_of_an_offset_that_wrapped():
     fault = only(run(kernels.wrapped_product, (3,), x, out, 2**30, BLOCK=16))
     assert fault.index == -(2**31)
     assert fault.hint.startswith("the offset is negative")
-    assert fault.hint.endswith("an int32 product has wrapped: cast a factor with .to(tl.int64)")
+    assert "an int32 product has wrapped: cast a factor with .to(tl.int64)" in fault.hint
+    assert fault.hint.endswith("(TKDEBUG_DEBUG=1 tells its line)")
 
 
 @BUDGETS
