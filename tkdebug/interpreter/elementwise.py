@@ -68,15 +68,9 @@ class ElementwiseOps(AddressOps, ReductionOps):
 
     def _lanes_of(self, value: TileValue, type_: ir.Type, pack: int) -> list[TileValue]:
         """A tile's elements on the program axis, in `pack` interleaved parts."""
-        if isinstance(value, PointerTile):
-            inner = self._lanes_of(value.offset, _index_type(type_), pack)
-            return [PointerTile(value.buffer, part) for part in inner]  # type: ignore[arg-type]
-        if isinstance(value, AddressTile):
-            inner = self._lanes_of(value.address, _index_type(type_), pack)
-            return [
-                AddressTile(part, value.buffers, value.itemsize)  # type: ignore[arg-type]
-                for part in inner
-            ]
+        if isinstance(value, PointerTile | AddressTile):
+            parts = self._lanes_of(value.places, _index_type(type_), pack)
+            return [value.at(part) for part in parts]
         if isinstance(value, int):
             return [value] * pack
         tile = self.full(value, type_)

@@ -245,8 +245,7 @@ class Evaluator(
         assert isinstance(b, PointerTile | AddressTile)
         shape = ir.shape_of(type_)
         if isinstance(a, PointerTile) and isinstance(b, PointerTile) and a.buffer is b.buffer:
-            offset = self.blend(test, a.offset, b.offset, ir.tile(shape, ir.I64))
-            return PointerTile(a.buffer, offset)  # type: ignore[arg-type]
+            return a.at(self.blend(test, a.offset, b.offset, ir.tile(shape, ir.I64)))
         return self.merged_addresses(test.reshape(-1, *(1,) * len(shape)), a, b, shape)
 
     def _blend_descriptors(self, test: Tensor, a: DescriptorTile, b: TileValue) -> DescriptorTile:

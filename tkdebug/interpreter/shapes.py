@@ -55,14 +55,8 @@ class ShapeOps(AddressOps):
             if base is not None:
                 base = base.reshaped(base.tensor.reshape(-1, *dims))
             return AffineTile(value.const, base, coefs, shape)
-        if isinstance(value, PointerTile):
-            return PointerTile(
-                value.buffer,
-                self._respread(value.offset, dims, shape, coefs),  # type: ignore[arg-type]
-            )
-        if isinstance(value, AddressTile):
-            address = self._respread(value.address, dims, shape, coefs)
-            return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
+        if isinstance(value, PointerTile | AddressTile):
+            return value.at(self._respread(value.places, dims, shape, coefs))
         assert isinstance(value, torch.Tensor), type(value)
         return value.reshape(-1, *dims)
 
@@ -91,11 +85,8 @@ class ShapeOps(AddressOps):
             return BoxTile(
                 value.data.unsqueeze(axis + 1), box, value.fill.unsqueeze(axis + 1), shape
             )
-        if isinstance(value, PointerTile):
-            return PointerTile(value.buffer, self._expand(value.offset, axis))  # type: ignore[arg-type]
-        if isinstance(value, AddressTile):
-            address = self._expand(value.address, axis)
-            return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
+        if isinstance(value, PointerTile | AddressTile):
+            return value.at(self._expand(value.places, axis))
         assert isinstance(value, torch.Tensor)
         return value.unsqueeze(axis + 1)
 
@@ -120,11 +111,8 @@ class ShapeOps(AddressOps):
                 for pair, have, want in zip(value.box, value.shape, shape, strict=True)
             )
             return BoxTile(value.data, box, value.fill, shape)
-        if isinstance(value, PointerTile):
-            return PointerTile(value.buffer, self._broadcast(value.offset, shape))  # type: ignore[arg-type]
-        if isinstance(value, AddressTile):
-            address = self._broadcast(value.address, shape)
-            return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
+        if isinstance(value, PointerTile | AddressTile):
+            return value.at(self._broadcast(value.places, shape))
         return value
 
     def _through_tensor(self, op: Operation, value: TileValue, change: Any) -> TileValue:
@@ -132,14 +120,10 @@ class ShapeOps(AddressOps):
         type_ = op.operands[0].type
         shape = ir.shape_of(type_)
         if isinstance(value, PointerTile | AddressTile):
-            inner = value.offset if isinstance(value, PointerTile) else value.address
-            if isinstance(inner, int):
+            if isinstance(value.places, int):
                 return value
-            whole = self.full(inner, ir.tile(shape, ir.I64))
-            changed = change(whole.to(torch.int64))
-            if isinstance(value, PointerTile):
-                return PointerTile(value.buffer, changed)
-            return AddressTile(changed, value.buffers, value.itemsize)
+            whole = self.full(value.places, ir.tile(shape, ir.I64))
+            return value.at(change(whole.to(torch.int64)))
         if isinstance(value, int):
             return value
         return change(self.full(value, type_))  # type: ignore[no-any-return]
@@ -188,11 +172,8 @@ class ShapeOps(AddressOps):
                 value.fill.permute(places),
                 tuple(value.shape[axis] for axis in order),
             )
-        if isinstance(value, PointerTile):
-            return PointerTile(value.buffer, self._permute(value.offset, order))  # type: ignore[arg-type]
-        if isinstance(value, AddressTile):
-            address = self._permute(value.address, order)
-            return AddressTile(address, value.buffers, value.itemsize)  # type: ignore[arg-type]
+        if isinstance(value, PointerTile | AddressTile):
+            return value.at(self._permute(value.places, order))
         assert isinstance(value, torch.Tensor)
         return value.permute(places)
 

@@ -282,6 +282,15 @@ class PointerTile:
         self.buffer = buffer
         self.offset = offset
 
+    @property
+    def places(self) -> IntTile:
+        """What tells the pointers apart: the offsets."""
+        return self.offset
+
+    def at(self, places: TileValue) -> PointerTile:
+        """Pointers into the same buffer at other places, an integer tile."""
+        return PointerTile(self.buffer, places)  # type: ignore[arg-type]
+
 
 class AddressTile:
     """Pointers as byte addresses; `buffers` are those they may point into."""
@@ -292,6 +301,15 @@ class AddressTile:
         self.address = address
         self.buffers = buffers
         self.itemsize = itemsize
+
+    @property
+    def places(self) -> IntTile:
+        """What tells the pointers apart: the addresses."""
+        return self.address
+
+    def at(self, places: TileValue) -> AddressTile:
+        """Pointers into the same buffers at other places, an integer tile."""
+        return AddressTile(places, self.buffers, self.itemsize)  # type: ignore[arg-type]
 
 
 class DescriptorTile:
