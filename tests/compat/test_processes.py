@@ -82,6 +82,14 @@ def test_spawned_processes_are_armed(run_script):
     assert done.stdout == "True\n", done.stderr
 
 
+def test_children_do_not_say_again_what_their_parent_has_said(run_script):
+    child = "subprocess.run([sys.executable, '-c', 'import kernel; print(kernel.run())'])"
+    done = run_script(f"import kernel, subprocess, sys; kernel.run(); {child}")
+    assert done.stdout == "True\n", done.stderr
+    assert done.stderr == "tkdebug: no CUDA device here; 'cuda' is stood in for by the CPU\n"
+    assert "stood in for" in run_script(f"import subprocess, sys; {child}").stderr
+
+
 def test_subprocesses_are_armed_and_hear_the_knobs(run_script):
     done = run_script(
         "import subprocess, sys\n"

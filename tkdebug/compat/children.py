@@ -19,6 +19,8 @@ from tkdebug.knobs import MODE_NAMES, ModeName
 
 VARIABLE = "TKDEBUG_COMPAT"
 COREDUMP_VARIABLE = "TKDEBUG_COREDUMP"
+# Set once a process has said that the CPU stands in, so that those which it starts need not.
+TOLD_VARIABLE = "TKDEBUG_STAND_IN_TOLD"
 _FOLDER = Path(__file__).parent / "child"
 
 
@@ -32,6 +34,7 @@ def environment(
     """The variables that arm children; None deletes one."""
     paths = [str(_FOLDER), *_python_path()]
     return {
+        TOLD_VARIABLE: None,
         VARIABLE: "stand-in" if stand_in else "triton",
         "TKDEBUG_MODE": mode,
         "TKDEBUG_QUICK": "1" if quick else None,

@@ -10,6 +10,7 @@ Everything here reads tensors as they are (CPU memory), whatever modes are in fo
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterable
@@ -17,6 +18,8 @@ from typing import cast
 
 import torch
 from torch import Tensor
+
+from tkdebug.compat.children import TOLD_VARIABLE
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -28,9 +31,12 @@ _any_marked = threading.Event()
 
 
 def announce() -> None:
-    """Say once in this process that the CPU stands in."""
+    """Say once, in this process and those that it starts from now on, that the CPU stands in."""
     if not _announced.is_set():
         _announced.set()
+        if os.environ.get(TOLD_VARIABLE):
+            return
+        os.environ[TOLD_VARIABLE] = "1"
         # One write: several worker processes may say so at once.
         print(
             "tkdebug: no CUDA device here; 'cuda' is stood in for by the CPU\n",
