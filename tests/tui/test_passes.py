@@ -188,7 +188,7 @@ async def test_kernel_pane_lights_sass_of_a_line_and_the_line_of_an_instruction(
         assert any("LDG" in line for line in lit)
         assert not any("STG" in line for line in lit)
         assert re.search(
-            r"line 10: \d+ lines of sass   \d+ SASS, \d+ regs, load "
+            r"line 10: \d+ lines of sass   \d+ SASS, \d+ regs, load ", screen_text(app)
         )
         assert re.search(r"for sm_90a  \d+ registers, .*occupancy \d+ %", screen_text(app))
         first, second, *_ = sorted(stage.lit)
