@@ -67,6 +67,7 @@ class TkdebugApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     # The last one reached is set; not a ClassVar, as Textual declares it.
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide"), (152, "-very-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(i), f"tab('{tab}')", tab.title(), show=False)

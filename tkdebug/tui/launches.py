@@ -51,6 +51,10 @@ _SUMMARY_KEYS: tuple[Callable[[KernelSummary], object] | None, ...] = (
 )
 
 
+# How many kernels are in sight at once, in panes of at least so many rows.
+_SUMMARY_ROWS = ((30, 10), (16, 6), (0, 2))
+
+
 class LaunchesPane(Container):
     """Reads a launch's arguments from the session only when it is selected."""
 
@@ -127,6 +131,11 @@ class LaunchesPane(Container):
             table.empty_text = text
             table.refresh()
 
+    def on_resize(self) -> None:
+        """Fit the kernels into what there is."""
+        if self._snapshot is not None:
+            self._show_summaries(self._snapshot.summaries)
+
     def _tick(self) -> None:
         if self._snapshot is not None and self._state.going_on and self.is_on_screen:
             self.query_one("#launch-table", Table).refresh()
@@ -138,7 +147,8 @@ class LaunchesPane(Container):
         total_ns = sum(summary.total_ns for summary in summaries)
         table = self.query_one("#summary", Table)
         table.display = bool(summaries)
-        table.styles.height = min(len(summaries), 6 if self.size.height < 30 else 10) + 1
+        rows = next(rows for height, rows in _SUMMARY_ROWS if self.size.height >= height)
+        table.styles.height = min(len(summaries), rows) + 1
         table.show_rows(
             [summary.kernel for summary in ordered],
             lambda index: _summary_cells(ordered[index], total_ns),

@@ -1,4 +1,4 @@
-"""What an autotuner timed and chose stands beside the launches of its kernel."""
+"""The launches pane: what an autotuner chose beside the launches; and panes of a few rows."""
 
 import math
 
@@ -8,6 +8,7 @@ from test_app import screen_text, until
 from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.instrument.reader import Session
 from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.table import Table
 
 TIMINGS = {"BLOCK: 32": 0.0321, "BLOCK: 64": 0.0123, "BLOCK: 4096": math.inf}
 
@@ -33,3 +34,22 @@ async def test_launch_shows_the_tunings_of_its_kernel_the_latest_first(tmp_path)
     assert "✓  12.3 µs  BLOCK: 64" in fastest
     assert "   32.1 µs  BLOCK: 32" in slower
     assert "    failed  BLOCK: 4096" in failed
+
+
+async def test_launches_are_in_sight_in_a_few_rows(tmp_path):
+    def more(file):
+        for number in range(8):
+            tui_sample.launch(10 + number, kernel=f"kernel_{number}")
+
+    path = tui_sample.write_run(tmp_path / "run.tkd", during=more)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(80, 40)) as pilot:
+            await until(pilot, lambda: "kernel_7" in screen_text(app), "the launches")
+            table = app.query_one("#launch-table", Table)
+            summary = app.query_one("#summary", Table)
+            await until(pilot, lambda: summary.size.height == 10, "the summary")
+            await pilot.resize_terminal(80, 15)
+            await until(pilot, lambda: summary.size.height == 3, "the smaller summary")
+            assert table.size.height >= 3  # titles and two launches
+            assert "17  kernel_7" in screen_text(app)
