@@ -18,8 +18,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.dots import DotOps
 from tkdebug.interpreter.memory import loaded_type
-from tkdebug.interpreter.reductions import ReductionOps
 from tkdebug.interpreter.shared_buffers import SharedBufferOps
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import BufferView, TileValue
@@ -80,7 +80,7 @@ class _Copy:
     programs: Tensor | None
 
 
-class AsyncOps(SharedBufferOps, ReductionOps):
+class AsyncOps(SharedBufferOps, DotOps):
     """Async copies and tensor-core dots."""
 
     def __init__(self, batch: Batch) -> None:

@@ -92,7 +92,7 @@ def _is_block(op: Operation) -> bool:
 
 
 class MemoryOps(EvaluatorState):
-    """Pointer arithmetic, loads, stores and descriptors."""
+    """Pointer arithmetic, loads and stores."""
 
     # -- pointers ---------------------------------------------------------------------------
 

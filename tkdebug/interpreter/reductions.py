@@ -1,4 +1,4 @@
-"""Reductions, scans and matrix products of the whole batch.
+"""Reductions and scans of the whole batch.
 
 Well-known combiners map to one torch call; a custom combine region is run on neighbours along the
 axis (reductions) or by Hillis and Steele's doubling (scans): log2(extent) vector steps, never per
@@ -33,12 +33,10 @@ _SINGLE_OPS = {
     "arith.ori": "or",
     "arith.xori": "xor",
 }
-# K of the tensor cores' fp16 instruction (PTX ISA, mma.m16n8k16).
-_HALF_SUM_DEPTH = 16
 
 
 class ReductionOps(EvaluatorState):
-    """tt.reduce, tt.scan and tt.dot."""
+    """tt.reduce and tt.scan."""
 
     def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
         """Run a region's block on argument values; gives the terminator's operands."""
@@ -178,61 +176,6 @@ class ReductionOps(EvaluatorState):
             step *= 2
         return [t.movedim(1, dim) for t in moved]
 
-    # -- matrix products ----------------------------------------------------------------------
-
-    def dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
-        """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
-        if _sums_halves(op) and not self.strict_ieee:
-            return self._dot_of_halves(op, a, b, acc)
-        types = [value.type for value in op.operands]
-        x = self._matrix(a, types[0], op)
-        y = self._matrix(b, types[1], op)
-        total = self.full(acc, types[2])
-        integers = total.dtype == torch.int32
-        programs = max(x.shape[0], y.shape[0])
-        if x.dim() == 4:
-            product = torch.matmul(x, y)
-        elif x.shape[0] == y.shape[0] == total.shape[0] and total.dtype == x.dtype:
-            return torch.baddbmm(total, x, y)
-        else:
-            product = torch.bmm(x.expand(programs, *x.shape[1:]), y.expand(programs, *y.shape[1:]))
-        if integers:
-            return total + product.to(torch.int64).to(torch.int32)
-        if total.dtype == torch.float16:
-            return (total.float() + product).to(torch.float16)
-        return total + product.to(total.dtype)
-
-    def _dot_of_halves(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> Tensor:
-        """Sums in fp16, which tensor cores round after each 16 products (seen on an H200)."""
-        x, y = (self._matrix(v, o.type, op) for v, o in zip((a, b), op.operands, strict=False))
-        total = self.full(acc, op.operands[2].type).double()
-        for k in range(0, x.shape[-1], _HALF_SUM_DEPTH):
-            # Exact in fp64: two roundings would not be one.
-            part = torch.matmul(
-                x[..., k : k + _HALF_SUM_DEPTH].double(),
-                y[..., k : k + _HALF_SUM_DEPTH, :].double(),
-            )
-            total = (total + part).to(torch.float16).double()
-        return total.to(torch.float16)
-
-    def _matrix(self, value: TileValue, type_: ir.Type, op: Operation) -> Tensor:
-        element = ir.element_of(type_)
-        tensor = self.full(value, type_)
-        if element == ir.F64:
-            return tensor
-        if element == ir.I8:
-            # A double holds every partial sum of 8-bit products exactly.
-            return tensor.to(torch.float64)
-        if element != ir.F32:
-            from tkdebug.interpreter.fp8 import convert
-
-            assert isinstance(element, ir.ScalarType)
-            return convert(tensor, element.name, "f32", self.dtypes, False)
-        if op.attributes.get("input_precision", "tf32") == "tf32" and not self.strict_ieee:
-            # A tensor core reads the upper 19 bits of an fp32; neither we nor upstream round first.
-            return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
-        return tensor
-
 
 def _refuse_pointers(op: Operation) -> None:
     if any(isinstance(ir.element_of(value.type), ir.PointerType) for value in op.operands):
@@ -241,15 +184,6 @@ def _refuse_pointers(op: Operation) -> None:
             f"{place.file}:{place.line}: {op.name} of pointers is not supported under interpret; "
             "reduce or scan offsets, and add the pointer after it"
         )
-
-
-def _sums_halves(op: Operation) -> bool:
-    """Whether a dot is one of the tensor cores' with sums in fp16; others sum in fp32."""
-    a, b, acc = (ir.element_of(value.type) for value in op.operands)
-    # Operands of fp8 are multiplied as fp16, which holds them exactly.
-    if acc != ir.F16 or any(element != ir.F16 and element.bits != 8 for element in (a, b)):
-        return False
-    return ir.shape_of(op.operands[0].type)[-1] >= _HALF_SUM_DEPTH
 
 
 def _combiner(op: Operation) -> str | None:
