@@ -64,7 +64,7 @@ class AddressOps(MemoryOps):
         self._store_active(Access(op, "oob-store", pointer.buffer, tile, mask, None), value)
         return ()
 
-    # -- pointers without one known buffer -----------------------------------------------------
+    # Pointers without one known buffer
 
     def addresses(self, pointer: PointerTile | AddressTile) -> TileValue:
         """Byte addresses of pointers, as an integer tile."""

@@ -58,7 +58,7 @@ class BulkCopyOps(AsyncOps, DescriptorBlockOps):
         self._bulk_loads: list[_BulkLoad] = []
         self._bulk_stores = LandingQueue()
 
-    # -- mbarriers --------------------------------------------------------------------------
+    # Mbarriers
 
     def init_barrier(self, op: Operation, barrier: TileValue) -> Sequence[TileValue]:
         """ttng.init_barrier."""
@@ -145,7 +145,7 @@ class BulkCopyOps(AsyncOps, DescriptorBlockOps):
             return torch.zeros(self.programs, dtype=torch.bool, device=self.device)
         return self._indices(a.index) == self._indices(b.index)
 
-    # -- copies -----------------------------------------------------------------------------
+    # Copies
 
     def bulk_load(
         self,

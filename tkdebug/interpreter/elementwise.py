@@ -32,7 +32,7 @@ class ElementwiseOps(AddressOps, ReductionOps):
         # How many entries of the program axis stand for one program.
         self._lanes = 1
 
-    # -- mapped functions -------------------------------------------------------------------
+    # Mapped functions
 
     def map_elementwise(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
         """tt.map_elementwise."""
@@ -96,7 +96,7 @@ class ElementwiseOps(AddressOps, ReductionOps):
         """Program id of the batch's entry at `position` of the program axis."""
         return super().program_at(position // self._lanes)
 
-    # -- inline assembly and special registers ----------------------------------------------
+    # Inline assembly and special registers
 
     def inline_asm(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
         """tt.elementwise_inline_asm, where its PTX is understood."""

@@ -135,7 +135,7 @@ class Evaluator(
         self.values: dict[Value, TileValue] = {}
         self.undefined = UndefinedValues(self, self.faults)
 
-    # -- blocks -----------------------------------------------------------------------------
+    # Blocks
 
     def run_block(self, block: Block) -> Sequence[TileValue]:
         """Run a block whose arguments are bound; gives its terminator's operands."""
@@ -176,7 +176,7 @@ class Evaluator(
         self.shared_bytes = shared_bytes
         self.run_region(function.regions[0], arguments)
 
-    # -- branches ---------------------------------------------------------------------------
+    # Branches
 
     def _condition(self, value: TileValue, type_: ir.Type) -> bool | Tensor:
         """A scalar i1: a bool when all active programs agree, else (P,) bool."""
@@ -260,7 +260,7 @@ class Evaluator(
             a.padding,
         )
 
-    # -- loops ------------------------------------------------------------------------------
+    # Loops
 
     def run_for(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
         """scf.for: trip counts may differ between programs."""
@@ -368,7 +368,7 @@ class Evaluator(
         with nullcontext() if nans is None else nans.put_aside():
             turns.wait(op, self.program_at(0), is_idle)
 
-    # -- debug ops --------------------------------------------------------------------------
+    # Debug ops
 
     def device_assert(
         self, op: Operation, condition: TileValue, mask: TileValue = 1

@@ -91,7 +91,7 @@ class AsyncOps(SharedBufferOps, DotOps):
         # What a poison tile stands for until it is waited for. Keyed by the tensor object.
         self._pending: Any = WeakTensorKeyDictionary()
 
-    # -- copies -----------------------------------------------------------------------------
+    # Copies
 
     def async_copy(
         self,
@@ -133,7 +133,7 @@ class AsyncOps(SharedBufferOps, DotOps):
         self._copies.land(_count(op, "num"), self.active)
         return 0
 
-    # -- dots -------------------------------------------------------------------------------
+    # Dots
 
     def local_dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
         """ttg.local_dot."""

@@ -25,7 +25,7 @@ from tkdebug.interpreter.values import (
 class IndexAlgebra(Comparisons):
     """Integer ops on tile values, for one evaluator."""
 
-    # -- sums and products ------------------------------------------------------------------
+    # Sums and products
 
     def add(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Sum."""
@@ -86,7 +86,7 @@ class IndexAlgebra(Comparisons):
             return self.ev.int64_scalar(tile.const, len(tile.shape))
         return tile.base.tensor + tile.const if tile.const else tile.base.tensor
 
-    # -- division ---------------------------------------------------------------------------
+    # Division
 
     def divsi(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Signed quotient toward zero; 0 where the divisor is 0 (undefined on the GPU)."""
@@ -198,7 +198,7 @@ class IndexAlgebra(Comparisons):
         flip = -(2**63)
         return (x ^ flip) >= (y ^ flip)
 
-    # -- bits -------------------------------------------------------------------------------
+    # Bits
 
     def and_(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Bitwise and; on masks, the intersection."""
@@ -281,7 +281,7 @@ class IndexAlgebra(Comparisons):
 
         return self._dense(op, shift, a, b)
 
-    # -- extrema ----------------------------------------------------------------------------
+    # Extrema
 
     def minsi(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """Signed minimum."""

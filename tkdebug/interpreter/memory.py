@@ -94,7 +94,7 @@ def _is_block(op: Operation) -> bool:
 class MemoryOps(EvaluatorState):
     """Pointer arithmetic, loads and stores."""
 
-    # -- pointers ---------------------------------------------------------------------------
+    # Pointers
 
     def add_pointer(self, op: Operation, pointer: TileValue, offset: TileValue) -> TileValue:
         """A pointer moved by `offset` elements; offsets never wrap."""
@@ -127,7 +127,7 @@ class MemoryOps(EvaluatorState):
         assert tile is not None
         return tile
 
-    # -- loads ------------------------------------------------------------------------------
+    # Loads
 
     def _load_active(self, access: Access, other: TileValue | None) -> TileValue:
         if self.active is None:
@@ -385,7 +385,7 @@ class MemoryOps(EvaluatorState):
             access.mask_value,
         )
 
-    # -- stores -----------------------------------------------------------------------------
+    # Stores
 
     def _store_active(self, access: Access, value: TileValue) -> None:
         if self.active is None:

@@ -139,7 +139,7 @@ class ReductionOps(EvaluatorState):
             for value, type_ in zip(results, types, strict=True)
         ]
 
-    # -- scans ------------------------------------------------------------------------------
+    # Scans
 
     def scan(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
         """tt.scan: inclusive."""

@@ -209,7 +209,7 @@ class ShapeOps(AddressOps):
         """One tile after the other along the first axis."""
         return self._together(op, a, b, lambda tiles: torch.cat(tuple(tiles), dim=1))
 
-    # -- selects ----------------------------------------------------------------------------
+    # Selects
 
     def select(self, op: Operation, condition: TileValue, a: TileValue, b: TileValue) -> TileValue:
         """arith.select."""

@@ -34,7 +34,7 @@ class SharedBufferOps(AddressOps):
         self.shared_bytes = 0
         self._arena: Tensor | None = None
 
-    # -- poison -----------------------------------------------------------------------------
+    # Poison
 
     def poison(self, type_: ir.Type) -> Tensor:
         """Poison of a type's elements, with extent 1 along every axis of the tile."""
@@ -51,7 +51,7 @@ class SharedBufferOps(AddressOps):
         signed = bits - (1 << torch.iinfo(kind).bits)
         return torch.full(shape, signed, dtype=kind, device=self.device)
 
-    # -- buffers ----------------------------------------------------------------------------
+    # Buffers
 
     def local_alloc(self, op: Operation, value: TileValue | None = None) -> BufferView:
         """ttg.local_alloc."""
@@ -103,7 +103,7 @@ class SharedBufferOps(AddressOps):
         self.write_view(view, self.contents(value, op.operands[0].type), self.active)
         return ()
 
-    # -- views ------------------------------------------------------------------------------
+    # Views
 
     def memdesc_index(self, op: Operation, view: TileValue, index: TileValue) -> BufferView:
         """ttg.memdesc_index."""
@@ -172,7 +172,7 @@ class SharedBufferOps(AddressOps):
         assert index is not None
         return torch.as_tensor(index, device=self.device).expand(self.programs)
 
-    # -- contents ---------------------------------------------------------------------------
+    # Contents
 
     def read_view(self, view: BufferView) -> Tensor:
         """What a view shows now, (P, *shape), in memory of its own."""
@@ -225,7 +225,7 @@ class SharedBufferOps(AddressOps):
             return _window(storage, ((0, storage.shape[1]), *view.window), order)
         return _window(storage[:, index], view.window, view.order)
 
-    # -- memory as AllocateShared laid it out ---------------------------------------------------
+    # Memory as AllocateShared laid it out
 
     def _arena_window(self, op: Operation, offset: int, type_: MemDescType) -> Tensor:
         """The bytes [offset, offset + size) of every program, as the buffer's dtype."""

@@ -110,7 +110,7 @@ class EvaluatorState:
         """
         vars(self).clear()
 
-    # -- programs ---------------------------------------------------------------------------
+    # Programs
 
     def program_id(self, axis: int) -> TileValue:
         """Program ids along a grid axis: an int when equal in the batch."""
@@ -172,7 +172,7 @@ class EvaluatorState:
             right = right & allowed.expand(bad.shape)[place[0]]
         return Offender(self.program_at(program), tuple(place[1:]), index, not bool(right.any()))
 
-    # -- dense forms ------------------------------------------------------------------------
+    # Dense forms
 
     def positions(self, axis: int, extent: int, rank: int) -> Tensor:
         """0 … extent - 1 along tile axis `axis` of a rank-`rank` tile, int64."""

@@ -127,7 +127,7 @@ class UndefinedValues:
             if value.defining_op is not None:
                 self.marked.pop(value, None)
 
-    # -- origins ----------------------------------------------------------------------------
+    # Origins
 
     def _add_origin(
         self, op: Operation, operands: Sequence[TileValue], found: list[Marked]
@@ -177,7 +177,7 @@ class UndefinedValues:
             return mark
         return mark & active.reshape(-1, *(1,) * (mark.dim() - 1))
 
-    # -- flow -------------------------------------------------------------------------------
+    # Flow
 
     def _flow(self, op: Operation, operands: Sequence[TileValue]) -> list[Marked]:
         results: list[Marked] = [{} for _ in op.results]
@@ -268,7 +268,7 @@ class UndefinedValues:
                     out[key] = (origin, kept if known is None else known[1] | kept)
         return out
 
-    # -- uses -------------------------------------------------------------------------------
+    # Uses
 
     def _accessed(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """Tell of undefined elements that an access stores, goes by, or is masked by."""

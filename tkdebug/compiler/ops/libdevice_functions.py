@@ -93,7 +93,7 @@ def _conversions(source: str, letter: str, target: str, result: str) -> None:
         _define(name, f"{name}({letter}){result}", f"{source} to {target}, {words}.", meaning)
 
 
-# -- integers -----------------------------------------------------------------------------------
+# Integers
 
 _define(
     "clz", "clz(i)i clzll(l)i", "Zero bits above the highest one.", lambda t, u, x: bits.clz(t, x)
@@ -139,7 +139,7 @@ _define(
     lambda t, u, x: t.abs(x),
 )
 
-# -- bit patterns -------------------------------------------------------------------------------
+# Bit patterns
 
 
 def _bits_as(torch_name: str) -> Meaning:
@@ -181,7 +181,7 @@ _define(
     lambda t, u, x: (x.view(t.int64) >> 32).to(t.int32),
 )
 
-# -- rounding -----------------------------------------------------------------------------------
+# Rounding
 
 _directed("add", 2, "x + y", rounding.add)
 _directed("sub", 2, "x - y", rounding.sub)
@@ -231,7 +231,7 @@ _define(
     lambda t, u, x: rounding.to_integer(t, "rz", t.int64, False, _round_away(t, u, x)),
 )
 
-# -- parts of floats ----------------------------------------------------------------------------
+# Parts of floats
 
 
 def _exponent(t: Any, x: Any) -> Any:
@@ -331,7 +331,7 @@ _define(
     _rcp64h,
 )
 
-# -- roots, powers, logarithms --------------------------------------------------------------------
+# Roots, powers, logarithms
 
 
 _floats("sqrt", 1, "Square root.", lambda t, u, x: rounding.sqrt(t, "rn", x))
@@ -383,7 +383,7 @@ for _count in (3, 4):
         _in_double(lambda t, *values: 1.0 / special.norm(t, *values)),
     )
 
-# -- trigonometry ---------------------------------------------------------------------------------
+# Trigonometry
 
 
 for _name, _doc in (
@@ -405,7 +405,7 @@ _torch("atan2", "Angle of the point (y, x): atan2(x, y) has y first.", count=2)
 _floats("sinpi", 1, "Sine of pi x.", _in_double(special.sinpi))
 _floats("cospi", 1, "Cosine of pi x.", _in_double(special.cospi))
 
-# -- special functions ------------------------------------------------------------------------
+# Special functions
 
 
 _torch("erf", "Error function.")
@@ -433,7 +433,7 @@ _define("yn", "ynf(if)f yn(id)d", "Bessel function of the second kind, order x."
 _torch("cyl_bessel_i0", "Modified Bessel function, order 0.", "special.i0")
 _torch("cyl_bessel_i1", "Modified Bessel function, order 1.", "special.i1")
 
-# -- fast approximations ------------------------------------------------------------------------
+# Fast approximations
 
 
 def _fast(name: str, doc: str, meaning: Meaning, count: int = 1, symbol: str | None = None) -> None:
