@@ -1,18 +1,21 @@
 """NVIDIA's tools show the Python lines of our kernels, as docs/nvidia_tools.md says."""
 
-import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 from dumps import LINES, SCRIPT
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        "PYTEST_XDIST_WORKER" in os.environ,
+        reason="debuggers want the GPU for themselves: run this file without -n",
+    ),
+]
 needs_cuda_gdb = pytest.mark.skipif(shutil.which("cuda-gdb") is None, reason="no cuda-gdb")
 needs_sanitizer = pytest.mark.skipif(
     shutil.which("compute-sanitizer") is None, reason="no compute-sanitizer"
@@ -22,19 +25,15 @@ FETCH, MIDDLE, KERNEL = (LINES[name] for name in ("crash: chain", "chain: middle
 
 @pytest.fixture
 def output(tmp_path):
-    """Runs the script under a tool; one at a time, since cuda-gdb wants the GPU for itself."""
-
     def run(*tool, **environment):
         command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--no-coredump"]
-        with (Path(tempfile.gettempdir()) / "tkdebug-tests-debugger.lock").open("w") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
-            done = subprocess.run(
-                [*tool, *command, "--mode", "native", str(SCRIPT), "chain"],
-                capture_output=True,
-                text=True,
-                timeout=180,
-                env={**os.environ, "TKDEBUG_CACHE_DIR": str(tmp_path), **environment},
-            )
+        done = subprocess.run(
+            [*tool, *command, "--mode", "native", str(SCRIPT), "chain"],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            env={**os.environ, "TKDEBUG_CACHE_DIR": str(tmp_path), **environment},
+        )
         return done.stdout + done.stderr
 
     return run
