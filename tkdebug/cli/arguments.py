@@ -26,6 +26,7 @@ class Arguments:
         target_argv: the arguments after it.
         session: the session file to write (`run -o`) or to read (`view`, `report`).
         earlier: the session that `compare` compares with.
+        dump: the GPU core dump that `crash` reads.
         tui: True or False as asked, None for whatever suits the terminal.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
@@ -42,6 +43,7 @@ class Arguments:
     mode: Literal["auto", "interpret", "native"] | None = None
     tui: bool | None = None
     session: Path | None = None
+    dump: Path | None = None
     earlier: Path | None = None
     report: Path | None = None
     quick: bool = False
@@ -82,7 +84,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         case "lines":
             return _lines_arguments(parsed, program)
         case "crash":
-            return Arguments("crash", session=parsed.dump, format=parsed.format)
+            return Arguments("crash", dump=parsed.dump, format=parsed.format)
         case _:
             return Arguments("doctor")
 

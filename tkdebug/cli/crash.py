@@ -29,8 +29,8 @@ def crash_command(arguments: Arguments) -> int:
     """
     from tkdebug.runtime.crashes import faults_of
 
-    assert arguments.session is not None
-    dump = read_core_dump(arguments.session)
+    assert arguments.dump is not None
+    dump = read_core_dump(arguments.dump)
     faults = faults_of(dump)
     if arguments.format == "json":
         put_out((json.dumps(_as_json(dump, faults), indent=2), "\n"))
