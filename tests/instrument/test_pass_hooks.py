@@ -30,9 +30,9 @@ def fresh_kernel():
     return scaled
 
 
-def launch(kernel):
+def launch(kernel, **options):
     with tkdebug.mode("interpret"):
-        kernel[(1,)](torch.ones(64), torch.zeros(64), BLOCK=64)
+        kernel[(1,)](torch.ones(64), torch.zeros(64), BLOCK=64, **options)
 
 
 def test_hook_gets_each_pass_with_time_stages_and_rewrites():
@@ -60,6 +60,17 @@ def test_passes_come_back_from_their_rows():
     passes = [p for event in events for p in event.passes]
     assert len(passes) > 20
     assert [pass_rows.from_row(pass_rows.to_row(p)) for p in passes] == passes
+
+
+def test_options_of_the_compile_are_no_pass_change():
+    events = []
+    with add_hook(compiled=events.append), KNOBS.scope(cross_compile="sm_80"):
+        launch(fresh_kernel(), enable_fp_fusion=False, enable_reflect_ftz=False)
+    passes = [p for event in events for p in event.passes]
+    functions = [op for p in passes for op in p.ops.values() if op.name == "tt.func"]
+    assert functions
+    for name in ("num_warps", "target", "fp_fusion", "flush_subnormals"):
+        assert not any(name in op.attributes for op in functions), name
 
 
 def test_pass_too_large_to_be_kept_says_so():

@@ -13,7 +13,7 @@ from tkdebug.compiler.passes.pipeline import PassRun
 from tkdebug.events import OpFacts, Rewrite
 
 # Set on the function between passes: options of the compile, which no pass chose.
-_COMPILE_OPTIONS = frozenset(("num_warps", "target"))
+_COMPILE_OPTIONS = frozenset(("num_warps", "target", "fp_fusion", "flush_subnormals"))
 
 
 def module_facts(module: Module, aliases: LayoutAliases) -> dict[int, OpFacts]:
