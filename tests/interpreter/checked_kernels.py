@@ -92,7 +92,7 @@ def through_addresses(a_ptr, b_ptr, out_ptr):
 
 
 @tkdebug.jit
-def write_some(x_ptr, n, BLOCK: tl.constexpr):
+def write_some(x_ptr, n, BLOCK: tl.constexpr):  # KERNEL write_some
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x_ptr + offs, offs, mask=offs < n)
 

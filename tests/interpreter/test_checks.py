@@ -8,6 +8,7 @@ import torch
 from differential import run
 
 from tkdebug.compat.marked_empties import mark_empties
+from tkdebug.instrument import add_hook
 from tkdebug.interpreter.unwritten import MARKS
 from tkdebug.knobs import scope
 
@@ -134,6 +135,20 @@ def test_races_through_pointers_chosen_at_run_time(checked):
     a, b = integers(2), integers(2)
     faults = run(kernels.through_addresses, (4,), a, b, integers(1))
     assert only(faults).line == line("RACE through_addresses")
+
+
+def test_a_grid_without_programs_leaves_its_output_unwritten(marked):
+    seen = []
+    with add_hook(fault=seen.append):
+        kernels.write_some.interpret[(0,)](torch.empty(0), 0, BLOCK=16)
+        kernels.write_some.interpret[(0,)](torch.zeros(64), 50, BLOCK=16)
+        assert not seen
+        kernels.write_some.interpret[(50 // 64,)](torch.empty(64), 50, BLOCK=16)
+    (fault,) = seen
+    assert (fault.kind, fault.severity) == ("unwritten-output", "warning")
+    assert (fault.tensor, fault.index, fault.count) == ("x_ptr", 0, 64)
+    assert fault.line == line("KERNEL write_some")
+    assert "is the grid, (0, 1, 1), too small" in fault.hint
 
 
 @pytest.mark.parametrize("dtype", MARKS)

@@ -40,6 +40,7 @@ class Checks:
     def __init__(self, names: Sequence[str], module: Module, faults: FaultLog) -> None:
         self.names = frozenset(names)
         self._faults = faults
+        self._function = module.function
         # Tensors that nothing has written before the launch, and who stored to them first.
         self._fresh: dict[Buffer, Operation | None] = {}
         self.nans = NanTracker(faults) if "nan" in self.names else None
@@ -67,8 +68,10 @@ class Checks:
                     self._fresh[buffer] = None
 
     def finish(self) -> None:
-        """The launch has ended: what it stored to in part only."""
-        for buffer, op in self._fresh.items():
+        """The launch has ended: what it stored to in part only, or not at all without programs."""
+        no_programs = 0 in self._faults.grid
+        for buffer, stored_by in self._fresh.items():
+            op = self._function if no_programs else stored_by
             marked = _marked(buffer)
             if op is None or marked is None or not bool(marked.any()):
                 continue

@@ -104,6 +104,21 @@ def run_module(
     return published
 
 
+def look_at_empty_launch(
+    module: Module, values: Sequence[Any], grid: Grid, kernel_name: str
+) -> list[Fault]:
+    """Faults of a launch without programs: what it leaves unwritten, where that is asked for."""
+    prepared = Prepared.of(module)
+    faults = FaultLog(kernel_name, 0, grid)
+    with apart_from_the_script(device_of(values)):
+        arguments = Arguments(module, values, prepared.names, prepared.written)
+        checks = Checks.of(KNOBS.checks, module, faults)
+        if checks is not None:
+            checks.begin(arguments.buffers, arguments.written)
+            checks.finish()
+        return faults.publish()
+
+
 class _Launch:
     """One launch under way: what all its batches share.
 

@@ -163,6 +163,9 @@ class CompiledKernel:
         """
         raise NotImplementedError
 
+    def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
+        """What is to be said of a grid with an axis of 0, of which no program runs."""
+
     def _record(self, grid: Grid, values: tuple[Any, ...], stream: int = 0) -> LaunchRecord:
         add_metadata = self.src.fn.launch_metadata
         # By position: on the path of every hooked launch.

@@ -95,6 +95,12 @@ class InterpretedKernel(CompiledKernel):
             record.duration_ns = time.perf_counter_ns() - started_ns
             HOOKS.exit(hooks, self, record)
 
+    def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
+        """Tell of what a grid with an axis of 0 leaves unwritten, where that is asked for."""
+        from tkdebug.interpreter import look_at_empty_launch
+
+        look_at_empty_launch(self.module, runtime_values(self.src.specs, values), grid, self.name)
+
     def _execute(self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None) -> None:
         from tkdebug.interpreter import run_module
         from tkdebug.runtime.tensor_places import refuse_mixed_places

@@ -180,6 +180,8 @@ class JITFunction(KernelInterface):
         dimensions = grid_dimensions(self.__name__, grid)
         if 0 not in dimensions:
             kernel.launch(dimensions, values)
+        elif KNOBS.checks:
+            kernel.launch_nothing(dimensions, values)
         return kernel
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
