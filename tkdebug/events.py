@@ -27,10 +27,8 @@ FaultKind = Literal[
     "between-elements",
     "race",
     "nan",
-    "inf",
     "uninitialised-read",
     "unwritten-output",
-    "integer-overflow",
     "division-by-zero",
     "shift-range",
     "undefined-value",
@@ -217,8 +215,7 @@ class Fault:
     """One fault: the first offender of its (kind, op, tensor) and how many there were.
 
     Attributes:
-        severity: "warning" for accesses between a view's elements, shifts past the width, and
-            outputs with gaps.
+        severity: a "warning" does not make a run fail; docs/json.md says which kinds are.
         frames: call chain, outermost first; the last frame is the faulting line.
         column: 1-based, 0 when unknown.
         op_id: the Tile IR op; None for compile errors.
