@@ -25,11 +25,17 @@ class Installed:
     """What `install` put in place.
 
     Attributes:
-        stand_in: the CUDA stand-in, None where a CUDA device is usable or the mode is native.
+        stand_in: the CUDA stand-in, None where a CUDA device is usable, the mode is native or none
+            was wanted.
     """
 
     def __init__(
-        self, mode: ModeName, quick: bool, interpret: tuple[str, ...], checks: tuple[str, ...]
+        self,
+        mode: ModeName,
+        quick: bool,
+        interpret: tuple[str, ...],
+        checks: tuple[str, ...],
+        stand_in: bool,
     ) -> None:
         from tkdebug.compat import children
         from tkdebug.compat.finder import InstalledFinder
@@ -45,7 +51,8 @@ class Installed:
             if mode != "native":
                 from tkdebug.interpreter.registry import watch_addresses
 
-                self._stand_in(undo)
+                if stand_in:
+                    self._stand_in(undo)
                 undo.callback(watch_addresses())
                 if "uninitialised-read" in checks:
                     from tkdebug.compat.marked_empties import mark_empties
@@ -85,6 +92,7 @@ def install(
     quick: bool = False,
     interpret: Sequence[str] = (),
     checks: Sequence[str] = (),
+    stand_in: bool = True,
 ) -> Installed:
     """Make `import triton` give tkdebug, and CUDA the CPU where there is no CUDA device.
 
@@ -93,6 +101,7 @@ def install(
         quick: `do_bench` runs once, sweeps take their first x value.
         interpret: patterns of kernel names that are interpreted whatever the mode.
         checks: fault kinds that interpreted kernels are checked for besides.
+        stand_in: False leaves torch's CUDA as it is, for tensors that are on the CPU anyway.
 
     Returns:
         The installation: a context manager, or call its `uninstall`.
@@ -102,4 +111,4 @@ def install(
     """
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
-    return Installed(mode, quick, tuple(interpret), tuple(checks))
+    return Installed(mode, quick, tuple(interpret), tuple(checks), stand_in)
