@@ -71,3 +71,18 @@ def test_check_of_an_unknown_kind_is_a_usage_error(script, run_main):
 def test_check_of_native_kernels_is_a_usage_error(script, run_main):
     status, _, err = run_main("run", "--no-tui", "--mode", "native", "--check", "race", script)
     assert (status, err) == (2, "tkdebug: --check race: native kernels are not checked\n")
+
+
+def test_fresh_memory_is_on_the_default_device(tmp_path):
+    path = tmp_path / "placed.py"
+    path.write_text(
+        "import torch\n"
+        "torch.set_default_device('cuda')\n"
+        "assert torch.empty(3).is_cuda\n"
+        "torch.set_default_device('cpu')\n"
+        "with torch.device('cuda'):\n"
+        "    assert torch.empty_strided((2, 2), (2, 1)).is_cuda\n"
+        "assert not torch.empty(3).is_cuda\n"
+    )
+    done = tkdebug("run", "--no-tui", "--check", "all", path)
+    assert done.returncode == 0, done.stderr

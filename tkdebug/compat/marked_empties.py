@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils._device
 from torch import Tensor
 
 from tkdebug.interpreter.unwritten import MARKS, bits_type
@@ -23,6 +24,8 @@ _METHODS = ("new_empty", "new_empty_strided")
 def mark_empties() -> Callable[[], None]:
     """Mark fresh memory from now on; the result, called once, stops it."""
     undo: list[Callable[[], None]] = []
+    # torch notes once which functions heed the default device, and knows them by what they are.
+    torch.utils._device._device_constructors()  # noqa: SLF001
     for name in _FUNCTIONS:
         original = getattr(torch, name)
         setattr(torch, name, _marking(original))
