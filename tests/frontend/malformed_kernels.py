@@ -126,7 +126,7 @@ def mixed_returns(p, n):
 @jit
 def not_constant(p, n):
     BLOCK: tl.constexpr = n * 2
-    tl.store(p, BLOCK)
+    tl.store(p + tl.arange(0, BLOCK), 1)
 
 
 @jit

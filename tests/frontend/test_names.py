@@ -125,6 +125,19 @@ def test_straight_line_rebinding_may_change_type():
 
 
 @jit
+def annotates_a_run_time_value(p, n, SIZE: tl.constexpr):
+    scale: tl.constexpr = 1.0 / tl.math.sqrt(SIZE * 2.0)
+    rows: tl.constexpr = n + 1
+    tl.store(p, rows * scale)
+
+
+def test_a_run_time_value_may_be_annotated_constexpr():
+    text = text_of(annotates_a_run_time_value, p=FP32_PTR, n=int32, SIZE=8)
+    assert "math.sqrt" in text
+    assert "arith.addi" in text
+
+
+@jit
 def uses_open(p):
     open("file")
 

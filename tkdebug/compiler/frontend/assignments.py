@@ -8,7 +8,6 @@ from typing import Any
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arithmetic import BINARY_NAMES, apply_binary
 from tkdebug.compiler.frontend.flow import Outcome, Rest
-from tkdebug.compiler.frontend.values import has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import constexpr
@@ -58,7 +57,10 @@ def visit_assign(v: Visitor, node: ast.Assign, rest: Rest) -> Outcome | None:
 
 
 def visit_annotated(v: Visitor, node: ast.AnnAssign, rest: Rest) -> Outcome | None:
-    """`x: tl.constexpr = value`; any other annotation is ignored, as upstream does."""
+    """`x: tl.constexpr = value`; any other annotation is ignored, as upstream does.
+
+    A run-time value may be annotated so, too: then it is an error only to use `x` as a constant.
+    """
     if node.value is None:
         return None
     if v.expression(node.annotation) is not constexpr:
@@ -68,14 +70,7 @@ def visit_annotated(v: Visitor, node: ast.AnnAssign, rest: Rest) -> Outcome | No
         return None
     if not isinstance(node.target, ast.Name):
         raise v.error(node.target, "only a name can be annotated tl.constexpr")
-    value = v.expression(node.value)
-    if has_runtime(value):
-        raise v.error(
-            node.value,
-            f"constexpr `{node.target.id}` must be a constant, got a run-time {describe(value)}; "
-            "drop the annotation, or compute it from constexprs only",
-        )
-    v.bind(node.target.id, value, node.target, is_constexpr=True)
+    v.bind(node.target.id, v.expression(node.value), node.target, is_constexpr=True)
     return None
 
 
