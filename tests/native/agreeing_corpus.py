@@ -30,6 +30,8 @@ import tkdebug.interpreter
 from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.passes.peephole import DIVISIONS
+from tkdebug.events import Fault
+from tkdebug.interpreter.waiting import waiting_loops
 from tkdebug.runtime.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.perf_report import Mark
 from tkdebug.runtime.specialize import alignment_key, runtime_values
@@ -89,6 +91,8 @@ def why_not(kernel: InterpretedKernel) -> str:
     """Why a kernel cannot be compared; "" where it can."""
     if kernel.name in UNDEFINED:
         return UNDEFINED[kernel.name]
+    if waiting_loops(kernel.module):
+        return "its programs wait for each other, some perhaps for what an L1 cache never shows"
     for op in kernel.module.walk():
         if op.name in _ADDRESSES or any(_points_to_pointer(v.type) for v in op.operands):
             return "it reads or writes addresses, which are the CPU's"
@@ -248,7 +252,7 @@ class Agreement:
             before = buffers.contents()
             with _noting_faults() as faults:
                 execute(kernel, grid, values, record)
-            reason = "it has faults" if any(f.severity == "error" for f in faults) else ""
+            reason = "it has faults" if any(map(_leaves_no_result, faults)) else ""
             result, detail = "not run", reason or why_not(kernel)
             if not detail:
                 result, detail = self._compare(kernel, grid, values, buffers, before)
@@ -321,6 +325,10 @@ def difference(
         f"{int(bad.sum())} of {bad.numel()} {got.dtype} differ, first at {first}: "
         f"native {shown[0]!r}, interpreted {shown[1]!r}"
     )
+
+
+def _leaves_no_result(fault: Fault) -> bool:
+    return fault.severity == "error" or fault.kind in ("broken-promise", "shift-range")
 
 
 @contextlib.contextmanager

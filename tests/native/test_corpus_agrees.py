@@ -139,6 +139,39 @@ def test_launches_of_several_results_are_told(step, divisor, wanted):
     assert (row.result == "different") == (wanted == "different")
 
 
+@tkdebug.jit
+def after_the_first(ready, out):
+    pid = tl.program_id(0)
+    if pid == 1:
+        while tl.load(ready) == 0:
+            pass
+    tl.store(out + pid, pid)
+    tl.store(ready, 1)
+
+
+@tkdebug.jit
+def promised(offset, out):
+    start = tl.multiple_of(offset, 8)
+    tl.store(out + start + tl.arange(0, 8), 1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "grid", "number", "why"),
+    [(after_the_first, 2, 0, "its programs wait"), (promised, 1, 3, "it has faults")],
+)
+def test_launches_that_a_gpu_may_do_otherwise_are_left_alone(kernel, grid, number, why):
+    def refuse(*launch):
+        raise AssertionError("launched")
+
+    agreement = Agreement(refuse, "cpu")
+    first = torch.tensor([number], dtype=torch.int32) if grid == 2 else number
+    with agreement.checking():
+        kernel[(grid,)](first, torch.zeros(64, dtype=torch.int32))
+    (row,) = agreement.rows
+    assert row.result == "not run"
+    assert row.detail.startswith(why)
+
+
 def test_views_keep_their_place_in_memory():
     seen = []
 
