@@ -208,11 +208,26 @@ def test_inline_asm_gives_several_results():
     assert torch.equal(d, x.float())
 
 
+def test_inline_asm_of_barriers():
+    @tkdebug.jit
+    def kernel(X, Y, SIZE: tl.constexpr):
+        i = tl.arange(0, SIZE)
+        tl.store(Y + i, tl.load(X + i))
+        tl.inline_asm_elementwise("bar.sync 0;", "=r", [], tl.int32, False, 1)
+        x = tl.load(Y + SIZE - 1 - i)
+        tl.inline_asm_elementwise("membar.gl; bar.sync 0;", "=r,r", [i], tl.int32, False, 1)
+        tl.store(X + i, x)
+
+    x, y = torch.arange(N, dtype=torch.int32), torch.zeros(N, dtype=torch.int32)
+    kernel[(1,)](x, y, N)
+    assert x.tolist() == list(range(N - 1, -1, -1))
+
+
 @pytest.mark.parametrize(
     ("asm", "named"),
     [
         ("mov.u32 $0, %laneid;", "%laneid"),
-        ("bar.sync 0;", "bar.sync 0"),
+        ("bar.arrive 0, 64;", "bar.arrive 0, 64"),
         ("ld.global.b32 $0, [$1];", "ld.global.b32"),
         ("add.rz.f32 $0, $1, $2;", "add.rz.f32"),
         ("add.f32 $0, $1;", "add.f32"),

@@ -109,8 +109,12 @@ class _Machine:
         instances = -(-elements // self.pack)
         counts = [self._count(target.itemsize) for target in targets]
         self._load(inputs, instances, sum(counts))
-        for instruction in instructions:
+        computing = [each for each in instructions if not _only_orders(each)]
+        for instruction in computing:
             self._step(instruction, instances)
+        if not computing:  # its results are there only for the sake of the syntax
+            zero = torch.zeros(1, dtype=torch.int64, device=self.device)
+            self.registers.update((f"${place}", zero) for place in range(sum(counts)))
         results, first = [], 0
         for target, count in zip(targets, counts, strict=True):
             columns = [
@@ -199,6 +203,12 @@ class _Machine:
         if number is None:
             raise NotUnderstoodError(reader.text)
         return number
+
+
+def _only_orders(instruction: Instruction) -> bool:
+    """Whether it is a barrier or a fence: all threads here are done with one op before the next."""
+    name, *modifiers = instruction.opcode
+    return name in ("membar", "fence") or (name in ("bar", "barrier") and "sync" in modifiers)
 
 
 def _plain(name: str) -> str:
