@@ -256,6 +256,6 @@ def interpret(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
     names = tuple(f"arg{i}" for i in range(len(tensors)))
     kernel.function.attributes["arg_names"] = names
     faults = run_module(kernel.module, list(tensors), (1, 1, 1))
-    # By their own width, too: both sides define what that gives, though the language does not.
+    # Shifts by the width are among them: both sides define what they give, the language does not.
     faults = [fault for fault in faults if fault.kind != "shift-range"]
     assert not faults, faults
