@@ -42,7 +42,7 @@ def interpret(tmp_path, *command):
     done = subprocess.run(
         [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--quick", "--mode", "interpret",
          "--report", report, *command],
-        capture_output=True, text=True, timeout=600,
+        cwd=tmp_path, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     recorded = json.loads(report.read_text())
@@ -51,7 +51,7 @@ def interpret(tmp_path, *command):
 
 
 def tutorial(name):
-    return Path(UPSTREAM) / "python" / "tutorials" / name
+    return Path(UPSTREAM).resolve() / "python" / "tutorials" / name
 
 
 @pytest.mark.parametrize(
