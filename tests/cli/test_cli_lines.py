@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_scripts import tkdebug
 from native_support import needs_codegen, needs_nvdisasm
 
+from tkdebug.cli.kernel_lines import of_session
+from tkdebug.cli.lines_query import LinesQuery
+from tkdebug.cli.lines_text import render_text
 from tkdebug.instrument.reader import Session
+from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.linemap.line_table_data import from_data
 
 CUBIN = Path(__file__).parents[1] / "golden" / "cubins" / "upstream_3_6_sm80.cubin"
@@ -95,6 +100,17 @@ def test_session_is_read(session: Path, run_main) -> None:
     status, out, _ = run_main("lines", "--kernel", "fi*", session)
     assert "fill for sm_90a" in out
     assert "scale for" not in out
+
+
+def test_notes_of_the_assembler_come_with_their_line(session: Path) -> None:
+    with Session.open(session) as opened:
+        kernel = next(k for k in of_session(opened) if k.name == "scale")
+    chain = kernel.table.ops[max(kernel.table.ops)].chains[0]
+    notes = (AssemblerNote("C7510", "serialised", chain), AssemblerNote("C7511", "of no line"))
+    noted = replace(kernel, table=replace(kernel.table, notes=notes))
+    text = render_text([noted], LinesQuery())
+    assert f"kernels.py:{chain[-1].line}: ptxas C7510: serialised\n" in text
+    assert "\n  ptxas C7511: of no line\n" in text
 
 
 def test_json_has_figures_lines_and_the_table(session: Path, run_main) -> None:

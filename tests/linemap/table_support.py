@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.errors import Frame
-from tkdebug.linemap.line_table import Instruction, LineTable, OpPlace
+from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable, OpPlace
 from tkdebug.linemap.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.resources import Occupancy, Resources
 
@@ -41,5 +41,9 @@ def make_table() -> LineTable:
         llvm_ops={3: 1, 4: 2, 5: 2, 6: 9, 7: 3},
         resources=Resources(
             24, 128, 0, 4096, 16, 4, 4, Occupancy(16, 64, 64, {"warps": 16}, ("warps",))
+        ),
+        notes=(
+            AssemblerNote("C7510", "wgmma is serialised", INNER),
+            AssemblerNote("C7512", "of no line"),
         ),
     )

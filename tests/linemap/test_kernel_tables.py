@@ -15,14 +15,16 @@ from native_support import needs_codegen, needs_nvdisasm
 import tkdebug
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.targets.nvptx import codegen
 from tkdebug.compiler.targets.nvptx import compile as compile_stage
+from tkdebug.compiler.targets.nvptx.native_code import PerformanceNote
 from tkdebug.errors import IRError
 from tkdebug.events import HOOKS, Hook, KernelCompiled
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.knobs import scope
 from tkdebug.linemap.line_counts import count_lines, totals
-from tkdebug.linemap.line_table import LineTable
+from tkdebug.linemap.line_table import AssemblerNote, LineTable
 from tkdebug.linemap.line_table_data import from_data
 from tkdebug.linemap.sass import opcode
 
@@ -131,6 +133,23 @@ def test_resources_and_occupancy() -> None:
     assert 8 <= resources.registers <= 32
     assert resources.occupancy.warps == 64
     assert resources.occupancy.limited_by == ("warps",)
+
+
+def test_notes_of_the_assembler_are_of_the_line_of_their_op(monkeypatch) -> None:
+    record = codegen.native_code
+
+    def noting(*arguments):
+        code = record(*arguments)
+        op_id = next(row.op_id for row in code.ptx_lines if row.op_id is not None)
+        notes = (PerformanceNote("C7510", "slow", 1, op_id), PerformanceNote("C7511", "slower"))
+        return replace(code, warnings=notes)
+
+    monkeypatch.setattr(codegen, "native_code", noting)
+    table, _, _ = table_of(compile_nested)
+    first, second = table.notes
+    assert (first.code, first.message) == ("C7510", "slow")
+    assert first.frames in {chain for op in table.ops.values() for chain in op.chains}
+    assert second == AssemblerNote("C7511", "slower")
 
 
 def test_spills_are_of_the_line_that_made_the_values() -> None:

@@ -4,6 +4,7 @@ import copy
 import json
 import random
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from table_support import DEVICE, FUSED, INNER, KERNEL, LOAD, make_table
@@ -103,6 +104,12 @@ def test_spill_counts_for_the_line_that_made_the_value() -> None:
 def test_data_holds_all_of_it() -> None:
     data = json.loads(json.dumps(to_data(TABLE)))
     assert from_data(data) == TABLE
+
+
+def test_data_of_before_there_were_notes_is_read() -> None:
+    data = to_data(TABLE)
+    del data["notes"]
+    assert from_data(data) == replace(TABLE, notes=())
 
 
 def test_data_stores_each_chain_and_file_once() -> None:

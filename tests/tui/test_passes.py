@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from textual.widgets import Static
 from tkdebug.cli import main
 from tkdebug.instrument.kernel_passes import load_kernel_passes
 from tkdebug.instrument.reader import Session
+from tkdebug.instrument.stage_lines import load_line_table
 from tkdebug.knobs import KNOBS
+from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.pass_rows import text_diff_rows
@@ -202,6 +205,21 @@ async def test_kernel_pane_lights_sass_of_a_line_and_the_line_of_an_instruction(
         stage.focus()
         stage.move_cursor(store, announce=True)
         await until(pilot, lambda: source.line == LOAD_LINE + 1, "the line of the store")
+
+
+async def test_kernel_pane_shows_what_the_assembler_notes(native, monkeypatch):
+    def noted(session, kernel_hash):
+        table, reason = load_line_table(session, kernel_hash)
+        if table is not None:
+            table = replace(table, notes=(AssemblerNote("C7510", "serialised"),))
+        return table, reason
+
+    monkeypatch.setattr("tkdebug.tui.kernel_text.load_line_table", noted)
+    app = TkdebugApp(native)
+    async with app.run_test(size=(150, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press("3", "n")
+        await until(pilot, lambda: "C7510: serialised" in screen_text(app), "the note")
 
 
 async def test_passes_that_were_not_recorded_are_said_to_be_missing(session):

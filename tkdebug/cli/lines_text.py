@@ -11,7 +11,7 @@ from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError, shown_path
 from tkdebug.linemap.line_columns import COLUMNS, Column, cell, spill_cell
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
-from tkdebug.linemap.line_table import Trace
+from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.resources import Resources
 
 _LEGEND = """\
@@ -89,11 +89,20 @@ def resources_text(resources: Resources) -> list[str]:
     return lines
 
 
+def _note_text(note: AssemblerNote) -> str:
+    words = f"ptxas {note.code}: {note.message}"
+    if not note.frames:
+        return words
+    frame = note.frames[-1]
+    return f"{shown_path(frame.file)}:{frame.line}: {words}"
+
+
 def _annotated(kernel: KernelLines) -> Iterator[str]:
     table = kernel.table
     yield from _heading(kernel)
     if table.resources is not None:
         yield from (f"  {line}" for line in resources_text(table.resources))
+    yield from (f"  {_note_text(note)}" for note in table.notes)
     counts = count_lines(table)
     unmapped = counts[None].instructions if None in counts else 0
     yield (

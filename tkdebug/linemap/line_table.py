@@ -117,6 +117,21 @@ class Trace:
         return bool(self.tile_ops or self.gpu_ops or self.ptx_lines or self.addresses)
 
 
+@dataclass(frozen=True, slots=True)
+class AssemblerNote:
+    """The assembler says that speed is lost, as by wgmma that it had to serialise.
+
+    Attributes:
+        code: C7510 and its kin.
+        message: the assembler's words.
+        frames: of the op that they are about, outermost first; empty where it names no line.
+    """
+
+    code: str
+    message: str
+    frames: Frames = ()
+
+
 @dataclass(frozen=True)
 class LineTable:
     """All places of one kernel.
@@ -129,6 +144,7 @@ class LineTable:
         ptx_ops: PTX line -> op id, for lines that are of an op.
         llvm_ops: LLVM IR line -> op id.
         resources: what it needs; None when not known.
+        notes: of the assembler.
         has_sass: whether `instructions` have their text; without nvdisasm padding is counted too.
     """
 
@@ -139,6 +155,7 @@ class LineTable:
     ptx_ops: Mapping[int, int] = field(default_factory=dict)
     llvm_ops: Mapping[int, int] = field(default_factory=dict)
     resources: Resources | None = None
+    notes: tuple[AssemblerNote, ...] = ()
 
     @property
     def has_sass(self) -> bool:

@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from tkdebug.errors import Frame
-from tkdebug.linemap.line_table import Frames, Instruction, LineTable, LineTableError, OpPlace
+from tkdebug.linemap.line_table import (
+    AssemblerNote,
+    Frames,
+    Instruction,
+    LineTable,
+    LineTableError,
+    OpPlace,
+)
 from tkdebug.linemap.resources import Occupancy, Resources
 
 SCHEMA = 1
@@ -38,6 +45,7 @@ def to_data(table: LineTable) -> Data:
         [i.address, i.text, i.ptx_line, i.op_id, chains.number(i.frames), i.live_registers]
         for i in table.instructions
     ]
+    notes = [[note.code, note.message, chains.number(note.frames)] for note in table.notes]
     return {
         "schema": SCHEMA,
         "kernel": table.kernel,
@@ -49,6 +57,7 @@ def to_data(table: LineTable) -> Data:
         "ptx": [list(item) for item in table.ptx_ops.items()],
         "llvm": [list(item) for item in table.llvm_ops.items()],
         "resources": None if table.resources is None else _resources_data(table.resources),
+        "notes": notes,
     }
 
 
@@ -133,6 +142,8 @@ def _table(data: Mapping[str, object]) -> LineTable:
         ptx_ops=dict(_pairs(data["ptx"])),
         llvm_ops=dict(_pairs(data["llvm"])),
         resources=None if resources is None else _resources(_mapping(resources)),
+        # Sessions of the first versions have none.
+        notes=tuple(_note(row, chains) for row in _rows(data.get("notes", ()))),
     )
     _check_ops(table)
     return table
@@ -180,6 +191,11 @@ def _instruction(row: object, chains: Sequence[Frames]) -> Instruction:
         _at(chains, chain),
         _optional(live, _integer),
     )
+
+
+def _note(row: object, chains: Sequence[Frames]) -> AssemblerNote:
+    code, message, chain = _exactly(row, 3)
+    return AssemblerNote(_text(code), _text(message), _at(chains, chain))
 
 
 def _resources(data: Mapping[str, object]) -> Resources:

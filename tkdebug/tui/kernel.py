@@ -174,9 +174,11 @@ class KernelPane(Container):
             title.append("not compiled", style=palette.FAULT)
         else:
             title = kernel_title(self._kernels, kernel)
-            resources = shown.table.resources if shown.table is not None else None
-            if resources is not None:
-                title.append(f"  {resources_short(resources)}", style=palette.GOOD)
+            table = shown.table
+            if table is not None and table.resources is not None:
+                title.append(f"  {resources_short(table.resources)}", style=palette.GOOD)
+            for note in table.notes if table is not None else ():
+                title.append(f"  {note.code}: {display.shown(note.message, 100)}", palette.WARNING)
             title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
             if kernel.error is not None:
                 error = display.shown(kernel.error, 300)

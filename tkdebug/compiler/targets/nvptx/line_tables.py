@@ -20,7 +20,7 @@ from tkdebug.compiler.targets.targets import Target, target_of
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.linemap.cubin_resources import CubinKernel, read_kernels
 from tkdebug.linemap.cubins import FunctionLines, read_line_info
-from tkdebug.linemap.line_table import Frames, Instruction, LineTable, OpPlace
+from tkdebug.linemap.line_table import AssemblerNote, Frames, Instruction, LineTable, OpPlace
 from tkdebug.linemap.line_table_data import absent, to_data
 from tkdebug.linemap.llvm_locations import llvm_ops
 from tkdebug.linemap.resources import Resources
@@ -89,7 +89,17 @@ def kernel_table(
             spill_load_bytes=code.spill_load_bytes,
             occupancy=occupancy(target, threads, code.registers, shared),
         ),
+        notes=tuple(
+            AssemblerNote(note.code, note.message, _frames_of(ops, note.op_id))
+            for note in code.warnings
+        ),
     )
+
+
+def _frames_of(ops: Mapping[int, OpPlace], op_id: int | None) -> Frames:
+    """An op's first chain; none for no op."""
+    op = ops.get(op_id) if op_id is not None else None
+    return op.chains[0] if op is not None else ()
 
 
 def line_table_data(
