@@ -7,13 +7,14 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.tui import display, palette
 from tkdebug.tui.fault_text import fault_text
+from tkdebug.tui.filtered import FilteredPane
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.messages import OpenKernel
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
@@ -29,7 +30,7 @@ _COLUMNS = (
 )
 
 
-class FaultsPane(Container):
+class FaultsPane(FilteredPane):
     """One row per fault, whatever the number of launches that had it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,7 +42,6 @@ class FaultsPane(Container):
         super().__init__(id="faults-pane")
         self._all: tuple[FaultGroup, ...] = ()
         self._groups: tuple[FaultGroup, ...] = ()
-        self._filter = ""
         self._empty_text = ""
         self._snapshot: Snapshot | None = None
         self._session: RecordedRun | None = None
@@ -97,7 +97,7 @@ class FaultsPane(Container):
 
     def _show_rows(self) -> None:
         """List the faults that the filter lets through."""
-        wanted = self._filter.casefold()
+        wanted = self.filter_text.casefold()
         groups = self._groups = tuple(g for g in self._all if wanted in _searched(g))
         self.query_one("#fault-table", Table).show_rows(
             [group.key for group in groups], lambda i: _cells(groups[i])
@@ -108,10 +108,10 @@ class FaultsPane(Container):
         """Say what is not listed, and why nothing is."""
         snapshot = self._snapshot
         parts = []
-        if self._filter:
+        if self.filter_text:
             parts.append(
                 f"{display.count(len(self._groups))} of {display.count(len(self._all))} with "
-                f"…{display.shown(self._filter, 60)}…; Esc: all"
+                f"…{display.shown(self.filter_text, 60)}…; Esc: all"
             )
         if snapshot is not None and snapshot.fault_limit_reached:
             parts.append(
@@ -122,41 +122,15 @@ class FaultsPane(Container):
         note.display = bool(parts)
         note.update(Text("; ".join(parts), style=palette.MUTED))
         table = self.query_one("#fault-table", Table)
-        empty = "no such fault; Esc shows all" if self._filter else self._empty_text
+        empty = "no such fault; Esc shows all" if self.filter_text else self._empty_text
         if empty != table.empty_text:
             table.empty_text = empty
             table.refresh()
 
-    def action_filter(self) -> None:
-        """Ask what to list."""
-        box = self.query_one("#fault-filter", Input)
-        box.display = True
-        box.focus()
-
-    def action_clear_filter(self) -> None:
-        """List all faults."""
-        box = self.query_one("#fault-filter", Input)
-        box.value = ""
-        box.display = False
-        self._set_filter("")
-        self.focus_main()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while typing."""
-        event.stop()
-        self._set_filter(event.value)
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the filter and go to the list."""
-        event.stop()
-        event.input.display = False
-        self.focus_main()
-
-    def _set_filter(self, text: str) -> None:
-        if text != self._filter:
-            self._filter = text
-            self._show_rows()
-            self._show_notes()
+    def show_filtered(self) -> None:
+        """Show the rows that the filter leaves, and what is said of them."""
+        self._show_rows()
+        self._show_notes()
 
     def on_line_list_moved(self, event: Table.Moved) -> None:
         """Show the fault that is selected now."""

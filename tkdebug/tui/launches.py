@@ -9,12 +9,13 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import KernelSummary, Launch
 from tkdebug.tui import display, palette
+from tkdebug.tui.filtered import FilteredPane
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.launch_text import launch_text
 from tkdebug.tui.messages import LaunchLoaded, OpenKernel, SessionFailed
@@ -55,7 +56,7 @@ _SUMMARY_KEYS: tuple[Callable[[KernelSummary], object] | None, ...] = (
 _SUMMARY_ROWS = ((30, 10), (16, 6), (0, 2))
 
 
-class LaunchesPane(Container):
+class LaunchesPane(FilteredPane):
     """Reads a launch's arguments from the session only when it is selected."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,7 +71,6 @@ class LaunchesPane(Container):
         self._snapshot: Snapshot | None = None
         self._state = ScriptState("starting")
         self._session: RecordedRun | None = None
-        self._filter = ""
         self._summary_sort = (2, True)
         self._launch_sort = (0, False)
         self._launch: Launch | None = None
@@ -119,8 +119,9 @@ class LaunchesPane(Container):
 
     def _show_empty(self) -> None:
         table = self.query_one("#launch-table", Table)
-        if self._filter:
-            text = f"no launch of a kernel named …{display.shown(self._filter, 60)}…; Esc: show all"
+        if self.filter_text:
+            name = display.shown(self.filter_text, 60)
+            text = f"no launch of a kernel named …{name}…; Esc: show all"
         elif self._state.going_on:
             text = "no kernel launched yet; press 4 to see what the script prints"
         elif self._snapshot is not None and self._snapshot.faults:
@@ -159,7 +160,7 @@ class LaunchesPane(Container):
         snapshot = self._snapshot
         if snapshot is None:
             return
-        wanted = self._filter.casefold()
+        wanted = self.filter_text.casefold()
         rows = [r for r in snapshot.rows if wanted in r.kernel.casefold()]
         column, descending = self._launch_sort
         now_ns = time.time_ns()
@@ -186,9 +187,9 @@ class LaunchesPane(Container):
     def _show_note(self, snapshot: Snapshot, shown: int) -> None:
         note = self.query_one("#launch-note", Static)
         parts = []
-        if self._filter:
+        if self.filter_text:
             parts.append(
-                f"{display.count(shown)} of a kernel named …{display.shown(self._filter)}…"
+                f"{display.count(shown)} of a kernel named …{display.shown(self.filter_text)}…"
             )
         if len(snapshot.rows) < snapshot.launch_count:
             latest, everything = (
@@ -280,8 +281,8 @@ class LaunchesPane(Container):
             row = self._rows[event.index]
             self.post_message(OpenKernel(row.kernel_hash, row.kernel))
         elif table.id == "summary" and isinstance(table, Table) and isinstance(table.key, str):
-            self._set_filter("" if self._filter == table.key else table.key)
-            self.query_one("#filter", Input).value = self._filter
+            self.set_filter("" if self.filter_text == table.key else table.key)
+            self.query_one("#filter", Input).value = self.filter_text
 
     def on_table_header_clicked(self, event: Table.HeaderClicked) -> None:
         """Sort by the column clicked, the other way round if it was so sorted already."""
@@ -317,36 +318,10 @@ class LaunchesPane(Container):
         """Sort the table in focus the other way round."""
         self._sort_by(*self._focused_table())
 
-    def action_filter(self) -> None:
-        """Ask for a kernel name."""
-        box = self.query_one("#filter", Input)
-        box.display = True
-        box.focus()
-
-    def action_clear_filter(self) -> None:
-        """Show all launches."""
-        box = self.query_one("#filter", Input)
-        box.value = ""
-        box.display = False
-        self._set_filter("")
-        self.focus_main()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while typing."""
-        event.stop()
-        self._set_filter(event.value)
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the filter and go to the launches."""
-        event.stop()
-        event.input.display = False
-        self.focus_main()
-
-    def _set_filter(self, text: str) -> None:
-        if text != self._filter:
-            self._filter = text
-            self._show_rows()
-            self._show_empty()
+    def show_filtered(self) -> None:
+        """Show the rows that the filter leaves, and what is said of them."""
+        self._show_rows()
+        self._show_empty()
 
 
 def _summary_cells(summary: KernelSummary, total_ns: int) -> tuple[Cell, ...]:
