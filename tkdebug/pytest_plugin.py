@@ -54,11 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how kernels run: auto (native where a GPU is usable), interpret or native",
     )
     group.addoption(
-        "--tkdebug-no-stand-in",
-        action="store_true",
-        help="leave torch's CUDA as it is: faster, for tests whose tensors are on the CPU",
-    )
-    group.addoption(
         "--tkdebug-quick",
         action="store_true",
         help="do_bench runs once, benchmark sweeps take their first x value",
@@ -84,12 +79,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Put the stand-ins in place before any conftest can import triton."""
     options = early_config.known_args_namespace
     checks = CHECK_NAMES if "all" in options.tkdebug_check else options.tkdebug_check
-    installed = install(
-        options.tkdebug_mode,
-        quick=options.tkdebug_quick,
-        checks=checks,
-        stand_in=not options.tkdebug_no_stand_in,
-    )
+    installed = install(options.tkdebug_mode, quick=options.tkdebug_quick, checks=checks)
     collector = FaultCollector(installed, fails=options.tkdebug_faults == "fail")
     early_config.stash[_COLLECTOR] = collector
     HOOKS.add(collector.hook)

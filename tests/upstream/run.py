@@ -93,8 +93,6 @@ def run_pytest(
     if mode is not None:
         command += ["-p", "tkdebug.pytest_plugin", "--tkdebug-mode", mode]
         command += ["--tkdebug-faults", options.faults]
-        # Upstream's interpreter runs without one, too.
-        command += ["--tkdebug-no-stand-in"] if marked and not options.also_native else []
     if marked:
         command += ["-m", "interpreter"]
         if options.also_native:

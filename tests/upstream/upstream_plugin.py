@@ -15,7 +15,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -39,9 +39,6 @@ _FROM_CHECKOUT = ("triton._internal_testing", "triton.tools.mxfp")
 _LIBTRITON = {
     "triton._filecheck": "compares the text of libtriton's IR",
 }
-
-# Tests that call torch.cuda whatever the device is.
-_CALL_CUDA = ("test_zero_strided_tensors", "test_tensor_descriptor_batched_gemm_3d_tma")
 
 # Skips for what upstream's interpreter lacks; tkdebug's has it.
 _WAIVED_SKIPS = re.compile(
@@ -195,20 +192,6 @@ def pytest_collection_finish() -> None:
     """Keep what was collected out of garbage collections: they would blur the times of both."""
     _freeze()
     gc.enable()
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, None, None]:
-    """Let the tests of `_CALL_CUDA` have the stand-in that the others run without."""
-    absent = pyfuncitem.config.getoption("tkdebug_no_stand_in", False)
-    if not absent or pyfuncitem.originalname not in _CALL_CUDA:
-        yield
-        return
-    from tkdebug.compat import cuda_standin
-
-    installed = cuda_standin.install()
-    yield
-    installed.uninstall()
 
 
 def pytest_runtest_logfinish() -> None:

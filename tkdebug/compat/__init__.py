@@ -25,17 +25,11 @@ class Installed:
     """What `install` put in place.
 
     Attributes:
-        stand_in: the CUDA stand-in, None where a CUDA device is usable, the mode is native or none
-            was wanted.
+        stand_in: the CUDA stand-in, None where a CUDA device is usable or the mode is native.
     """
 
     def __init__(
-        self,
-        mode: ModeName,
-        quick: bool,
-        interpret: tuple[str, ...],
-        checks: tuple[str, ...],
-        stand_in: bool,
+        self, mode: ModeName, quick: bool, interpret: tuple[str, ...], checks: tuple[str, ...]
     ) -> None:
         from tkdebug.compat import children
         from tkdebug.compat.finder import InstalledFinder
@@ -51,8 +45,7 @@ class Installed:
             if mode != "native":
                 from tkdebug.interpreter.registry import watch_addresses
 
-                if stand_in:
-                    self._stand_in(undo)
+                self._stand_in(undo)
                 undo.callback(watch_addresses())
                 if "uninitialised-read" in checks:
                     from tkdebug.compat.marked_empties import mark_empties
@@ -92,7 +85,6 @@ def install(
     quick: bool = False,
     interpret: Sequence[str] = (),
     checks: Sequence[str] = (),
-    stand_in: bool = True,
 ) -> Installed:
     """Make `import triton` give tkdebug, and CUDA the CPU where there is no CUDA device.
 
@@ -101,7 +93,6 @@ def install(
         quick: `do_bench` runs once, sweeps take their first x value.
         interpret: patterns of kernel names that are interpreted whatever the mode.
         checks: fault kinds that interpreted kernels are checked for besides.
-        stand_in: False leaves torch's CUDA as it is, for tensors that are on the CPU anyway.
 
     Returns:
         The installation: a context manager, or call its `uninstall`.
@@ -111,4 +102,4 @@ def install(
     """
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
-    return Installed(mode, quick, tuple(interpret), tuple(checks), stand_in)
+    return Installed(mode, quick, tuple(interpret), tuple(checks))
