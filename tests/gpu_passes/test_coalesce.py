@@ -234,3 +234,35 @@ def test_width_follows_layout_alignment_and_mask() -> None:
     assert vector_elems(load, layout_of(load), AxisInfo((1024,), (8,), (1,))) == 2
     assert vector_elems(load, layout_of(load), AxisInfo((2,), (16,), (1,))) == 2
     assert vector_elems(load, layout_of(load), info, AxisInfo((1,), (1,), (2,))) == 2
+
+
+SUMS_OF_HALVES = """
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  %zeros = arith.constant dense<0.0> : tensor<1024xf32>
+  %sum = scf.for %i = %c0 to %n step %c1 iter_args(%part = %zeros) -> (tensor<1024xf32>) : i32 {
+    %v = tt.load %x : tensor<1024x!tt.ptr<f16>> -> tensor<1024xf16>
+    %e = arith.extf %v : tensor<1024xf16> -> tensor<1024xf32>
+    %more = arith.addf %part, %e : tensor<1024xf32>
+    %INSIDE
+    scf.yield %more : tensor<1024xf32>
+  }
+"""
+STORE_SUM = "tt.store %y, %{} : tensor<1024x!tt.ptr<f32>>, tensor<1024xf32>\n"
+
+
+@pytest.mark.parametrize(
+    ("inside", "behind", "elems"),
+    [("", STORE_SUM.format("sum"), 8), (STORE_SUM.format("more"), "", 4)],
+)
+def test_widths_are_those_of_the_innermost_loop(inside: str, behind: str, elems: int) -> None:
+    module = coalesced(
+        RANGE
+        + row("p", "x", "r", "f16")
+        + row("q", "y", "r", "f32")
+        + SUMS_OF_HALVES.replace("%INSIDE", inside)
+        + behind
+    )
+    load, store = accesses(module)
+    assert layout_of(load) == layout_of(store)
+    assert (width(module, load), width(module, store)) == (elems, 4)

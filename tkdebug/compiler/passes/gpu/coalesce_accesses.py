@@ -2,7 +2,8 @@
 
 Neighbouring lanes get neighbouring addresses, and each thread as many consecutive elements as one
 access can move. Accesses to tiles of one shape that run along the same axes share a layout, so that
-between the loads and the stores of a kernel nothing needs to be converted.
+between the loads and the stores of a kernel nothing needs to be converted. Where such accesses are
+of different widths, those in the innermost loops decide.
 
 The layout goes into the attribute `layout` of the access; tiles get theirs from `AssignLayouts`.
 """
@@ -30,6 +31,7 @@ from tkdebug.errors import IRError
 
 ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
 _ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
+_LOOPS = ("scf.for", "scf.while")
 _LANES = 32
 
 
@@ -81,6 +83,7 @@ class _Access:
         elems: how many elements along it one access can move.
         runs: whether memory runs along any axis at all.
         feeds_dot: whether it loads for a dot, before which its layout changes anyway.
+        loops: how many loops it is in.
     """
 
     op: Operation
@@ -89,6 +92,7 @@ class _Access:
     elems: int
     runs: bool
     feeds_dot: bool
+    loops: int
 
     @property
     def element_bytes(self) -> int:
@@ -124,7 +128,15 @@ def _accesses(module: Module, infos: Mapping[Value, AxisInfo]) -> Iterator[_Acce
         elems = accessible_elems(op, order[0], pointers, mask)
         runs = max(pointers.contiguity) > 1
         dot = op.name == "tt.load" and feeds_dot(op.result)
-        yield _Access(op, shape_of(op.operands[0].type), order, elems, runs, dot)
+        yield _Access(op, shape_of(op.operands[0].type), order, elems, runs, dot, _loops(op))
+
+
+def _loops(op: Operation) -> int:
+    count, block = 0, op.block
+    while block is not None and (around := block.parent_op) is not None:
+        count += around.name in _LOOPS
+        block = around.block
+    return count
 
 
 def _order(pointers: AxisInfo) -> tuple[int, ...]:
@@ -151,7 +163,9 @@ def _adopt_scattered(groups: dict[tuple[object, ...], list[_Access]]) -> None:
 def _layout(group: Sequence[_Access], num_warps: int) -> LinearLayout:
     first = next((access for access in group if access.runs), group[0])
     elems = max(access.elems for access in group)
-    elems = min(elems, *(access.most_elems for access in group))
+    # A gap behind the loops costs one store; shorter accesses inside cost each iteration.
+    loops = max(access.loops for access in group)
+    elems = min(elems, *(access.most_elems for access in group if access.loops == loops))
     return tiled(first.shape, first.order, elems, num_warps)
 
 
