@@ -45,10 +45,15 @@ def compile_kernel(src: Specialization) -> InterpretedKernel:
         raise UnsupportedError(
             f"kernel {src.fn.__name__}: option ir_override is not supported under interpret"
         )
+    recorder = snapshot_recorder()
     started_ns = time.perf_counter_ns()
-    tile = compile_tile_ir(src)
+    try:
+        tile = compile_tile_ir(src, recorder)
+    except Exception as error:
+        tell_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
+        raise
     kernel = InterpretedKernel(src, tile.module, tile.used_globals)
-    announce(kernel, tile, {}, {}, time.perf_counter_ns() - started_ns)
+    announce(kernel, recorder, {}, {}, time.perf_counter_ns() - started_ns)
     return kernel
 
 
@@ -58,21 +63,29 @@ class TileStage:
 
     Attributes:
         used_globals: module-level values it was compiled with.
-        recorder: its snapshots; None when nobody wants them.
     """
 
     module: Module
     used_globals: tuple[UsedGlobal, ...]
-    recorder: SnapshotRecorder | None
 
 
-def compile_tile_ir(src: Specialization) -> TileStage:
-    """The part of a compile that does not depend on the mode.
+def snapshot_recorder() -> SnapshotRecorder | None:
+    """What takes the snapshots of one compile; None when nobody wants them."""
+    from tkdebug.compiler.artifacts import SnapshotRecorder
+
+    return SnapshotRecorder() if HOOKS.wants_compiled() else None
+
+
+def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
+    """The part of a compile that does not depend on the mode; nothing is told yet.
+
+    Args:
+        src: what to compile for.
+        recorder: takes snapshots.
 
     Raises:
-        CompileError: the kernel's source is wrong or not available; also told as a fault.
+        CompileError: the kernel's source is wrong or not available.
     """
-    from tkdebug.compiler.artifacts import SnapshotRecorder
     from tkdebug.compiler.ops.descriptors import MAPPABLE
 
     started_ns = time.perf_counter_ns()
@@ -85,28 +98,19 @@ def compile_tile_ir(src: Specialization) -> TileStage:
         module.function.attributes["arg_divisibility"] = src.arg_divisibility
     if src.mappable:
         module.function.attributes[MAPPABLE] = src.mappable
-    recorder = SnapshotRecorder() if HOOKS.wants_compiled() else None
     if recorder is not None:
         recorder.take(module, front_end_ns)
-    try:
-        _run_passes(src, module, recorder)
-    except Exception as error:
-        announce_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
-        raise
-    return TileStage(module, tuple(front_end.used_globals.values()), recorder)
+    _run_passes(src, module, recorder)
+    return TileStage(module, tuple(front_end.used_globals.values()))
 
 
 def _compile_source(src: Specialization) -> TileModule:
     from tkdebug.compiler.frontend import compile_to_tile_ir
 
-    try:
-        _refuse_unspecialized_constants(src)
-        # mypy takes a FunctionType attribute of a Protocol for a bound method.
-        kernel = cast("JitCallable", src.fn)
-        return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
-    except CompileError as error:
-        tell_compile_error(src.fn.__name__, error)
-        raise
+    _refuse_unspecialized_constants(src)
+    # mypy takes a FunctionType attribute of a Protocol for a bound method.
+    kernel = cast("JitCallable", src.fn)
+    return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
 
 
 def _refuse_unspecialized_constants(src: Specialization) -> None:
@@ -166,7 +170,7 @@ def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder 
 
 def announce(
     kernel: CompiledKernel,
-    tile: TileStage,
+    recorder: SnapshotRecorder | None,
     texts: Mapping[str, str],
     lines: Mapping[str, Mapping[int, tuple[Frame, ...]]],
     compile_ns: int,
@@ -177,15 +181,15 @@ def announce(
 
     Args:
         kernel: the kernel.
-        tile: its first stage.
+        recorder: its snapshots; None when no hook wants to know.
         texts: further stages by name.
         lines: the source frames of their lines.
         compile_ns: what the compile took.
         cache_hit: whether code generation was spared.
         line_table: makes the line table's data.
     """
-    if tile.recorder is not None:
-        event = _event(kernel.src, tile.recorder, compile_ns)
+    if recorder is not None:
+        event = _event(kernel.src, recorder, compile_ns)
         HOOKS.compiled(
             replace(
                 event,
@@ -197,11 +201,20 @@ def announce(
         )
 
 
-def announce_failure(
+def tell_failure(
     src: Specialization, recorder: SnapshotRecorder | None, error: Exception, compile_ns: int
 ) -> None:
-    """Tell the hooks of a kernel that failed to compile after its front end, when one wants to."""
-    if recorder is not None:
+    """Tell the hooks of a kernel that failed to compile: the fault, and how far it came.
+
+    Args:
+        src: what it was compiled for.
+        recorder: its snapshots, none of them where the front end failed.
+        error: why.
+        compile_ns: what the compile took until then.
+    """
+    if isinstance(error, CompileError):
+        tell_compile_error(src.fn.__name__, error)
+    if recorder is not None and recorder.snapshots:
         reason = str(error) if isinstance(error, TkError) else f"{type(error).__name__}: {error}"
         HOOKS.compiled(replace(_event(src, recorder, compile_ns), error=reason))
 

@@ -1,41 +1,42 @@
 """Compiles a kernel to a cubin for one specialisation and one architecture.
 
-Responsible for what stands around code generation: options it cannot honour, dumped and overridden
-stages, telling hooks. The front end's part is `compilation`'s, code generation and its cache on
-disk `compiler.targets`'.
+Responsible for what stands around code generation: options it cannot honour, its steps, telling
+hooks. The front end's part is `compilation`'s, code generation and its cache on disk
+`compiler.targets`'.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from tkdebug.errors import CompileError, Frame, UnsupportedError
+from tkdebug.errors import Frame, UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compilation import (
-    TileStage,
     announce,
-    announce_failure,
     compile_tile_ir,
-    tell_compile_error,
+    snapshot_recorder,
+    tell_failure,
 )
 from tkdebug.runtime.cuda.binary import Binary
 from tkdebug.runtime.driver import compute_capability, driver
 from tkdebug.runtime.errors import OptionValueError, OutOfResources
 from tkdebug.runtime.native_kernel import NativeKernel
+from tkdebug.runtime.native_stage_files import NativeStageFiles
 from tkdebug.runtime.options import LaunchOptions
 from tkdebug.runtime.specialization import Specialization
-from tkdebug.runtime.stage_files import TILE_IR_FILE, StageDump, StageOverride
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.artifacts import SnapshotRecorder
+    from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
-    from tkdebug.compiler.passes import PassRun
     from tkdebug.compiler.targets import Target
-    from tkdebug.compiler.targets.nvptx.compile import CompiledModule
+    from tkdebug.compiler.targets.nvptx.compile import CompiledModule, LoweredModule
+    from tkdebug.linemap.line_table import OpPlace
 
 # Options that code generation does not look at, with the only value each may have.
 _FIXED_OPTIONS = {
@@ -48,10 +49,6 @@ _FIXED_OPTIONS = {
 }
 # Linked without being asked for, from where they are installed.
 _LINKED_LIBRARIES = frozenset(("libdevice",))
-STAGE_FILES = {"gpu-ir": "gpu-ir.mlir", "llvm-ir": "llvm-ir.ll", "ptx": "kernel.ptx"}
-CUBIN_FILE = "kernel.cubin"
-# Stages whose edited file takes the place of what the compiler makes.
-_REPLACEABLE = ("llvm-ir", "ptx")
 
 
 def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
@@ -62,42 +59,138 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
         UnsupportedError: an option or op that native code does not have.
         OutOfResources: it needs more shared memory or threads than the architecture has.
     """
-    from tkdebug.compiler.ir.printer import print_module
-    from tkdebug.compiler.targets.nvptx.line_tables import line_table_data, op_places
+    return NativeCompilation(src, device).finish()
 
-    refuse_options(src.fn.__name__, src.options)
-    target = target_for(src.options)
-    if src.options.num_ctas > 1:
-        if not target.cluster:
-            raise OptionValueError(
-                f"kernel {src.fn.__name__}: num_ctas > 1 requires NVIDIA SM90+ (Hopper), "
-                f"got num_ctas={src.options.num_ctas} for {target}; leave it out"
-            )
-        note_cluster(src.options.num_ctas)
-    started_ns = time.perf_counter_ns()
-    tile = compile_tile_ir(src)
-    # Before code generation turns the module into GPU IR.
-    tile_ir = print_module(tile.module)
-    tile_ops = None if tile.recorder is None else op_places(tile.module)
-    try:
-        compiled = _compile(src, tile, target)
-    except Exception as error:
-        if isinstance(error, OutOfResources) and _has_launch_maps(tile.module):
+
+class NativeCompilation:
+    """One compile in three steps: lowering, code generation, the kernel.
+
+    Lowering is done when it is made, in Python; `generate` waits for another process and may be
+    called in another thread. A failure of either is kept until `finish`, which is also when hooks
+    are told, so that they hear of compiles in the order in which kernels are wanted.
+
+    Args:
+        src: what to compile for.
+        device: index of the CUDA device.
+
+    Raises:
+        UnsupportedError: an option or architecture that native code does not have.
+        OptionValueError: an option that the architecture does not have.
+    """
+
+    def __init__(self, src: Specialization, device: int) -> None:
+        refuse_options(src.fn.__name__, src.options)
+        self._target = target_for(src.options)
+        _refuse_clusters(src, self._target)
+        self._src = src
+        self._device = device
+        self._recorder = snapshot_recorder()
+        self._duration_ns = 0
+        self._failure: Exception | None = None
+        self._lowered: _Lowered | None = None
+        self._compiled: CompiledModule | None = None
+        self._step(self._lower)
+
+    @property
+    def llvm_ir(self) -> str | None:
+        """What code is to be generated of; None where lowering failed."""
+        return None if self._lowered is None else self._lowered.module.llvm_ir
+
+    def generate(self) -> None:
+        """Generate code, unless that is done."""
+        if self._lowered is not None and self._compiled is None and self._failure is None:
+            self._step(self._generate)
+
+    def finish(self) -> NativeKernel:
+        """The kernel; hooks are told.
+
+        Raises:
+            CompileError: it does not compile; also told as a fault.
+            UnsupportedError: an op that native code does not have.
+            OutOfResources: it needs more shared memory or threads than the architecture has.
+        """
+        from tkdebug.compiler.targets.nvptx.line_tables import line_table_data
+
+        self.generate()
+        if self._failure is not None:
+            tell_failure(self._src, self._recorder, self._failure, self._duration_ns)
+            raise self._failure
+        lowered, compiled = self._lowered, self._compiled
+        assert lowered is not None
+        assert compiled is not None
+        binary = _binary(compiled, self._target)
+        kernel = NativeKernel(
+            self._src,
+            lowered.tile_ir,
+            compiled.module,
+            binary,
+            lowered.used_globals,
+            self._device,
+        )
+        if lowered.tile_ops is not None:
+            texts = {"llvm-ir": binary.llvm_ir, "ptx": binary.ptx}
+            lines = {"ptx": _ptx_frames(compiled)}
+            table = partial(line_table_data, compiled, self._target, lowered.tile_ops)
+            cached = not compiled.code.times_ns
+            announce(kernel, self._recorder, texts, lines, self._duration_ns, cached, table)
+        return kernel
+
+    def _step(self, step: Callable[[], None]) -> None:
+        started_ns = time.perf_counter_ns()
+        try:
+            step()
+        except Exception as error:
+            self._failure = error
+        self._duration_ns += time.perf_counter_ns() - started_ns
+
+    def _lower(self) -> None:
+        from tkdebug.compiler.ir.printer import print_module
+        from tkdebug.compiler.targets.nvptx.line_tables import op_places
+
+        tile = compile_tile_ir(self._src, self._recorder)
+        # Before GPU passes turn the module into GPU IR.
+        tile_ir = print_module(tile.module)
+        tile_ops = None if self._recorder is None else op_places(tile.module)
+        files = NativeStageFiles.of(self._src)
+        try:
+            module = _lower_to_llvm(self._src, tile.module, self._target, self._recorder, files)
+        except OutOfResources:
+            if not _has_launch_maps(tile.module):
+                raise
             # Bulk stores take buffers that stores by pointers do without.
-            return compile_native_kernel(replace(src, launch_maps=False), device)
-        if isinstance(error, CompileError):
-            tell_compile_error(src.fn.__name__, error)
-        announce_failure(src, tile.recorder, error, time.perf_counter_ns() - started_ns)
-        raise
-    binary = _binary(compiled, target)
-    kernel = NativeKernel(src, tile_ir, compiled.module, binary, tile.used_globals, device)
-    if tile_ops is not None:
-        duration_ns = time.perf_counter_ns() - started_ns
-        texts = {"llvm-ir": binary.llvm_ir, "ptx": binary.ptx}
-        lines = {"ptx": _ptx_frames(compiled)}
-        table = partial(line_table_data, compiled, target, tile_ops)
-        announce(kernel, tile, texts, lines, duration_ns, not compiled.code.times_ns, table)
-    return kernel
+            self._src = replace(self._src, launch_maps=False)
+            self._recorder = snapshot_recorder()
+            self._lower()
+        else:
+            self._lowered = _Lowered(tile_ir, tile_ops, tile.used_globals, module, files)
+
+    def _generate(self) -> None:
+        from tkdebug.compiler.targets.nvptx.compile import generate_code
+
+        lowered = self._lowered
+        assert lowered is not None
+        compiled = generate_code(lowered.module, lowered.files.on_stage)
+        cubin = lowered.files.final_cubin(compiled.code.cubin)
+        self._compiled = replace(compiled, code=replace(compiled.code, cubin=cubin))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowered:
+    """What lowering leaves for the other steps.
+
+    Attributes:
+        tile_ir: text of the Tile IR after its passes.
+        tile_ops: its ops by id; None when no hook wants to know.
+        used_globals: module-level values it was compiled with.
+        module: what code is generated of.
+        files: its stages as files.
+    """
+
+    tile_ir: str
+    tile_ops: Mapping[int, OpPlace] | None
+    used_globals: tuple[UsedGlobal, ...]
+    module: LoweredModule
+    files: NativeStageFiles
 
 
 @cache
@@ -141,13 +234,33 @@ def target_for(options: LaunchOptions) -> Target:
     return target_of(divmod(number, 10))
 
 
-def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledModule:
-    from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
+def _refuse_clusters(src: Specialization, target: Target) -> None:
+    num_ctas = src.options.num_ctas
+    if num_ctas > 1:
+        if not target.cluster:
+            raise OptionValueError(
+                f"kernel {src.fn.__name__}: num_ctas > 1 requires NVIDIA SM90+ (Hopper), "
+                f"got num_ctas={num_ctas} for {target}; leave it out"
+            )
+        note_cluster(num_ctas)
 
-    dump, override = StageDump.of(src), StageOverride.of(src)
+
+def _lower_to_llvm(
+    src: Specialization,
+    module: Module,
+    target: Target,
+    recorder: SnapshotRecorder | None,
+    files: NativeStageFiles,
+) -> LoweredModule:
+    from tkdebug.compiler.artifacts import GPU_STAGE
+    from tkdebug.compiler.targets.nvptx.compile import NativeOptions, lower_to_llvm
+
+    files.refuse_gpu_ir()
+    if recorder is not None:
+        recorder.stage = GPU_STAGE
     options = src.options
-    compiled = compile_module(
-        tile.module,
+    lowered = lower_to_llvm(
+        module,
         NativeOptions(
             options.num_warps,
             options.num_stages,
@@ -158,18 +271,13 @@ def _compile(src: Specialization, tile: TileStage, target: Target) -> CompiledMo
             src.launch_maps,
         ),
         target,
-        snapshot=None if dump is None else partial(dump.write_snapshot, "gpu-ir"),
-        on_run=_on_run(tile),
-        on_stage=None if dump is None and override is None else _on_stage(dump, override),
+        snapshot=files.on_snapshot,
+        on_run=None if recorder is None else recorder.after_run,
+        on_stage=files.on_stage,
         on_resources=partial(_check_resources, target),
     )
-    cubin = None if override is None else override.read(CUBIN_FILE)
-    if cubin is not None:
-        compiled = replace(compiled, code=replace(compiled.code, cubin=cubin))
-    if dump is not None:
-        dump.write_ir(STAGE_FILES["gpu-ir"], compiled.module)
-        dump.write(CUBIN_FILE, compiled.code.cubin)
-    return compiled
+    files.write_gpu_ir(lowered.module)
+    return lowered
 
 
 def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
@@ -218,36 +326,3 @@ def _ptx_frames(compiled: CompiledModule) -> dict[int, tuple[Frame, ...]]:
         for line in compiled.code.ptx_lines
         if line.op_id is not None and line.op_id in frames
     }
-
-
-def _on_run(tile: TileStage) -> Callable[[PassRun, Module], None] | None:
-    """What is called after each GPU pass, when somebody wants to know."""
-    if tile.recorder is None:
-        return None
-    from tkdebug.compiler.artifacts import GPU_STAGE
-
-    tile.recorder.stage = GPU_STAGE
-    return tile.recorder.after_run
-
-
-def _on_stage(
-    dump: StageDump | None, override: StageOverride | None
-) -> Callable[[str, str], str | None]:
-    """What is called with the text of each stage, and may give an edited one."""
-    gpu_ir = None if override is None else override.path(STAGE_FILES["gpu-ir"])
-    if gpu_ir is not None:
-        raise UnsupportedError(
-            f"TKDEBUG_OVERRIDE: {gpu_ir}: the GPU IR cannot be replaced "
-            f"by an edited file; {', '.join(STAGE_FILES[stage] for stage in _REPLACEABLE)}, "
-            f"{CUBIN_FILE} and {TILE_IR_FILE} can"
-        )
-
-    def on_stage(stage: str, text: str) -> str | None:
-        if stage not in _REPLACEABLE:
-            return None
-        edited = None if override is None else override.read_text(STAGE_FILES[stage])
-        if dump is not None:
-            dump.write(STAGE_FILES[stage], text if edited is None else edited)
-        return edited
-
-    return on_stage

@@ -71,6 +71,31 @@ class CompiledModule:
     passes: tuple[PassRun, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LoweredModule:
+    """A kernel that is ready for code generation.
+
+    Attributes:
+        symbol: the kernel's name in the cubin.
+        module: the GPU IR.
+        llvm_ir: text.
+        target: the architecture.
+        max_registers: most registers of a thread; None leaves it to ptxas.
+        shared_bytes: dynamic shared memory of a block.
+        num_warps: warps of a block.
+        passes: what the GPU passes did.
+    """
+
+    symbol: str
+    module: Module
+    llvm_ir: str
+    target: Target
+    max_registers: int | None
+    shared_bytes: int
+    num_warps: int
+    passes: tuple[PassRun, ...]
+
+
 def compile_module(
     module: Module,
     options: NativeOptions,
@@ -87,15 +112,50 @@ def compile_module(
         module: changed in place.
         options: warps, stages, registers.
         target: the architecture.
+        snapshot: as `lower_to_llvm` has it.
+        on_run: as `lower_to_llvm` has it.
+        on_stage: called with "llvm-ir" and "ptx"; it may give an edited text to go on with.
+        on_resources: as `lower_to_llvm` has it.
+
+    Raises:
+        CompileError: an op is not supported, or code generation refuses the kernel.
+    """
+    lowered = lower_to_llvm(
+        module,
+        options,
+        target,
+        snapshot=snapshot,
+        on_run=on_run,
+        on_stage=on_stage,
+        on_resources=on_resources,
+    )
+    return generate_code(lowered, on_stage)
+
+
+def lower_to_llvm(
+    module: Module,
+    options: NativeOptions,
+    target: Target,
+    *,
+    snapshot: SnapshotCallback | None = None,
+    on_run: RunCallback | None = None,
+    on_stage: StageCallback | None = None,
+    on_resources: ResourceCallback | None = None,
+) -> LoweredModule:
+    """The part of a compile that is done in this process: GPU passes, lowering.
+
+    Args:
+        module: changed in place.
+        options: warps, stages, registers.
+        target: the architecture.
         snapshot: called after each pass that changed something.
         on_run: called after each pass, also one that failed.
-        on_stage: called with "gpu-ir" (after the passes), "llvm-ir" and "ptx"; for the last two it
-            may give an edited text to go on with.
+        on_stage: called with "llvm-ir"; it may give an edited text to go on with.
         on_resources: called with threads and bytes of shared memory of a block before code is
             generated, which for tiles that fit nowhere would take minutes.
 
     Raises:
-        CompileError: an op is not supported, or code generation refuses the kernel.
+        CompileError: an op is not supported.
     """
     function = module.function
     function.attributes["num_warps"] = options.num_warps
@@ -113,18 +173,48 @@ def compile_module(
     if on_resources is not None:
         on_resources(options.num_warps * target.threads_per_warp, shared)
     symbol = re.sub(r"\W", "_", module.name)
-    llvm_ir = lower_module(module, target, symbol)
-    llvm_ir = _edited(on_stage, "llvm-ir", llvm_ir)
-    code = generate(
-        llvm_ir,
+    llvm_ir = _edited(on_stage, "llvm-ir", lower_module(module, target, symbol))
+    return LoweredModule(
         symbol,
+        module,
+        llvm_ir,
         target,
         options.max_registers,
+        shared,
+        options.num_warps,
+        passes,
+    )
+
+
+def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None) -> CompiledModule:
+    """The part that workers do, a few side by side where several threads call this.
+
+    Args:
+        lowered: what to generate code of; only read.
+        on_stage: called with "ptx"; it may give an edited text to go on with.
+
+    Raises:
+        CompileError: code generation refuses the kernel.
+    """
+    module = lowered.module
+    code = generate(
+        lowered.llvm_ir,
+        lowered.symbol,
+        lowered.target,
+        lowered.max_registers,
         locations={op.id: op.location.frames for op in module.walk()},
-        entry=function.location.frames,
+        entry=module.function.location.frames,
         on_ptx=None if on_stage is None else functools.partial(on_stage, "ptx"),
     )
-    return CompiledModule(symbol, module, llvm_ir, code, shared, options.num_warps, passes)
+    return CompiledModule(
+        lowered.symbol,
+        module,
+        lowered.llvm_ir,
+        code,
+        lowered.shared_bytes,
+        lowered.num_warps,
+        lowered.passes,
+    )
 
 
 def _edited(on_stage: StageCallback | None, stage: str, text: str) -> str:
