@@ -150,6 +150,23 @@ def test_log2_of_the_standard_module_can_be_imported_by_itself():
 
 
 @tkdebug.jit
+def combine_by_methods(x, y, OUT, N: tl.constexpr):
+    at = tl.arange(0, N)
+    a, b = tl.load(x + at), tl.load(y + at)
+    tl.store(OUT + at, (a > 0).logical_and(b > 0))
+    tl.store(OUT + N + at, (a > 0).logical_or(b > 0))
+    tl.store(OUT + 2 * N + at, (a > 0).logical_or(True))
+
+
+def test_conditions_combine_by_methods_too():
+    x, y = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 0, 1])
+    out = torch.empty(3, 4, dtype=torch.bool)
+    combine_by_methods[(1,)](x, y, out, 4)
+    a, b = x > 0, y > 0
+    assert torch.equal(out, torch.stack([a & b, a | b, torch.ones_like(a)]))
+
+
+@tkdebug.jit
 def argmax_outside():
     tl.argmax(tl.arange(0, 16), 1)
 

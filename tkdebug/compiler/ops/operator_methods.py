@@ -1,4 +1,4 @@
-"""Operators by their method's name: `x.__lshift__(4)`, as some kernels write them.
+"""Operators by their method's name: `x.__lshift__(4)`, `x.logical_or(y)`, as some write them.
 
 Responsible for the names alone; what an operator means is in `tkdebug.compiler.ops.operators`.
 """
@@ -53,5 +53,7 @@ _EMITTERS = {
     **{f"__r{name}__": _reflected(name) for name in _BINARY},
     **{f"__{name}__": _comparison(name) for name in _COMPARISONS},
     **{f"__{name}__": _unary(name) for name in _UNARY},
+    "logical_and": operators.logical_and,
+    "logical_or": operators.logical_or,
 }
 OPERATOR_METHODS = {name: Builtin(name, emit, member=True) for name, emit in _EMITTERS.items()}
