@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from tkdebug.compat import cuda_standin
-from tkdebug.errors import UnsupportedError
 
 pytestmark = pytest.mark.skipif(cuda_standin.cuda_usable(), reason="a real CUDA device is here")
 CUDA = torch.device("cuda", 0)
@@ -334,14 +333,6 @@ def test_accelerator_is_cuda():
     assert torch.accelerator.device_count() == 1
     torch.accelerator.synchronize()
     assert torch.accelerator.current_stream() == torch.cuda.current_stream()
-
-
-def test_graphs_are_refused_by_name():
-    with pytest.raises(UnsupportedError, match=r"torch\.cuda\.CUDAGraph is not supported"):
-        torch.cuda.CUDAGraph()
-    with pytest.raises(UnsupportedError, match=r"torch\.cuda\.graph is not supported"):
-        torch.cuda.graph(None)
-    assert not torch.cuda.is_current_stream_capturing()
 
 
 def _inner_dtype_of(function, *arguments):

@@ -86,9 +86,16 @@ class Offender:
 
 
 class FaultLog:
-    """Faults of one launch, in the order in which they were first seen."""
+    """Faults of one launch, in the order in which they were first seen.
 
-    def __init__(self, kernel: str, launch_id: int, grid: tuple[int, int, int]) -> None:
+    Attributes:
+        is_told: whether anyone is to hear of the launch: of its faults, and what it prints.
+    """
+
+    def __init__(
+        self, kernel: str, launch_id: int, grid: tuple[int, int, int], is_told: bool = True
+    ) -> None:
+        self.is_told = is_told
         self.kernel = kernel
         self.launch_id = launch_id
         self.grid = grid
@@ -333,8 +340,8 @@ class FaultLog:
         return (linear % x, linear // x % y, linear // (x * y))
 
     def publish(self) -> list[Fault]:
-        """Hand the faults to the hooks and return them."""
+        """Hand the faults to the hooks, if they are to be told, and return them."""
         faults = list(self._faults.values())
-        for fault in faults:
+        for fault in faults if self.is_told else ():
             HOOKS.fault(fault)
         return faults

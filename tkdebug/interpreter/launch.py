@@ -24,6 +24,7 @@ from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.interpreter.turns import Turns
@@ -74,6 +75,8 @@ def run_module(
     grid: Grid,
     record: LaunchRecord | None = None,
     kernel_name: str | None = None,
+    *,
+    is_told: bool = True,
 ) -> list[Fault]:
     """Run a module's kernel for every program of `grid`.
 
@@ -84,12 +87,13 @@ def run_module(
         grid: programs along x, y, z.
         record: the launch being recorded, if any.
         kernel_name: how faults name the kernel.
+        is_told: whether faults are handed to the hooks, and what the kernel prints is printed.
 
     Returns:
-        The faults, which were also handed to the hooks.
+        The faults.
     """
     name = kernel_name or module.name
-    faults = FaultLog(name, record.id if record is not None else 0, grid)
+    faults = FaultLog(name, record.id if record is not None else 0, grid, is_told)
     with apart_from_the_script(device_of(values)):
         launch = _Launch(module, values, grid, faults, _progress_reporter(record, name, grid))
         with _threads_for(launch.batch_bytes):
@@ -102,6 +106,18 @@ def run_module(
                 launch.turns = None  # which holds what holds it
                 published = faults.publish()
     return published
+
+
+def stored_tensors(module: Module, values: Sequence[Any]) -> list[torch.Tensor]:
+    """The tensors that a launch with `values` (as `run_module` takes them) may store to."""
+    prepared = Prepared.of(module)
+    with apart_from_the_script(device_of(values)):
+        arguments = Arguments(module, values, prepared.names, prepared.written)
+        if arguments.written is None:
+            buffers = [*arguments.buffers, *ADDRESSES.buffers()]
+        else:
+            buffers = [b for b in arguments.buffers if b.storage_key in arguments.written]
+        return [buffer.tensor for buffer in buffers]
 
 
 def look_at_empty_launch(

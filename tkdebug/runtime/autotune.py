@@ -27,6 +27,7 @@ from tkdebug.runtime.errors import (
     OutOfResources,
     PTXASError,
 )
+from tkdebug.runtime.graph_capture import refuse_while_capturing
 from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.modes import current_mode
 
@@ -222,6 +223,7 @@ class Autotuner(KernelInterface):
         if key not in self.cache:
             candidates = self.prune_configs(kwargs)
             if current_mode(self.base_fn.__name__) == "interpret":
+                self._refuse_in_captures()
                 self.cache[key] = candidates[0]
                 self._tell_untimed(candidates[0])
             else:
@@ -335,6 +337,14 @@ class Autotuner(KernelInterface):
             f"kernel {self.base_fn.__name__}: top_k: got {top_k!r}, "
             "expected a float up to 1.0 or an int"
         )
+
+    def _refuse_in_captures(self) -> None:
+        # Upstream may find the choice on disk with cache_results.
+        if not self.cache_results:
+            refuse_while_capturing(
+                f"kernel {self.base_fn.__name__} is tuned, which waits for the device",
+                "launch it once before the capture",
+            )
 
     def _tell_untimed(self, config: Config) -> None:
         if not KNOBS.quick:

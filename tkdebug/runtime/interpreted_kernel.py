@@ -13,10 +13,13 @@ from tkdebug.events import HOOKS, LaunchRecord
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compiled import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.driver import driver
+from tkdebug.runtime.graph_capture import capture_in_force
 from tkdebug.runtime.grid import Grid
 from tkdebug.runtime.specialize import runtime_values
 
 if TYPE_CHECKING:
+    import torch
+
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
     from tkdebug.runtime.specialization import Specialization
@@ -80,14 +83,23 @@ class InterpretedKernel(CompiledKernel):
             from tkdebug.runtime.cross_compilation import cross_compile
 
             cross_compile(self.src, values, self._cross_compiled)
+        capture = capture_in_force()
+        if capture is None:
+            self._launch(grid, values, is_told=True)
+        else:
+            with capture.recording(self, grid, values):
+                # A GPU would run nothing yet: what is wrong is told when the graph is replayed.
+                self._launch(grid, values, is_told=False)
+
+    def _launch(self, grid: Grid, values: tuple[Any, ...], is_told: bool) -> None:
         if not HOOKS.launch:
-            self._execute(grid, values, None)
+            self._execute(grid, values, None, is_told)
             return
         record = self._record(grid, values)
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
         try:
-            self._execute(grid, values, record)
+            self._execute(grid, values, record, is_told)
         except BaseException as error:
             record.error = f"{type(error).__name__}: {error}"
             raise
@@ -101,9 +113,18 @@ class InterpretedKernel(CompiledKernel):
 
         look_at_empty_launch(self.module, runtime_values(self.src.specs, values), grid, self.name)
 
-    def _execute(self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None) -> None:
+    def stored_to(self, values: tuple[Any, ...]) -> list[torch.Tensor]:
+        """The tensors that a launch with `values` may store to."""
+        from tkdebug.interpreter import stored_tensors
+
+        return stored_tensors(self.module, runtime_values(self.src.specs, values))
+
+    def _execute(
+        self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_told: bool
+    ) -> None:
         from tkdebug.interpreter import run_module
         from tkdebug.runtime.tensor_places import refuse_mixed_places
 
         refuse_mixed_places(self.name, self.src.fn.arg_names, values)
-        run_module(self.module, runtime_values(self.src.specs, values), grid, record, self.name)
+        given = runtime_values(self.src.specs, values)
+        run_module(self.module, given, grid, record, self.name, is_told=is_told)

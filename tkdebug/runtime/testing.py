@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.driver import driver, has_real_gpu
+from tkdebug.runtime.graph_capture import refuse_while_capturing
 from tkdebug.runtime.perf_report import Benchmark, Mark, perf_report
 
 if TYPE_CHECKING:
@@ -106,8 +107,10 @@ def do_bench(
 
     Raises:
         UsageError: no such return mode or quantile.
+        CaptureError: a graph is being captured.
     """
     _check_return_mode(return_mode)
+    refuse_while_capturing("timing waits for the device", "time before the capture")
     grad_to_none = None if grad_to_none is None else list(grad_to_none)
     if KNOBS.quick:
         return _summarize_statistics([_host_ms(fn)], quantiles, return_mode)

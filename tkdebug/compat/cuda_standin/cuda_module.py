@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from tkdebug.compat.cuda_standin import placement, streams
+from tkdebug.compat.cuda_standin import graphs, placement, streams
 from tkdebug.compat.cuda_standin.device_record import (
     CAPABILITY,
     PROPERTIES,
@@ -19,7 +19,7 @@ from tkdebug.compat.cuda_standin.device_record import (
     host_memory_free_bytes,
 )
 from tkdebug.compat.cuda_standin.placement import announce, is_cuda_device
-from tkdebug.errors import UnsupportedError
+from tkdebug.runtime.graph_capture import refuse_while_capturing
 
 
 def _checked(device: object) -> None:
@@ -36,15 +36,6 @@ def _always(value: Any) -> Callable[..., Any]:
         return value
 
     return answer
-
-
-def _unsupported(name: str, instead: str) -> Callable[..., NoReturn]:
-    def refuse(*arguments: Any, **keywords: Any) -> NoReturn:
-        raise UnsupportedError(
-            f"{name} is not supported where the CPU stands in for CUDA; {instead}"
-        )
-
-    return refuse
 
 
 def set_device(device: object) -> None:
@@ -125,13 +116,6 @@ class DeviceOf(DeviceScope):
         super().__init__(None)
 
 
-class CudaGraph:
-    """`torch.cuda.CUDAGraph`: a recorded launch sequence has no meaning on the CPU."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        _unsupported("torch.cuda.CUDAGraph", "run the work without a graph")()
-
-
 class RangeMarks:
     """The functions behind `torch.cuda.nvtx`; nobody listens."""
 
@@ -193,6 +177,7 @@ _MEMORY_NOTHINGS = (
 def _synchronize(device: object = None) -> None:
     _checked(device)
     announce()
+    refuse_while_capturing("the host waits for the device", "synchronize after the replay")
 
 
 MEMORY: Mapping[str, Any] = {
@@ -242,13 +227,10 @@ TORCH_CUDA: Mapping[str, Any] = {
     "default_stream": streams.default_stream,
     "set_stream": streams.set_stream,
     "get_stream_from_external": streams.ExternalStream,
-    "is_current_stream_capturing": _always(False),
-    "CUDAGraph": CudaGraph,
-    "graph": _unsupported("torch.cuda.graph", "run the work without a graph"),
-    "make_graphed_callables": _unsupported(
-        "torch.cuda.make_graphed_callables", "call the module itself"
-    ),
-    "graph_pool_handle": _unsupported("torch.cuda.graph_pool_handle", "run without a graph"),
+    "is_current_stream_capturing": graphs.is_current_stream_capturing,
+    "CUDAGraph": graphs.CudaGraph,
+    "graph": graphs.GraphScope,
+    "graph_pool_handle": graphs.graph_pool_handle,
     "manual_seed": manual_seed,
     "manual_seed_all": manual_seed,
     "seed": lambda: manual_seed(torch.default_generator.seed()),

@@ -48,7 +48,6 @@ _PLAIN_METHODS = (
     "nelement",
     "element_size",
     "item",
-    "tolist",
     "is_contiguous",
     "is_floating_point",
     "storage_offset",

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin import placement
 from tkdebug.compat.cuda_standin.calls import Arguments, Function, Rule, call
+from tkdebug.runtime.graph_capture import refuse_while_capturing
 
 _NO_NUMPY = (
     "can't convert cuda:0 device type tensor to numpy. "
@@ -34,6 +35,8 @@ def tensor_rules() -> Iterator[tuple[object, Rule]]:
     yield Tensor.cpu, _cpu
     yield Tensor.type, _type
     yield Tensor.type_as, _type_as
+    yield Tensor.copy_, _copy
+    yield Tensor.tolist, _tolist
     yield Tensor.numpy, _numpy
     yield Tensor.__array__, _numpy
     yield Tensor.__repr__, _repr
@@ -92,7 +95,9 @@ def _to(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
             rest[0] = placement.CPU
         elif on_cuda:
             kwargs["device"] = placement.CPU
-    return _moved(tensor, func(tensor, *rest, **kwargs), on_cuda)
+    result = func(tensor, *rest, **kwargs)
+    is_asynchronous = kwargs.get("non_blocking") or any(value is True for value in rest)
+    return _moved(tensor, result, on_cuda, bool(is_asynchronous))
 
 
 def _parse_to(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
@@ -121,11 +126,48 @@ def _histc(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     return placement.place(counts) if placement.on_cuda(values) else counts
 
 
-def _moved(tensor: Tensor, result: Tensor, on_cuda: bool) -> Tensor:
+def _moved(tensor: Tensor, result: Tensor, on_cuda: bool, is_asynchronous: bool = False) -> Tensor:
     """`result`, made from `tensor`, in memory of its own when it changes device."""
-    if on_cuda != placement.on_cuda(tensor) and placement.shares_memory(result, tensor):
-        result = result.clone()
+    if on_cuda != placement.on_cuda(tensor):
+        # What an asynchronous copy to the host makes is pinned.
+        if not (placement.is_pinned(tensor) if on_cuda else is_asynchronous or result.is_meta):
+            _refuse_copy()
+        if placement.shares_memory(result, tensor):
+            result = result.clone()
     return placement.place(result) if on_cuda else result
+
+
+def _refuse_copy() -> None:
+    """Refuse, while a graph is captured, a copy that CUDA waits for."""
+    refuse_while_capturing(
+        "a copy between the GPU and host memory that is not pinned",
+        "copy before the capture or after the replay, or use tensor.pin_memory() and "
+        "non_blocking=True",
+    )
+
+
+def _copy(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
+    target, source = args[0], args[1] if len(args) > 1 else kwargs.get("src", kwargs.get("other"))
+    if isinstance(source, Tensor):
+        on_cuda = placement.on_cuda(target)
+        if on_cuda != placement.on_cuda(source):
+            host = source if on_cuda else target
+            if not (placement.is_pinned(host) or host.is_meta):
+                _refuse_copy()
+    return call(func, args, kwargs)
+
+
+def _tolist(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
+    if placement.on_cuda(args[0]):
+        _refuse_reading()
+    return func(*args, **kwargs)
+
+
+def _refuse_reading() -> None:
+    refuse_while_capturing(
+        "the values of a CUDA tensor are read (.tolist(), print…)",
+        "read them after the replay",
+    )
 
 
 def _cuda(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
@@ -137,13 +179,18 @@ def _cuda(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
         return tensor
     if tensor.is_meta:
         return func(*args, **kwargs)
+    if not placement.is_pinned(tensor):
+        _refuse_copy()
     memory_format = kwargs.get("memory_format", torch.preserve_format)
     return placement.place(tensor.clone(memory_format=memory_format))
 
 
 def _cpu(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     tensor: Tensor = args[0]
-    return tensor.clone(**kwargs) if placement.on_cuda(tensor) else func(*args, **kwargs)
+    if not placement.on_cuda(tensor):
+        return func(*args, **kwargs)
+    _refuse_copy()
+    return tensor.clone(**kwargs)
 
 
 def _type(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
@@ -170,9 +217,10 @@ def _numpy(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
 
 
 def _repr(func: Function, args: Arguments, kwargs: dict[str, Any]) -> str:
-    text: str = func(*args, **kwargs)
     if not placement.on_cuda(args[0]):
-        return text
+        return str(func(*args, **kwargs))
+    _refuse_reading()
+    text: str = func(*args, **kwargs)
     # torch names the device right after the values: after the last bracket or, for a scalar, first.
     bracket = text.rfind("]")
     if bracket >= 0:
@@ -221,6 +269,9 @@ def _grad(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
 def _tensor(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     asked = kwargs.get("device") is not None or kwargs.get("pin_memory")
     if asked or (args and isinstance(args[0], Tensor)):
+        data = args[0] if args else kwargs.get("data")
+        if asked and placement.is_cuda_device(kwargs.get("device")) and not _is_there(data):
+            _refuse_copy()
         return call(func, args, kwargs)
     # Scalars out of CUDA tensors in a list make a tensor on the default device, as in torch.
     return func(*args, **kwargs)
@@ -239,5 +290,12 @@ def _as_tensor(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     result = func(*args, **kwargs)
     if isinstance(data, Tensor):
         return _moved(data, result, on_cuda)
+    if not on_cuda:
+        return result
+    _refuse_copy()
     # Memory of a numpy array must not turn into CUDA memory.
-    return placement.place(result.clone()) if on_cuda else result
+    return placement.place(result.clone())
+
+
+def _is_there(data: object) -> bool:
+    return isinstance(data, Tensor) and placement.on_cuda(data)

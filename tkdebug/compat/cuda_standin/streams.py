@@ -15,6 +15,11 @@ from typing import Any
 import torch
 
 from tkdebug.compat.cuda_standin.placement import CUDA, announce, is_cuda_device
+from tkdebug.runtime.graph_capture import (
+    CaptureError,
+    capture_in_force,
+    refuse_while_capturing,
+)
 
 _handles = itertools.count(0x100, 0x10)
 _here = threading.local()
@@ -60,14 +65,20 @@ class Stream:
 
     def query(self) -> bool:
         """All work is done."""
+        self._refuse_waiting()
         return True
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        if self == current_stream():
+            refuse_while_capturing("the host waits for the stream", "synchronize after the replay")
 
     def is_capturing(self) -> bool:
-        """Nothing is captured into graphs."""
-        return False
+        """Whether this is the stream of a capture under way in this thread."""
+        return capture_in_force() is not None and self == current_stream()
 
     def wait_event(self, event: Event) -> None:
         """Nothing is ever pending."""
@@ -130,6 +141,8 @@ class Event:
         self.enable_timing = enable_timing
         self.device = CUDA
         self._recorded_ns: int | None = None
+        self._is_external = external
+        self._is_captured = False
 
     @property
     def cuda_event(self) -> int:
@@ -141,25 +154,38 @@ class Event:
     def record(self, stream: Stream | None = None) -> None:
         """Take the time; all earlier work is done."""
         self._recorded_ns = time.perf_counter_ns()
+        self._is_captured = capture_in_force() is not None and not self._is_external
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to `end_event`.
 
         Raises:
-            RuntimeError: one of them was not recorded, or not made with `enable_timing=True`.
+            RuntimeError: one of them was not recorded, or not made with `enable_timing=True`, or
+                recorded into a graph.
         """
         if not (self.enable_timing and end_event.enable_timing):
             raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+        self._refuse_waiting()
+        end_event._refuse_waiting()
         if self._recorded_ns is None or end_event._recorded_ns is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (end_event._recorded_ns - self._recorded_ns) / 1e6
 
     def query(self) -> bool:
         """All work is done."""
+        self._refuse_waiting()
         return True
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        if self._is_captured:
+            raise CaptureError(
+                "CUDA error: operation not permitted on an event last recorded in a capturing "
+                "stream; record one before and one after the replay"
+            )
 
     def wait(self, stream: Stream | None = None) -> None:
         """Nothing is ever pending."""

@@ -1,0 +1,288 @@
+# ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
+"""What is done while a graph is captured: recorded, and then undone.
+
+A GPU runs nothing during a capture. The stand-in must, as the script wants tensors of its
+operations; so each is run and recorded, and at the end memory that was there before the capture,
+and the state of generators, are put back to what they were. What tensors made during the capture
+hold before the first replay is undefined on a GPU: here it is what the capture computed.
+
+Only work on CUDA tensors is part of the graph. Which of torch's operations that is shows at the
+end: those on memory that counts as CUDA's by then, and on what was made of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tkdebug.compat.cuda_standin import placement
+from tkdebug.compat.cuda_standin.recorded import (
+    RecordedLaunch,
+    RecordedOperation,
+    Step,
+    bare,
+    memory_key,
+    run_steps,
+)
+from tkdebug.errors import shown_path
+from tkdebug.runtime.graph_capture import refuse_while_capturing, set_capture
+from tkdebug.runtime.grid import Grid
+from tkdebug.runtime.interpreted_kernel import InterpretedKernel
+
+_ATEN = torch.ops.aten
+# They compute nothing.
+_EMPTIES = (
+    _ATEN.empty,
+    _ATEN.empty_like,
+    _ATEN.empty_strided,
+    _ATEN.empty_permuted,
+    _ATEN.new_empty,
+    _ATEN.new_empty_strided,
+)
+# Written although the schema does not say so: positions of the running mean and variance.
+_UNDECLARED_WRITES = {_ATEN.native_batch_norm: (3, 4), _ATEN.cudnn_batch_norm: (3, 4)}
+_OWN_FOLDERS = (f"{torch.__path__[0]}/", f"{__file__.rsplit('/', 3)[0]}/")
+
+
+class _Memory:
+    """An allocation as it was before the capture first wrote to it."""
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self._storage = storage
+        self._before = storage.clone()  # type: ignore[no-untyped-call]
+
+    def put_back(self) -> None:
+        """Make it again what it was, unless it has been given another size."""
+        if self._storage.nbytes() == self._before.nbytes():
+            self._storage.copy_(self._before)
+
+
+class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """One capture, in the thread that began it.
+
+    Attributes:
+        steps: what was recorded, work on the host included until `end`.
+        has_failed: whether something was refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.steps: list[Step] = []
+        self.has_failed = False
+        # Memory made during the capture; the steps keep it, so that no key is used twice.
+        self._made: dict[int, Tensor] = {}
+        self._before: dict[int, _Memory] = {}
+        self._generators: dict[torch.Generator, Tensor] = {}
+        self._is_inside_operation = False
+
+    def begin(self, generators: list[torch.Generator]) -> None:
+        """Record from now on what this thread does."""
+        for generator in (torch.default_generator, *generators):
+            self._keep_state(generator)
+        set_capture(self)
+        self.__enter__()  # type: ignore[no-untyped-call]
+
+    def end(self) -> list[Step]:
+        """Record no more, put memory and generators back, and give the steps of the graph."""
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        set_capture(None)
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            steps, on_device = self._device_steps()
+            for key, memory in self._before.items():
+                if key in on_device:
+                    memory.put_back()
+            for generator, state in self._generators.items():
+                generator.set_state(state)
+        return steps
+
+    def fail(self) -> None:
+        """Something was refused: no graph comes of this capture."""
+        self.has_failed = True
+
+    def include(self, steps: Sequence[Step]) -> None:
+        """Do the steps of another graph as part of this one."""
+        for step in steps:
+            # Launches come to `recording` by themselves.
+            if isinstance(step, RecordedOperation):
+                self._keep_memory((*step.stored_to, *(made for _, made in step.made)))
+                self.steps.append(step)
+            run_steps([step])
+
+    @contextmanager
+    def recording(
+        self, kernel: InterpretedKernel, grid: Grid, values: tuple[Any, ...]
+    ) -> Iterator[None]:
+        """Around a launch that is made part of the graph."""
+        kept = pytree.tree_map(bare, values)
+        stored_to = tuple(kernel.stored_to(kept))
+        self._keep_memory(stored_to)
+        yield
+        # A custom operator is recorded as a whole, and launches again when it is run again.
+        if not self._is_inside_operation:
+            self.steps.append(RecordedLaunch(kernel, grid, kept, stored_to))
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run `func`, and record it if it computes anything."""
+        keywords = dict(kwargs or {})
+        given = [v for v in pytree.tree_leaves((args, keywords)) if isinstance(v, Tensor)]
+        _refuse_waiting(func, args, keywords)
+        stored_to = tuple(bare(value) for value in _stored_to(func, args, keywords))
+        read = frozenset(map(memory_key, given))
+        self._keep_memory(stored_to)
+        if isinstance(keywords.get("generator"), torch.Generator):
+            self._keep_state(keywords["generator"])
+        kept_args, kept_keywords = pytree.tree_map(self._kept(stored_to), (args, keywords))
+        results = self._run(func, args, keywords)
+        made = self._note_made(results, read)
+        changes_only_views = torch.Tag.inplace_view in func.tags
+        computes = (made or stored_to) and func.overloadpacket not in _EMPTIES
+        if computes and not changes_only_views:
+            self.steps.append(
+                RecordedOperation(func, kept_args, kept_keywords, _place(), made, stored_to, read)
+            )
+        return results
+
+    def _run(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        was_inside, self._is_inside_operation = self._is_inside_operation, True
+        try:
+            with torch._C.DisableTorchFunction():
+                return func(*args, **keywords)
+        finally:
+            self._is_inside_operation = was_inside
+
+    def _kept(self, stored_to: tuple[Tensor, ...]) -> Callable[[Any], Any]:
+        written = set(map(memory_key, stored_to))
+
+        def keep(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            key = memory_key(value)
+            # A number in host memory goes to the GPU as a number: its value of now.
+            is_number = value.dim() == 0 and not placement.on_cuda(value)
+            if is_number and key not in self._made and key not in written:
+                return value.detach().clone()
+            return bare(value)
+
+        return keep
+
+    def _note_made(self, results: Any, read: frozenset[int]) -> tuple[tuple[int, Tensor], ...]:
+        """The tensors among `results` whose memory is none of the arguments'."""
+        made = []
+        for position, result in enumerate(pytree.tree_leaves(results)):
+            if isinstance(result, Tensor) and memory_key(result) not in read:
+                kept = bare(result)
+                self._made.setdefault(memory_key(result), kept)
+                made.append((position, kept))
+        return tuple(made)
+
+    def _keep_memory(self, tensors: tuple[Tensor, ...]) -> None:
+        for tensor in tensors:
+            key = memory_key(tensor)
+            if key >= 0 and key not in self._made and key not in self._before:
+                with torch._C.DisableTorchFunction():
+                    self._before[key] = _Memory(tensor.untyped_storage())
+
+    def _keep_state(self, generator: torch.Generator) -> None:
+        if generator not in self._generators:
+            self._generators[generator] = generator.get_state()
+
+    def _device_steps(self) -> tuple[list[Step], set[int]]:
+        """The steps that work on CUDA memory, and the keys of what they write."""
+        on_device = {key for key, made in self._made.items() if placement.on_cuda(made)}
+        chosen: set[int] = set()
+        grows = True
+        while grows:
+            grows = False
+            for number, step in enumerate(self.steps):
+                if number in chosen or not _is_on_device(step, on_device):
+                    continue
+                chosen.add(number)
+                on_device |= _written_keys(step)
+                grows = True
+        return [self.steps[number] for number in sorted(chosen)], on_device
+
+
+def _written_keys(step: Step) -> set[int]:
+    written = set(map(memory_key, step.stored_to))
+    if isinstance(step, RecordedOperation):
+        written.update(memory_key(made) for _, made in step.made)
+    return written
+
+
+def _is_on_device(step: Step, on_device: set[int]) -> bool:
+    if isinstance(step, RecordedLaunch):
+        return True
+    arguments = pytree.tree_leaves((step.arguments, step.keywords))
+    if any(isinstance(value, Tensor) and placement.on_cuda(value) for value in arguments):
+        return True
+    return not on_device.isdisjoint(step.read | _written_keys(step))
+
+
+def _stored_to(func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Tensor]:
+    """The arguments that `func` writes, by its schema."""
+    undeclared = _UNDECLARED_WRITES.get(func.overloadpacket, ())
+    found: list[Any] = []
+    for position, argument in enumerate(func._schema.arguments):
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if not is_written and position not in undeclared:
+            continue
+        value = keywords.get(argument.name)
+        if position < len(args) and not argument.kwarg_only:
+            value = args[position]
+        found.append(value)
+    return [value for value in pytree.tree_leaves(found) if isinstance(value, Tensor)]
+
+
+def _refuse_waiting(func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    """Refuse an operation whose result the host must have before it can go on."""
+    tags = func.tags
+    if not (torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags):
+        return
+    if keywords.get("output_size") is not None:
+        return
+    if func.overloadpacket is _ATEN.index and not any(
+        index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+    ):
+        return
+    given = pytree.tree_leaves((args, keywords))
+    if any(isinstance(value, Tensor) and placement.on_cuda(value) for value in given):
+        refuse_while_capturing(*_explain_waiting(func))
+
+
+def _explain_waiting(func: Any) -> tuple[str, str]:
+    if func.overloadpacket is _ATEN._local_scalar_dense:
+        return (
+            "the value of a CUDA tensor is read (.item(), bool(), float(), print…)",
+            "keep it on the device, or read it after the replay",
+        )
+    if torch.Tag.data_dependent_output in func.tags:
+        return f"{func} gives the host a value of a CUDA tensor", "compare after the replay"
+    if func.overloadpacket is _ATEN.index:
+        return "indexing with a mask of bools waits for how many are true", "use torch.where"
+    return (
+        f"the shape of what {func} gives depends on values of a CUDA tensor",
+        "use an operation whose result has a fixed shape, such as torch.where",
+    )
+
+
+def _place() -> str:
+    """File and line of the script that this operation comes of."""
+    frame = sys._getframe(1)
+    outer: Any = frame
+    while outer is not None and outer.f_code.co_filename.startswith(_OWN_FOLDERS):
+        outer = outer.f_back
+    found = outer or frame
+    return f"{shown_path(found.f_code.co_filename)}:{found.f_lineno}"
