@@ -29,6 +29,8 @@ LAYOUTS = {
     "square": (4, blocked((2, 2), (8, 4), (2, 2), (1, 0), (32, 32))),
     "wide": (8, blocked((1, 4), (1, 32), (1, 8), (1, 0), (2, 2048))),
     "cube": (2, blocked((1, 2, 2), (2, 4, 4), (2, 1, 1), (2, 1, 0), (4, 16, 8))),
+    "columns": (8, blocked((1, 16), (16, 2), (8, 1), (1, 0), (128, 32))),
+    "many columns": (4, blocked((1, 32), (4, 8), (4, 1), (1, 0), (32, 512))),
     "accumulators": (4, mma_v2((32, 32), (2, 2))),
     "warp group": (4, wgmma((64, 64), (4, 1), 64)),
     "operand": (4, dot_operand(mma_v2((32, 32), (2, 2)), 0, 2, (32, 32))),
@@ -160,3 +162,13 @@ def test_reduce_compiles(name, target):
         assert code.spill_store_bytes == 0
         if element == "i32" and name == "four warps":
             assert "redux.sync.add" in code.ptx
+
+
+def test_warps_share_out_what_every_thread_keeps():
+    """128 rows of 32 columns: a thread combines 8 parts of one column, not of its 16."""
+    num_warps, layout = LAYOUTS["columns"]
+    text = reduce_text(layout, 0, "f32", "%c = arith.addf %a, %b : {t}")
+    code = generate(Piece(text, num_warps).llvm_ir(), "k", TARGETS["sm_90a"])
+    in_lanes = 16 * 4
+    assert code.ptx.count("add.rn.f32") + code.ptx.count("add.f32") == in_lanes + 7
+    assert code.ptx.count("bar.sync") == 2

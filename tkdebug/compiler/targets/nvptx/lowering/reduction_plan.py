@@ -18,6 +18,8 @@ from tkdebug.compiler.layouts import BLOCK, LANE, REGISTER, WARP, LayoutError, L
 
 THREAD_DIMS = (REGISTER, LANE, WARP)
 PART = "part"
+# From how many combinations saved in each thread a second trip through shared memory pays.
+_WORTH_A_TRIP = 32
 _CACHED_PLANS = 256
 
 
@@ -68,6 +70,8 @@ class ReductionPlan:
         kept: for each register of the result, the source's register that is reduced into it.
         partial: layout of what warps write, (kept register, lane, warp) -> (dims, part).
         gathered: layout of what threads read: all parts in their lowest registers.
+        spread: None where threads combine what they keep; else they combine different elements
+            and trade them.
     """
 
     register_steps: tuple[Step, ...]
@@ -76,6 +80,22 @@ class ReductionPlan:
     kept: tuple[int, ...]
     partial: LinearLayout
     gathered: LinearLayout
+    spread: Spread | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The results of a reduction over warps, made by all threads together.
+
+    Args:
+        gathered: layout of what threads read: all parts in their lowest registers.
+        combined: layout of what they make of it, without the parts.
+        result: layout of what they keep, kept registers alone.
+    """
+
+    gathered: LinearLayout
+    combined: LinearLayout
+    result: LinearLayout
 
 
 def axis_vectors(layout: LinearLayout, axis: int) -> tuple[int, int]:
@@ -132,6 +152,40 @@ def plan_reduction(layout: LinearLayout, axis: int) -> ReductionPlan:
         f2.spanned([1 << bit for bit in kept_bits]),
         partial,
         gathered,
+        _spread(gathered, len(parts)),
+    )
+
+
+def _spread(gathered: LinearLayout, parts: int) -> Spread | None:
+    """How threads share out the elements that many of them keep, if that saves them enough."""
+    rest = gathered.outs[1:]
+    bits = gathered.out_bits - parts
+    threads = gathered.in_bits(LANE) + gathered.in_bits(WARP)
+    kept = gathered.in_bits(REGISTER) - parts
+    saved = ((1 << kept) - (1 << max(0, bits - threads))) * ((1 << parts) - 1)
+    if not parts or saved < _WORTH_A_TRIP:
+        return None
+    free = [1 << bit for bit in range(bits)]
+    combined = []
+    for name in (LANE, WARP):
+        count = gathered.in_bits(name)
+        combined.append((name, tuple((free[:count] + [0] * count)[:count])))
+        free = free[count:]
+    combined.insert(0, (REGISTER, tuple(free)))
+
+    def with_parts(name: str, vectors: tuple[int, ...]) -> tuple[int, ...]:
+        all_parts = [1 << i for i in range(parts)] if name == REGISTER else []
+        return (*all_parts, *(vector << parts for vector in vectors))
+
+    result = []
+    for name in THREAD_DIMS:
+        vectors = gathered.packed_bases(name)
+        own = vectors[parts:] if name == REGISTER else vectors
+        result.append((name, tuple(vector >> parts for vector in own)))
+    return Spread(
+        LinearLayout(tuple((n, with_parts(n, v)) for n, v in combined), gathered.outs),
+        LinearLayout(tuple(combined), rest),
+        LinearLayout(tuple(result), rest),
     )
 
 

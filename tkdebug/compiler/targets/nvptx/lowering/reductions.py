@@ -122,14 +122,23 @@ def _redux(op: Operation, plan: ReductionPlan) -> str | None:
 
 def _over_warps(combine: Combine, plan: ReductionPlan, elements: list[Element]) -> list[Element]:
     """All parts of every element, read from shared memory and combined."""
-    ctx, op = combine.ctx, combine.op
-    tiles = [list(values) for values in zip(*elements, strict=True)]
-    read = exchange_tiles(
-        ctx, ctx.scratch(op), plan.partial, plan.gathered, tiles, _element_bytes(op)
-    )
+    ctx, sizes = combine.ctx, _element_bytes(combine.op)
+    scratch = ctx.scratch(combine.op)
+    gathered = plan.gathered if plan.spread is None else plan.spread.gathered
+    read = exchange_tiles(ctx, scratch, plan.partial, gathered, _tiles(elements), sizes)
     parts = 1 << len(plan.warp_steps)
-    gathered = elements_of(read)
-    return [_tree(combine, gathered[i : i + parts]) for i in range(0, len(gathered), parts)]
+    found = elements_of(read)
+    combined = [_tree(combine, found[i : i + parts]) for i in range(0, len(found), parts)]
+    if plan.spread is None:
+        return combined
+    # Elsewhere than the parts, which other warps may still be reading.
+    place = ctx.emit.gep(scratch, "i8", sum(_part_bytes(plan, sizes)))
+    spread, result = plan.spread.combined, plan.spread.result
+    return elements_of(exchange_tiles(ctx, place, spread, result, _tiles(combined), sizes))
+
+
+def _tiles(elements: Sequence[Element]) -> list[Registers]:
+    return [list(values) for values in zip(*elements, strict=True)]
 
 
 def _tree(combine: Combine, parts: Sequence[Element]) -> Element:
@@ -147,7 +156,17 @@ def reduce_scratch_bytes(op: Operation) -> int:
     plan = _plan(op)
     if not plan.warp_steps:
         return 0
-    return sum(trip_bytes(plan.partial, plan.gathered, size) for size in _element_bytes(op))
+    sizes = _element_bytes(op)
+    results = 0
+    if plan.spread is not None:
+        spread, result = plan.spread.combined, plan.spread.result
+        results = sum(trip_bytes(spread, result, size) for size in sizes)
+    return sum(_part_bytes(plan, sizes)) + results
+
+
+def _part_bytes(plan: ReductionPlan, sizes: Sequence[int]) -> list[int]:
+    gathered = plan.gathered if plan.spread is None else plan.spread.gathered
+    return [trip_bytes(plan.partial, gathered, size) for size in sizes]
 
 
 LOWERINGS: dict[str, Lower] = {"tt.reduce": lower_reduce}
