@@ -17,8 +17,8 @@ from tkdebug.compiler.frontend import Constant, compile_to_tile_ir
 from tkdebug.compiler.ir import Block, Module, Operation
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ir.verifier import verify
 from tkdebug.compiler.ops.emitter import CompileOptions
+from tkdebug.compiler.verifier import verify
 from tkdebug.errors import CompileError
 
 FP32_PTR = pointer_type(dtypes.float32)

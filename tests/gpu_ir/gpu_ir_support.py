@@ -11,8 +11,8 @@ import torch
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ir.verifier import verify
 from tkdebug.compiler.passes import Pass, PassManager
+from tkdebug.compiler.verifier import verify
 from tkdebug.events import Fault
 from tkdebug.interpreter.launch import run_module
 

@@ -10,12 +10,13 @@ from gpu_ir_support import after, kernel
 from tkdebug.compiler.analysis.aliasing import buffer_aliases
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 
 
 def allocate(lines: str) -> tuple[dict[str, int], Module]:
     """Offset of each buffer by its name; all take 128 bytes a piece."""
     module = kernel(PARAMETERS, body(lines))
-    after(module, AllocateShared())
+    after(module, AllocateShared(scratch_bytes))
     offsets = {}
     for op in module.walk():
         if op.name == "ttg.local_alloc":

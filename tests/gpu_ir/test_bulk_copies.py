@@ -12,9 +12,10 @@ from gpu_ir_support import after, kernel
 import tkdebug
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ir.verifier import verify
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError, LaunchError
 from tkdebug.interpreter import run_module
 
@@ -180,7 +181,7 @@ class _Case:
 
 def order(lines: str) -> str:
     module = module_of(lines)
-    text = after(module, AllocateShared(), InsertBarriers())
+    text = after(module, AllocateShared(scratch_bytes), InsertBarriers(scratch_bytes))
     assert print_module(parse_module(text)) == text
     found = [op.name for op in module.walk()]
     return " ".join(NAMES[name] for name in found if name in NAMES)
@@ -221,7 +222,7 @@ def test_buffer_lives_until_the_copy_to_memory_has_read_it() -> None:
         (f"{BRING}\nload\nstore\nstored 0\n{other}", False),
     ):
         module = module_of(lines)
-        after(module, AllocateShared())
+        after(module, AllocateShared(scratch_bytes))
         offsets = [
             op.attributes["offset"]
             for op in module.walk()

@@ -9,6 +9,7 @@ from gpu_ir_support import after, kernel
 
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 
 _SHORT = {
     "alloc": "ttg.local_alloc",
@@ -27,7 +28,11 @@ NAMES = {name: short for short, name in _SHORT.items()}
 
 def order(lines: str, *, allocated: bool = True) -> str:
     """The ops on shared memory in the order in which they stand after the pass, in short."""
-    passes = (AllocateShared(), InsertBarriers()) if allocated else (InsertBarriers(),)
+    passes = (
+        (AllocateShared(scratch_bytes), InsertBarriers(scratch_bytes))
+        if allocated
+        else (InsertBarriers(scratch_bytes),)
+    )
     module = kernel(PARAMETERS, body(lines))
     after(module, *passes)
     found = [op.name for op in module.walk()]
@@ -205,7 +210,11 @@ def test_op_with_scratch_waits_for_the_one_before() -> None:
     }
     """
     module = parse_module(text)
-    PassManager((AllocateShared(), InsertBarriers()), verify_each=True, print_after=()).run(module)
+    PassManager(
+        (AllocateShared(scratch_bytes), InsertBarriers(scratch_bytes)),
+        verify_each=True,
+        print_after=(),
+    ).run(module)
     names = [NAMES[op.name] for op in module.walk() if op.name in NAMES]
     assert names == ["convert", "barrier", "convert"]
     offsets = [op.attributes.get("scratch_offset") for op in module.walk() if "convert" in op.name]

@@ -14,7 +14,6 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module, print_operation, print_with_lines
-from tkdebug.compiler.ir.verifier import verify
 from tkdebug.compiler.layouts import (
     BLOCK,
     LANE,
@@ -30,6 +29,7 @@ from tkdebug.compiler.layouts import (
     slice_layout,
     transpose,
 )
+from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
 
 TEXT = """\

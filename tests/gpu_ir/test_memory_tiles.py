@@ -7,6 +7,7 @@ import pytest
 from gpu_ir_support import after, kernel
 
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 
 # 128 elements in 4 warps: one a thread, or four a thread and a copy in every warp.
 ALIASES = """
@@ -69,7 +70,7 @@ def order(text: str) -> str:
     """The accesses and barriers after the pass, in short."""
     body = HEAD + "\n".join(line_of(*each) for each in enumerate(text.split(", ")))
     module = kernel(PARAMETERS, body, warps=4, aliases=ALIASES)
-    after(module, InsertBarriers())
+    after(module, InsertBarriers(scratch_bytes))
     return ", ".join(NAMES[op.name] for op in module.walk() if op.name in NAMES)
 
 

@@ -13,6 +13,7 @@ from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared, collect_demands, place
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
@@ -46,7 +47,7 @@ def loads(module: Module) -> list[torch.Tensor]:
 
 
 def allocated(module: Module, *more: InsertBarriers) -> Module:
-    passes = (AllocateShared(), *more)
+    passes = (AllocateShared(scratch_bytes), *more)
     PassManager(passes, verify_each=True, print_after=()).run(module)
     return module
 
@@ -55,7 +56,7 @@ def allocated(module: Module, *more: InsertBarriers) -> Module:
 @given(kernels())
 def test_allocation_keeps_what_loads_give(module: Module) -> None:
     before = loads(module)
-    after = loads(allocated(module, InsertBarriers()))
+    after = loads(allocated(module, InsertBarriers(scratch_bytes)))
     assert len(before) == len(after)
     for a, b in zip(before, after, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
@@ -64,7 +65,7 @@ def test_allocation_keeps_what_loads_give(module: Module) -> None:
 @RANDOM
 @given(kernels())
 def test_what_is_live_together_lies_apart(module: Module) -> None:
-    demands = collect_demands(module.function)
+    demands = collect_demands(module.function, scratch_bytes)
     offsets = place(demands)
     for i, (a, start) in enumerate(zip(demands, offsets, strict=True)):
         assert start % a.alignment_bytes == 0
@@ -76,7 +77,7 @@ def test_what_is_live_together_lies_apart(module: Module) -> None:
 @RANDOM
 @given(kernels())
 def test_no_race_is_left(module: Module) -> None:
-    assert races(allocated(module, InsertBarriers())) == []
+    assert races(allocated(module, InsertBarriers(scratch_bytes))) == []
 
 
 @RANDOM
@@ -85,7 +86,7 @@ def test_straight_line_has_no_barrier_too_many(module: Module) -> None:
     block = module.function.regions[0].block
     if any(op.regions for op in block.operations):
         return
-    allocated(module, InsertBarriers())
+    allocated(module, InsertBarriers(scratch_bytes))
     for op in module.walk():
         if op.name == "gpu.barrier":
             assert races(module, skipped=op)
@@ -106,6 +107,6 @@ def test_aliases_hold_what_values_are(module: Module) -> None:
 @RANDOM
 @given(kernels())
 def test_text_round_trips(module: Module) -> None:
-    allocated(module, InsertBarriers())
+    allocated(module, InsertBarriers(scratch_bytes))
     text = print_module(module)
     assert print_module(parse_module(text)) == text

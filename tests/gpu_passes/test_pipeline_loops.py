@@ -25,9 +25,10 @@ from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.interpreter import run_module
 
-ALL = (OverlapDots(), AllocateShared(), InsertBarriers())
+ALL = (OverlapDots(), AllocateShared(scratch_bytes), InsertBarriers(scratch_bytes))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -80,7 +81,13 @@ def test_copies_follow_a_dot_that_runs_on_and_precede_any_other() -> None:
 
 
 def test_one_barrier_an_iteration_suffices_for_dots_that_do_not_run_on() -> None:
-    module = pipelined(product(), "sm_80", PipelineLoops(3), AllocateShared(), InsertBarriers())
+    module = pipelined(
+        product(),
+        "sm_80",
+        PipelineLoops(3),
+        AllocateShared(scratch_bytes),
+        InsertBarriers(scratch_bytes),
+    )
     barriers = [op for op in loop_of(module).walk() if op.name == "gpu.barrier"]
     assert len(barriers) == 1
 

@@ -21,9 +21,10 @@ from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
 from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 
-PLACED = (AllocateShared(), InsertBarriers())
+PLACED = (AllocateShared(scratch_bytes), InsertBarriers(scratch_bytes))
 
 # The second dot multiplies the product of the tile at `a`, which is loaded once, and a block of b.
 LOAD_Y = "tt.load %pb, %mask, %none"

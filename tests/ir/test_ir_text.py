@@ -11,7 +11,7 @@ from tkdebug.compiler.ir import Block, Builder, Module, Region, SourceLocation, 
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module, print_operation, print_with_lines
-from tkdebug.compiler.ir.verifier import verify
+from tkdebug.compiler.verifier import verify
 
 ROW_SUM = """\
 tt.func @row_sum(%x_ptr: !tt.ptr<f32>, %n: i32) attributes {arg_names = ["x_ptr", "n"]} {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.compiler.ir.verifier import verify
+from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
 
 HEAD = """

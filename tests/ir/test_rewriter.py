@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.compiler.ir.patterns import Pattern, apply_patterns, by_root
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.verifier import verify
+from tkdebug.compiler.rewriting.patterns import Pattern, apply_patterns, by_root
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
 
 TEXT = """

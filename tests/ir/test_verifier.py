@@ -9,7 +9,7 @@ import pytest
 from tkdebug.compiler.ir import Block, Module, Operation, SourceLocation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.compiler.ir.verifier import verify
+from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
 
 LOOP = """

@@ -14,7 +14,7 @@ from native_support import needs_codegen, needs_nvdisasm
 
 import tkdebug
 from tkdebug.compiler.ir import Module
-from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets.nvptx import codegen
 from tkdebug.compiler.targets.nvptx import compile as compile_stage
 from tkdebug.compiler.targets.nvptx.native_code import PerformanceNote

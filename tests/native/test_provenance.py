@@ -12,7 +12,7 @@ from corpus import Corpus
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets.nvptx import compile as nvptx_compile
 
 FIRST, LAST = 0, 99

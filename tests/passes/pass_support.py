@@ -6,8 +6,8 @@ from textwrap import dedent, indent
 
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ir.rewriter import RewriteRecord
 from tkdebug.compiler.passes import Pass, PassManager
+from tkdebug.compiler.rewriting.rewriter import RewriteRecord
 
 PARAMETERS = "%p: !tt.ptr<i32>, %n: i32, %m: i32, %c: i1, %x: f32, %v: tensor<8x16xf32>"
 

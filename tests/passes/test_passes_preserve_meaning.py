@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tkdebug.compiler.ir import Block, Builder, Module, Operation, Region, SourceLocation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.verifier import verify
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes import TILE_PIPELINE, Pass, PassManager
+from tkdebug.compiler.verifier import verify
 
 BINARY = [
     "arith.addi",

@@ -11,10 +11,10 @@ from tkdebug import knobs
 from tkdebug.compiler.ir import Module, Operation, SourceLocation
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import I32
 from tkdebug.compiler.passes import TILE_PIPELINE, Pass, PassManager, run_pipeline
 from tkdebug.compiler.passes.invariants import Inventory, lost_places
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import IRError
 
 TEXT = """

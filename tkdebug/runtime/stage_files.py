@@ -140,7 +140,7 @@ class StageOverride:
             UsageError: it is no Tile IR.
         """
         from tkdebug.compiler.ir.parser import parse_module
-        from tkdebug.compiler.ir.verifier import verify
+        from tkdebug.compiler.verifier import verify
 
         text = self.read_text(TILE_IR_FILE)
         if text is None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis.ring_index import RingIndex, ring_index
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.structure import constant_value
 from tkdebug.compiler.ir.types import MemDescType
 
 ALLOC = "ttg.local_alloc"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.structure import constant_value, owner_block
 from tkdebug.compiler.ir.types import shape_of
 
 _REMAINDERS = ("arith.remsi", "arith.remui")
@@ -41,7 +41,7 @@ def promises(function: Operation) -> Mapping[Value, Promise]:
         if op.name != "tt.assume":
             continue
         for value, promise in _facts(op.operands[0]):
-            if op.block is body or op.block is owner_block(value):
+            if op.block is body or op.block is value.parent_block:
                 found[value] = found.get(value, Promise()) & promise
     return found
 

@@ -6,8 +6,8 @@ each iteration adds the step first. What is used is never below where it would h
 
 from __future__ import annotations
 
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.structure import constant_value
 
 _SIGNS = {"arith.addi": 1, "arith.subi": -1}
 

@@ -3,7 +3,7 @@
 One rule per op, in both directions: `result_layout` forward, `operand_layout` backward. Ops that
 no rule covers (accesses, dots, control flow) are anchors: passes decide. What a view does to a
 layout is `layouts.views`; whether the layouts of finished GPU IR fit together is checked by
-`ir.layout_checks`.
+`verifier.layouts`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_aliases
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.structure import LOOPS
+from tkdebug.compiler.ops.traits import LOOPS
 
 # What an op starts goes on until such a wait has let nothing pending: (wait, its count).
 _WAITS = {

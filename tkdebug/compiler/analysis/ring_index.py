@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.structure import constant_value
 
 _REMAINDERS = frozenset(("arith.remsi", "arith.remui"))
 # Comparisons of x + 1 with the size under which `select` takes x + 1, and those that take 0.

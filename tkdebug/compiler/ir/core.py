@@ -41,6 +41,11 @@ class Value:
         """The operation whose result this is; None for a block argument."""
         return self.owner if isinstance(self.owner, Operation) else None
 
+    @property
+    def parent_block(self) -> Block | None:
+        """The block in which this is defined; None where its operation is in none."""
+        return self.owner.block if isinstance(self.owner, Operation) else self.owner
+
     def replace_all_uses_with(self, other: Value) -> None:
         """Make every user use `other`; the variable name moves along if `other` has none."""
         for user in list(self.uses):

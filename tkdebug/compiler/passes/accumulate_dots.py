@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import fuse
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import constant_value
 from tkdebug.compiler.ir.types import element_of
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _ADDITIONS = ("arith.addf", "arith.addi")
 _SUMS = (ir.F32, ir.F64, ir.I32)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Block, Module, Operation
-from tkdebug.compiler.ir.patterns import apply_patterns, by_root
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.passes.peephole import PATTERNS
+from tkdebug.compiler.rewriting.patterns import apply_patterns, by_root
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _PATTERNS = by_root(PATTERNS)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import ISOLATED, PURE
+from tkdebug.compiler.ops.traits import ISOLATED, PURE
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _Table = dict[Hashable, Operation]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import PURE, TRANSPARENT, is_terminator
+from tkdebug.compiler.ops.traits import PURE, TRANSPARENT, is_terminator
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 # Ops whose results are handed out of their regions one by one, so that single ones can go.
 _SLOTTED = frozenset(("scf.for", "scf.if", "scf.while"))

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Block, Operation, Region, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, TensorType, Type
 from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import CompileError, IRError
 
 _RULE = "spread-descriptor"

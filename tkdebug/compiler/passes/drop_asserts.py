@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Module
-from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 @dataclass(frozen=True, slots=True)

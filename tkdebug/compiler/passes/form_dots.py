@@ -15,9 +15,9 @@ from typing import ClassVar
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import fuse
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import element_of, shape_of, tile
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _ELEMENTS = (ir.F32, ir.F64)
 _SMALLEST = 16

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Module
 from tkdebug.compiler.ir.location import Location, SourceLocation
-from tkdebug.compiler.ir.rewriter import RewriteRecord
+from tkdebug.compiler.rewriting.rewriter import RewriteRecord
 from tkdebug.errors import IRError
 
 Places = frozenset[SourceLocation]

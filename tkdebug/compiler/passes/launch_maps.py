@@ -23,13 +23,13 @@ from tkdebug.compiler.analysis.tensor_maps import (
     launch_text,
     misfit,
 )
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import constant_value
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes.tensor_map_use import STORE, UNIT_BYTES, misplaced, misuse
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets import Target
 
 _RULE = "make-by-launch"

@@ -9,16 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import (
-    LOOPS,
-    constant_value,
-    is_effect_free,
-    is_terminator,
-    owner_block,
-)
+from tkdebug.compiler.ops.traits import LOOPS, is_effect_free, is_terminator
 from tkdebug.compiler.passes.peephole import DIVISIONS
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ def _is_invariant(op: Operation, inside: set[Block]) -> bool:
         if inner.name in DIVISIONS and not constant_value(inner.operands[1]):
             return False
         for value in inner.operands:
-            block = owner_block(value)
+            block = value.parent_block
             if block in inside and block not in own:
                 return False
     return True

@@ -17,12 +17,12 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.tensor_maps import LAUNCH_MADE
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import constant_value
 from tkdebug.compiler.ir.types import DescriptorType, element_of, shape_of
 from tkdebug.compiler.passes.descriptor_slots import Descriptor, Slots
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import CompileError
 
 # What addresses and strides of a tensor map are multiples of (PTX ISA, tensor-map object).

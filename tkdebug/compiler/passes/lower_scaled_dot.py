@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of, with_element
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _RULE = "lower-dot-scaled"
 _E8M0_NAN = 255

@@ -10,12 +10,13 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
+from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Attribute, Operation, Value
-from tkdebug.compiler.ir.patterns import Pattern
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import PURE, constant_value, constant_values
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.ops.traits import PURE
+from tkdebug.compiler.rewriting.patterns import Pattern
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 DIVISIONS = frozenset(("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"))
 

@@ -15,8 +15,6 @@ from typing import Protocol
 
 from tkdebug.compiler.ir.core import Module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ir.rewriter import Rewriter, RewriteRecord
-from tkdebug.compiler.ir.verifier import verify
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
@@ -24,6 +22,8 @@ from tkdebug.compiler.passes.form_dots import FormDots
 from tkdebug.compiler.passes.invariants import Inventory, check_provenance
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
+from tkdebug.compiler.rewriting.rewriter import Rewriter, RewriteRecord
+from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
 from tkdebug.knobs import KNOBS
 

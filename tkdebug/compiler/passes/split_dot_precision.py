@@ -15,9 +15,9 @@ from typing import ClassVar
 
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import element_of
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 # Precision -> parts of each operand, and which parts are multiplied before the leading ones.
 _PRODUCTS: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import constant_value, constant_values
 from tkdebug.compiler.ir.types import I64
-from tkdebug.compiler.passes.cloning import clone_before
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.cloning import clone_before
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _FACTOR = "loop_unroll_factor"
 _RULE = "unroll"

@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import element_of
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets import Target
 
 # What `mma` and `wgmma` take (PTX ISA, "Matrix Data-types"); both may be mixed.

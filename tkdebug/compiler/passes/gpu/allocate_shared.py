@@ -7,15 +7,15 @@ fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_aliases
 from tkdebug.compiler.analysis.liveness import Interval, Timeline, live_buffers
 from tkdebug.compiler.ir.core import Module, Operation
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import MemDescType
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _ALIGNMENT_BYTES = 16
 # PTX ISA, "Matrix Descriptor Format" of wgmma: with 128-byte swizzle the pattern repeats every 1024
@@ -40,14 +40,19 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class AllocateShared:
-    """Sets `offset` of allocations, `scratch_offset` of ops and the function's `shared_bytes`."""
+    """Sets `offset` of allocations, `scratch_offset` of ops and the function's `shared_bytes`.
 
+    Attributes:
+        scratch_bytes: how much the lowering of an op needs for itself.
+    """
+
+    scratch_bytes: Callable[[Operation], int]
     name: ClassVar[str] = "allocate-shared"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Collect what is needed, place it, and write it down."""
         function = module.function
-        demands = collect_demands(function)
+        demands = collect_demands(function, self.scratch_bytes)
         offsets = place(demands)
         total = 0
         for demand, offset in zip(demands, offsets, strict=True):
@@ -61,11 +66,8 @@ class AllocateShared:
             rewriter.record_change(function, "total")
 
 
-def collect_demands(function: Operation) -> list[Demand]:
+def collect_demands(function: Operation, scratch_bytes: Callable[[Operation], int]) -> list[Demand]:
     """Everything in a `tt.func` that needs shared memory, in program order."""
-    # The analyses and passes of GPU IR serve one target so far; lowering says what it needs.
-    from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-
     timeline = Timeline(function)
     aliases = buffer_aliases(function)
     live = live_buffers(function, timeline, aliases)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from tkdebug.compiler.analysis.tensor_maps import landing_layout
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import I32, I64, MemDescType, TensorType
 from tkdebug.compiler.layouts import shared
 from tkdebug.compiler.ops import bulk_copies
-from tkdebug.compiler.passes.op_builder import OpBuilder
 from tkdebug.compiler.passes.tensor_map_use import LOAD
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 FENCE = "ttng.fence_async_shared"
 _WORD_BYTES = 8

@@ -6,7 +6,7 @@ ranges alone, small vectors loaded from there included, has no home: it is made 
 that is wanted, which costs less than moving it. A conversion stands right after what it converts,
 so outside of loops where it can.
 
-Invariant: afterwards every tile has a layout and every op's layouts pass `ir.layout_checks`.
+Invariant: afterwards every tile has a layout and every op's layouts pass `verifier.layouts`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.ir import Block, Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
 from tkdebug.compiler.layouts import REGISTER, LinearLayout
 from tkdebug.compiler.passes.gpu.dot_operands import place_dot
 from tkdebug.compiler.passes.gpu.homes import Homes
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 # A small vector of which each thread wants more is handed around after all.
 _MOST_REGISTERS_OF_A_LOAD = 32
@@ -176,7 +176,7 @@ class Placement:
         if op.name == "tt.dot":
             place_dot(self, op)
             return
-        before = op.operands
+        before, types = op.operands, [result.type for result in op.results]
         op.operands = tuple(
             self.wanted(operand, layout) if layout is not None else operand
             for operand, layout in zip(before, self.homes.operand_layouts(op), strict=True)
@@ -186,5 +186,5 @@ class Placement:
         for region in op.regions:
             if op.name.startswith("scf.") or op.name == "tt.func":
                 self.block(region.block)
-        if op.results or op.operands != before:
+        if op.operands != before or [result.type for result in op.results] != types:
             self.rewriter.record_change(op, "assign-layout")

@@ -22,11 +22,11 @@ from tkdebug.compiler.analysis.vectorization import (
     mask_index,
 )
 from tkdebug.compiler.ir.core import Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
 from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
 from tkdebug.compiler.passes.tensor_map_use import LOAD
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import IRError
 
 ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")

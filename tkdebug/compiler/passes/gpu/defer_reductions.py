@@ -23,12 +23,12 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.layout_inference import axis_of
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import TensorType, Type, element_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
 from tkdebug.compiler.ops.arith import wrap
-from tkdebug.compiler.passes.cloning import clone_region
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.cloning import clone_region
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _RULE = "defer-reduction"
 # What leaves the other operand as it is, signs of zero and NaN included.

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import PURE
 from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, encoding_of
 from tkdebug.compiler.layouts import REGISTER
+from tkdebug.compiler.ops.traits import PURE
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _RULE = "delay-conversion"
 _LOAD = "tt.load"

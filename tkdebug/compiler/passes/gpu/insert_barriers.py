@@ -24,27 +24,33 @@ from tkdebug.compiler.analysis.shared_hazards import (
     scratch_region,
 )
 from tkdebug.compiler.ir.core import Block, Module, Operation
-from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
+ScratchBytes = Callable[[Operation], int]
 _CONTROL = frozenset(("scf.if", "scf.for", "scf.while"))
 
 
 @dataclass(frozen=True, slots=True)
 class InsertBarriers:
-    """Puts barriers between conflicting accesses to shared memory."""
+    """Puts barriers between conflicting accesses to shared memory.
 
+    Attributes:
+        scratch_bytes: how much the lowering of an op needs for itself.
+    """
+
+    scratch_bytes: ScratchBytes
     name: ClassVar[str] = "insert-barriers"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Find the ops that need a barrier before them, then insert."""
-        for op in barriers_needed(module.function):
+        for op in barriers_needed(module.function, self.scratch_bytes):
             barrier = rewriter.build_before(op, "gpu.barrier", (), (), location=op.location)
             rewriter.record_change(barrier, "hazard")
 
 
-def barriers_needed(function: Operation) -> list[Operation]:
+def barriers_needed(function: Operation, scratch_bytes: ScratchBytes) -> list[Operation]:
     """The ops of a `tt.func` before which all warps must wait for each other, in program order."""
-    plan = _Plan(buffer_aliases(function), contended_tiles(function))
+    plan = _Plan(buffer_aliases(function), contended_tiles(function), scratch_bytes)
     body = function.regions[0].block
     search = _Search(plan, ())
     search.block(body, HazardState())
@@ -84,9 +90,15 @@ class _Step:
 class _Plan:
     """The steps of every block."""
 
-    def __init__(self, aliases: BufferAliases, tiles: Mapping[Operation, Tile]) -> None:
+    def __init__(
+        self,
+        aliases: BufferAliases,
+        tiles: Mapping[Operation, Tile],
+        scratch_bytes: ScratchBytes,
+    ) -> None:
         self.aliases = aliases
         self.tiles = tiles
+        self.scratch_bytes = scratch_bytes
         self._steps: dict[Block, list[_Step]] = {}
 
     def steps(self, block: Block) -> list[_Step]:
@@ -101,7 +113,7 @@ class _Plan:
         if op.name in _CONTROL:
             matters = any(self.steps(region.block) for region in op.regions)
             return _Step(op, Accesses(), None) if matters else None
-        done, scratch = self._accesses(op), _scratch(op)
+        done, scratch = self._accesses(op), self._scratch(op)
         if op.name in BARRIERS or op.name in QUEUE_OPS or scratch or done != Accesses():
             return _Step(op, done, scratch)
         return None
@@ -114,13 +126,10 @@ class _Plan:
             return replace(done, reads=done.reads | {tile})
         return replace(done, writes=done.writes | {tile})
 
-
-def _scratch(op: Operation) -> Region | None:
-    if "scratch_offset" not in op.attributes:
-        return None
-    from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-
-    return scratch_region(op, scratch_bytes(op))
+    def _scratch(self, op: Operation) -> Region | None:
+        if "scratch_offset" not in op.attributes:
+            return None
+        return scratch_region(op, self.scratch_bytes(op))
 
 
 class _Search:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir import Module, Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import MemDescType
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _PENDING = 1
 _VIEWS = frozenset(("ttg.memdesc_index", "ttg.memdesc_trans", "ttg.memdesc_subslice"))

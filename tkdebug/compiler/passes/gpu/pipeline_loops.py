@@ -36,10 +36,9 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import fuse
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import constant_value
 from tkdebug.compiler.ir.types import (
     I1,
     I32,
@@ -62,7 +61,8 @@ from tkdebug.compiler.passes.gpu.pipelined_loads import (
     pipelined_loads,
 )
 from tkdebug.compiler.passes.gpu.run_ahead import Ahead, Lookups, Slice, masked
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 # What scratch memory of conversions and reductions is expected to take.
 _SCRATCH_BYTES = 4096

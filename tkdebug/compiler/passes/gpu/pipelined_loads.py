@@ -16,8 +16,8 @@ from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.memory_tiles import pointer_base
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_index, vector_elems
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.structure import constant_value
 from tkdebug.compiler.ir.types import (
     MemDescType,
     ScalarType,

@@ -39,8 +39,6 @@ from typing import ClassVar
 
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.location import Location
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import is_effect_free
 from tkdebug.compiler.ir.types import (
     TOKEN,
     MemDescType,
@@ -51,7 +49,9 @@ from tkdebug.compiler.ir.types import (
     shape_of,
 )
 from tkdebug.compiler.layouts import OFFSET, REGISTER, dot_operand
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.ops.traits import is_effect_free
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 # What one instruction multiplies of each row of A (PTX ISA, "mma": m16n8k16 of 16-bit types).
 _INSTRUCTION_K_BITS = 256

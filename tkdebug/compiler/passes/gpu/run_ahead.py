@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
-from tkdebug.compiler.ir.structure import is_effect_free
 from tkdebug.compiler.ir.types import I1, TensorType
-from tkdebug.compiler.passes.op_builder import OpBuilder
+from tkdebug.compiler.ops.traits import is_effect_free
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.ir import Module
-from tkdebug.compiler.ir.rewriter import RewriteRecord
+from tkdebug.compiler.rewriting.rewriter import RewriteRecord
 from tkdebug.compiler.targets.nvptx.disassembly import DisassemblyError, disassemble
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.compiler.targets.nvptx.wgmma_lines import wgmma_ptx_lines

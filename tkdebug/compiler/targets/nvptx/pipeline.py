@@ -6,10 +6,12 @@ from tkdebug.compiler.passes.accumulate_dots import AccumulateDots
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.drop_asserts import DropAsserts
+from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.defer_reductions import DeferReductions
 from tkdebug.compiler.passes.gpu.delay_conversions import DelayConversions
+from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.passes.gpu.lower_tensor_loads import LowerTensorLoads
 from tkdebug.compiler.passes.gpu.lower_tensor_stores import LowerTensorStores
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
@@ -24,6 +26,7 @@ from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
 from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 
 
 def gpu_pipeline(
@@ -37,9 +40,6 @@ def gpu_pipeline(
         debug: whether device asserts are checked.
         launch_maps: whether launches may make tensor maps of what the kernel describes.
     """
-    from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
-    from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
-
     return (
         *(() if debug else (DropAsserts(), EliminateDeadCode())),
         SelectTensorMaps(target, launch_maps),
@@ -64,6 +64,6 @@ def gpu_pipeline(
         HoistLoopInvariants(),
         EliminateDeadCode(),
         DelayConversions(),
-        AllocateShared(),
-        InsertBarriers(),
+        AllocateShared(scratch_bytes),
+        InsertBarriers(scratch_bytes),
     )

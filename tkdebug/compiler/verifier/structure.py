@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
-from tkdebug.compiler.ir.layout_checks import check_layouts
 from tkdebug.compiler.ir.location import FusedLocation, SourceLocation
 from tkdebug.compiler.ir.printer import print_operation
-from tkdebug.compiler.ir.structure import ISOLATED, REGION_TERMINATORS, is_terminator
 from tkdebug.compiler.ir.types import Type
 from tkdebug.compiler.ops.spec import OpSpec
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.ops.traits import ISOLATED, REGION_TERMINATORS, is_terminator
+from tkdebug.compiler.verifier.layouts import check_layouts
 from tkdebug.errors import IRError
 
 # How much of an op's printed form an error carries.
@@ -184,7 +184,7 @@ def _check_spec(op: Operation, spec: OpSpec) -> None:
 
 
 def _agree(expected: Sequence[Type], got: Sequence[Type]) -> bool:
-    """Whether the types are the same; where their elements lie is checked by `layout_checks`."""
+    """Whether the types are the same; where their elements lie is checked by `layouts`."""
     if list(expected) == list(got):
         return True
     bare = [[ir.without_encoding(type_) for type_ in types] for types in (expected, got)]

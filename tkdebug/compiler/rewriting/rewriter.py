@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import Location, fuse
-from tkdebug.compiler.ir.structure import is_effect_free
 from tkdebug.compiler.ir.types import Type
+from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.errors import IRError
 
 

@@ -1,13 +1,11 @@
-"""What passes and the verifier know about ops with regions, and the effects of whole subtrees.
+"""Traits of ops, by name: which are pure, end a block, are isolated, loop, or pass effects on.
 
-The op table knows single ops; this module answers for an op with everything inside it.
+The op table knows single ops; `is_effect_free` answers for an op with everything inside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tkdebug.compiler.ir.core import Block, Operation, Value
+from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 
@@ -48,29 +46,3 @@ def is_effect_free(op: Operation) -> bool:
         for block in region.blocks
         for inner in block.operations
     )
-
-
-def owner_block(value: Value) -> Block | None:
-    """The block in which `value` is defined."""
-    owner = value.owner
-    return owner.block if isinstance(owner, Operation) else owner
-
-
-def constant_value(value: Value) -> int | float | bool | None:
-    """The number that `value` is in every element, None when it is no constant."""
-    op = value.owner
-    if isinstance(op, Operation) and op.name == "arith.constant":
-        number = op.attributes.get("value")
-        return number if isinstance(number, bool | int | float) else None
-    return None
-
-
-def constant_values(values: Sequence[Value]) -> list[int | float | bool] | None:
-    """The numbers of all `values`, None unless each is a constant."""
-    numbers = []
-    for value in values:
-        number = constant_value(value)
-        if number is None:
-            return None
-        numbers.append(number)
-    return numbers

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Operation, Value
 from tkdebug.compiler.ir.location import Location
-from tkdebug.compiler.ir.rewriter import Rewriter
 from tkdebug.compiler.ir.types import ScalarType, Type, element_of, shape_of, tile
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 class OpBuilder:

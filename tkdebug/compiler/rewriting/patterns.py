@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Module, Operation
-from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import IRError
 
 # A pattern set that rewrites one op this often on average does not converge.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tkdebug.compiler.ir.core import Block, Operation, Region, Value
-from tkdebug.compiler.ir.rewriter import Rewriter
+from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 def clone_before(

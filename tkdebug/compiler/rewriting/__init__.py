@@ -1,0 +1,1 @@
+"""How passes change modules: the rewriter that records it, and what builds, clones and matches."""
