@@ -123,14 +123,16 @@ class Corpus:
         """Compile what is launched inside the `with`."""
         execute = InterpretedKernel._execute
 
-        def spy(kernel: InterpretedKernel, grid: Any, values: Any, record: Any) -> None:
+        def spy(
+            kernel: InterpretedKernel, grid: Any, values: Any, record: Any, is_told: bool
+        ) -> None:
             src = self._new_specialization(kernel, values)
             if src is None:
-                execute(kernel, grid, values, record)
+                execute(kernel, grid, values, record, is_told)
                 return
             passed = runtime_values(kernel.src.specs, values)
             memory = Memory(passed) if self.check_gpu_ir else None
-            execute(kernel, grid, values, record)
+            execute(kernel, grid, values, record, is_told)
             if memory is not None:
                 memory.note_result()
             self._compile_for_all(src, grid, passed, memory)
