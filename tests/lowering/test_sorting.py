@@ -71,12 +71,15 @@ def test_bitonic_merge_sorts_what_rises_and_falls(name, descending):
 
 
 @pytest.mark.parametrize("k", [1, 4, 32])
-def test_topk_takes_the_largest(k):
+@pytest.mark.parametrize("descending", [False, True])
+def test_topk_takes_the_first_in_order(k, descending):
     layout = blocked((1, 2), (2, 16), (2, 2), (1, 0), (8, 64))
     result = blocked((1, 1), (8, 4), (1, 4), (1, 0), (8, k))
     x = np.random.default_rng(0).integers(-1000, 1000, (8, 64))
-    (found,) = Piece(sort_text("tt.topk", layout, "i16", f"k = {k}", result), 4).run(x)
-    assert (found.view(np.int16) == np.sort(x, -1)[:, ::-1][:, :k]).all()
+    attributes = f"k = {k}, descending = true" if descending else f"k = {k}"
+    (found,) = Piece(sort_text("tt.topk", layout, "i16", attributes, result), 4).run(x)
+    ordered = np.sort(x, -1)[:, ::-1] if descending else np.sort(x, -1)
+    assert (found.view(np.int16) == ordered[:, :k]).all()
 
 
 @pytest.mark.parametrize("element", ["f8E4M3FN", "f8E5M2", "f16", "i64"])

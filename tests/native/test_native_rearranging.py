@@ -85,16 +85,19 @@ def test_flip_and_sort_of_every_dtype(op, dtype):
 
 
 @tkdebug.jit
-def largest(x, y, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def first_in_order(
+    x, y, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, DESCENDING: tl.constexpr
+):
     place = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
-    found = tl.topk(tl.load(x + place), K)
+    found = tl.topk(tl.load(x + place), K, descending=DESCENDING)
     tl.store(y + tl.arange(0, M)[:, None] * K + tl.arange(0, K)[None, :], found)
 
 
 @pytest.mark.parametrize("num_warps", [1, 4])
 @pytest.mark.parametrize("k", [1, 8, 64])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float16])
-def test_topk(dtype, k, num_warps):
+@pytest.mark.parametrize("descending", [False, True])
+def test_topk(dtype, k, num_warps, descending):
     out = torch.zeros((8, k), dtype=dtype)
     x = tile((8, 64), dtype)
-    expect_agreement(largest, [x], [out], num_warps, M=8, N=64, K=k)
+    expect_agreement(first_in_order, [x], [out], num_warps, M=8, N=64, K=k, DESCENDING=descending)

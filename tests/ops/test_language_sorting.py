@@ -61,19 +61,23 @@ def test_sort_orders_the_last_axis(dtype, descending):
 
 
 @tkdebug.jit
-def topk_kernel(X, Z, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def topk_kernel(
+    X, Z, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, DESCENDING: tl.constexpr
+):
     rows = tl.arange(0, M)[:, None]
     x = tl.load(X + rows * N + tl.arange(0, N)[None, :])
-    tl.store(Z + rows * K + tl.arange(0, K)[None, :], tl.topk(x, K))
+    found = tl.topk(x, K, descending=DESCENDING)
+    tl.store(Z + rows * K + tl.arange(0, K)[None, :], found)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32], ids=str)
 @pytest.mark.parametrize("k", [1, 4, 16])
-def test_topk_gives_the_largest_first(dtype, k):
+@pytest.mark.parametrize("descending", [False, True])
+def test_topk_gives_the_first_in_order(dtype, k, descending):
     x = values((4, 16), dtype)
     z = torch.empty((4, k), dtype=dtype)
-    topk_kernel[(1,)](x, z, 4, 16, k)
-    assert torch.equal(z, x.topk(k).values)
+    topk_kernel[(1,)](x, z, 4, 16, k, descending)
+    assert torch.equal(z, x.topk(k, largest=descending).values)
 
 
 @tkdebug.jit

@@ -22,11 +22,12 @@ class SortingOps(EvaluatorState):
         return self._unkeyed(op, keys)
 
     def topk(self, op: Operation, value: TileValue) -> TileValue:
-        """tt.topk."""
+        """tt.topk: NaN counts as the largest."""
         k = op.attributes["k"]
         assert isinstance(k, int)
         keys = self._keys(op, self.full(value, op.operands[0].type))
-        return self._unkeyed(op, keys.topk(k, dim=-1).values)
+        is_largest = bool(op.attributes.get("descending"))
+        return self._unkeyed(op, keys.topk(k, dim=-1, largest=is_largest).values)
 
     def bitonic_merge(self, op: Operation, value: TileValue) -> TileValue:
         """tt.bitonic_merge: the network itself, so that any input gives what the GPU gives."""

@@ -52,7 +52,7 @@ OPS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         "tt.topk",
-        "The `k` largest elements along the last axis, largest first.",
+        "The `k` first elements along the last axis, once it is in order.",
         _infer_topk,
         lambda ev, op, x: (ev.topk(op, x),),
         _verify_topk,
@@ -80,7 +80,7 @@ def _sortable(x: object, dim: object, what: str) -> tensor:
     return value
 
 
-def _order(value: tensor, descending: object = False) -> dict[str, Attribute]:
+def _order(value: tensor, descending: object) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
     if isinstance(descending, tensor):
         raise SemanticError(f"descending must be a constant, got {as_given(descending)}")
@@ -105,7 +105,9 @@ def _emit_sort(emit: Emitter, x: object, dim: object = None, descending: object 
     return emit.value("tt.sort", [value], value.type, **_order(value, descending))
 
 
-def _emit_topk(emit: Emitter, x: object, k: object, dim: object = None) -> tensor:
+def _emit_topk(
+    emit: Emitter, x: object, k: object, dim: object = None, descending: object = True
+) -> tensor:
     """The `k` largest elements of `x` along its last axis, largest first.
 
     Below 32 bits the result widens, as `tl.max` does, unless `k` is the whole axis.
@@ -115,6 +117,7 @@ def _emit_topk(emit: Emitter, x: object, k: object, dim: object = None) -> tenso
         x: tile.
         k: constant power of 2, at most the axis' extent.
         dim: the last axis, or None for it.
+        descending: constant; if false, the `k` smallest, smallest first.
     """
     value = _sortable(x, dim, "topk")
     extent = value.shape[-1]
@@ -124,10 +127,10 @@ def _emit_topk(emit: Emitter, x: object, k: object, dim: object = None) -> tenso
             f"got {as_given(k)}"
         )
     if k == extent:
-        return emit.value("tt.sort", [value], value.type, **_order(value, True))
+        return emit.value("tt.sort", [value], value.type, **_order(value, descending))
     value = conversion.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
     result = block_type(value.type.scalar, (*value.shape[:-1], k))
-    return emit.value("tt.topk", [value], result, k=k, **_order(value))
+    return emit.value("tt.topk", [value], result, k=k, **_order(value, descending))
 
 
 def _emit_bitonic_merge(

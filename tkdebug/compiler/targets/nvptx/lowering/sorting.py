@@ -169,11 +169,11 @@ def lower_bitonic_merge(ctx: Lowering, op: Operation, x: Registers) -> Sequence[
 
 
 def lower_topk(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """Sorted from the largest on; the first k go through shared memory to the result's layout."""
+    """A sort, whose first k elements go through shared memory to the result's layout."""
     k = op.attributes["k"]
     assert isinstance(k, int)
     layout = ctx.layout(op.operands[0])
-    ordered = _sorted(ctx, op, x, True)
+    ordered = _sorted(ctx, op, x, bool(op.attributes.get("descending")))
     base = ctx.emit.gep(ctx.scratch(op), "i8", _network_bytes(op))
     element_bytes = memory_bits(element_of(op.result.type)) // 8
     _write_first(ctx, base, layout, ordered, k, element_bytes)
