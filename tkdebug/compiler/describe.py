@@ -8,6 +8,7 @@ from tkdebug.compiler.dtypes import LanguageType, describe_type
 from tkdebug.compiler.tensor import block_pointer, is_jit_function, tensor, tensor_descriptor
 
 _MAX_CONSTANT_CHARS = 60
+_MAX_ITEMS = 16
 
 
 def describe(value: Any) -> str:
@@ -19,8 +20,9 @@ def describe(value: Any) -> str:
     if isinstance(value, block_pointer):
         return f"a block pointer to {describe_type(value.type.element_ty)}"
     if isinstance(value, tuple):
-        inner = ", ".join(describe(item) for item in value)
-        return f"a tuple of ({inner})"
+        inner = ", ".join(describe(item) for item in value[:_MAX_ITEMS])
+        more = f", … ({len(value)} in all)" if len(value) > _MAX_ITEMS else ""
+        return f"a tuple of ({inner}{more})"
     if is_jit_function(value):
         return f"the jit function {value.fn.__name__}"
     if isinstance(value, LanguageType):

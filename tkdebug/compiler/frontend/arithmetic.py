@@ -11,6 +11,7 @@ from typing import Any
 
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend import folding
+from tkdebug.compiler.frontend.limits import bounded
 from tkdebug.compiler.frontend.values import has_runtime, is_number, known_constant
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Visitor
 from tkdebug.compiler.ops import operators
@@ -205,7 +206,7 @@ def _contains(v: Visitor, container: Any, item: Any) -> Any:
     if not has_runtime(container) and not has_runtime(item):
         return folding.fold(lambda a, b: b in a, "`in`", container, item)
     found: Any = False
-    for candidate in container:
+    for candidate in bounded(container, "`in`"):
         same = _compare(v, ast.Eq(), item, candidate)
         if same is True:
             return True

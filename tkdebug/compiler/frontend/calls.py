@@ -13,6 +13,7 @@ from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.attributes import BoundMember
 from tkdebug.compiler.frontend.expressions import expand_starred
 from tkdebug.compiler.frontend.inline import inline
+from tkdebug.compiler.frontend.limits import check_call, check_result, check_tuple
 from tkdebug.compiler.frontend.python_builtins import CALLS
 from tkdebug.compiler.frontend.values import has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
@@ -127,9 +128,10 @@ def _make_tuple(
 ) -> Any:
     try:
         # Defaults of the class may be constexpr.
-        return unwrap_deep(class_(*arguments, **keywords))
+        made = unwrap_deep(class_(*arguments, **keywords))
     except TypeError as error:
         raise SemanticError(str(error)) from None
+    return check_tuple(made)
 
 
 def _call_python(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -143,6 +145,7 @@ def _call_python(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
             f"`{name}` is a plain Python function and was given a run-time value"
             f"{near or '; decorate it with @triton.jit to call it from a kernel'}"
         )
+    check_call(function, arguments)
     try:
         result = unwrap_deep(function(*arguments, **keywords))
     except Exception as error:
@@ -154,4 +157,4 @@ def _call_python(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
     if type(result).__module__.partition(".")[0] == "torch" and hasattr(result, "data_ptr"):
         near = f"; use tl.{name}" if name in table.LANGUAGE else "; pass it as an argument"
         raise SemanticError(f"`{name}` gives a torch tensor, which no kernel can use{near}")
-    return result
+    return check_result(name, result) if isinstance(function, BuiltinFunctionType) else result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend import folding
 from tkdebug.compiler.frontend.arithmetic import is_true
 from tkdebug.compiler.frontend.assignments import assign
+from tkdebug.compiler.frontend.limits import bounded, check_format, check_steps, check_tuple
 from tkdebug.compiler.frontend.values import has_runtime, known_constant
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Visitor
 from tkdebug.compiler.ops import operators
@@ -28,7 +30,7 @@ def _visit_name(v: Visitor, node: ast.Name) -> Any:
 
 
 def _visit_sequence(v: Visitor, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
-    return expand_starred(v, node.elts)
+    return check_tuple(expand_starred(v, node.elts))
 
 
 def expand_starred(v: Visitor, nodes: list[ast.expr]) -> tuple[Any, ...]:
@@ -41,7 +43,7 @@ def expand_starred(v: Visitor, nodes: list[ast.expr]) -> tuple[Any, ...]:
         value = v.expression(node.value)
         if not isinstance(value, tuple | range):
             raise v.error(node, f"only a tuple can be unpacked with `*`, got {describe(value)}")
-        items.extend(value)
+        items.extend(bounded(value, "`*`"))
     return tuple(items)
 
 
@@ -85,6 +87,7 @@ def _visit_comprehension(v: Visitor, node: ast.ListComp | ast.GeneratorExp) -> t
     outer = v.scope
     v.scope = outer.copy()
     items: list[Any] = []
+    steps = itertools.count(1)
 
     def visit(generators: list[ast.comprehension]) -> None:
         if not generators:
@@ -97,7 +100,8 @@ def _visit_comprehension(v: Visitor, node: ast.ListComp | ast.GeneratorExp) -> t
                 first.iter,
                 f"a comprehension runs over a tuple of constants, got {describe(values)}",
             )
-        for value in values:
+        for value in bounded(values, "a comprehension"):
+            check_steps(next(steps), "a comprehension")
             assign(v, first.target, value)
             conditions = [v.expression(test) for test in first.ifs]
             if all(is_true(condition) for condition in conditions):
@@ -131,6 +135,7 @@ def _visit_f_string(v: Visitor, node: ast.JoinedStr) -> str:
         if part.conversion in _CONVERSIONS:
             value = _CONVERSIONS[part.conversion](value)
         spec = "" if part.format_spec is None else v.expression(part.format_spec)
+        check_format(spec)
         parts.append(folding.fold(format, "formatting", value, spec))
     return "".join(parts)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arguments import unwrap_deep
+from tkdebug.compiler.frontend.limits import check_binary
 from tkdebug.compiler.ops import operators
 from tkdebug.compiler.ops.spec import SemanticError
 
@@ -54,20 +55,24 @@ def fold(function: Callable[..., Any], what: str, *operands: Any) -> Any:
     """Apply a Python function to constants.
 
     Raises:
-        SemanticError: the function raised; the message says on what.
+        SemanticError: the function raised; the message says on what, or is the function's own.
     """
     try:
         return unwrap_deep(function(*operands))
+    except SemanticError:
+        raise
     except Exception as error:
         shown = " and ".join(describe(operand) for operand in operands)
         raise SemanticError(f"{what} on {shown} failed: {type(error).__name__}: {error}") from None
 
 
 def fold_binary(name: str, left: Any, right: Any) -> Any:
-    """A binary operator on constants or tuples."""
-    if name in ("lshift", "pow") and isinstance(right, int) and right > 4096:
-        # A huge power would hang the compiler.
-        raise SemanticError(f"`{SYMBOLS[name]} {right}` on a constant is out of range")
+    """A binary operator on constants or tuples.
+
+    Raises:
+        SemanticError: it failed, or its result would be too large.
+    """
+    check_binary(name, SYMBOLS[name], left, right)
     return fold(BINARY[name], f"`{SYMBOLS[name]}`", left, right)
 
 

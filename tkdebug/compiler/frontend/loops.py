@@ -27,6 +27,7 @@ from tkdebug.compiler.frontend.carrying import (
     split_unchanged,
 )
 from tkdebug.compiler.frontend.flow import Flow, Outcome, Rest
+from tkdebug.compiler.frontend.limits import MAX_ITEMS, bounded
 from tkdebug.compiler.frontend.scope import Scope, stored_names
 from tkdebug.compiler.frontend.values import (
     is_number,
@@ -40,7 +41,6 @@ from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.ops.table import LANGUAGE
 from tkdebug.compiler.tensor import tensor
 
-MAX_UNROLLED = 65536
 MAX_UNROLLED_BY_FACTOR = 1024
 
 
@@ -77,7 +77,7 @@ def _iterated(v: Visitor, node: ast.expr) -> Iteration | Sequence[Any]:
                 return _static_range(iteration) if name == "static_range" else iteration
     value = v.expression(node)
     if isinstance(value, tuple | range | zip | enumerate | reversed):
-        return list(value)
+        return bounded(value, "an unrolled loop")
     raise v.error(
         node,
         f"a `for` runs over range, tl.range, tl.static_range or a tuple, got {describe(value)}",
@@ -129,9 +129,11 @@ def _static_range(iteration: Iteration) -> range:
     if bounds[2] == 0:
         raise SemanticError("the step of a range must not be 0")
     unrolled = range(*bounds)
-    if len(unrolled) > MAX_UNROLLED:
+    if unrolled[MAX_ITEMS:]:
+        start, stop, step = bounds
+        count = -((start - stop) // step)
         raise SemanticError(
-            f"tl.static_range of {len(unrolled)} iterations exceeds the limit of {MAX_UNROLLED} "
+            f"tl.static_range of {count} iterations exceeds the limit of {MAX_ITEMS} "
             "that are unrolled; use tl.range"
         )
     return unrolled

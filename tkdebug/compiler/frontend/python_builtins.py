@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tkdebug.compiler.describe import describe
@@ -10,6 +10,7 @@ from tkdebug.compiler.frontend import folding
 from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.arithmetic import apply_binary
 from tkdebug.compiler.frontend.attributes import attribute, has_attribute
+from tkdebug.compiler.frontend.limits import bounded, check_result
 from tkdebug.compiler.frontend.values import has_runtime, known_constant
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
@@ -26,7 +27,8 @@ def _extremum(which: str, python: Callable[..., Any]) -> Callable[..., Any]:
             raise SemanticError(
                 f"{python.__name__} needs at least two values, got {len(arguments)}"
             )
-        if not has_runtime(tuple(values)):
+        values = tuple(bounded(values, python.__name__))
+        if not has_runtime(values):
             return folding.fold(python, python.__name__, values)
         result = values[0]
         for value in values[1:]:
@@ -46,7 +48,7 @@ def _sum(v: Visitor, values: Any, start: Any = 0) -> Any:
     if not isinstance(values, tuple | range):
         raise SemanticError(f"sum adds up a tuple, got {describe(values)}; for a tile use tl.sum")
     result = start
-    for value in values:
+    for value in bounded(values, "sum"):
         result = apply_binary(v, "add", result, value)
     return result
 
@@ -78,7 +80,7 @@ def _number(python: type, target: str) -> Callable[..., Any]:
                 f"{python.__name__}() works on constants, got a run-time {describe(values[0])}; "
                 f"use x.to(tl.{target})"
             )
-        return folding.fold(python, python.__name__, *values)
+        return check_result(python.__name__, folding.fold(python, python.__name__, *values))
 
     return call
 
@@ -109,8 +111,12 @@ def _hasattr(v: Visitor, owner: Any, name: Any) -> bool:
 def _tuple(v: Visitor, values: Any = ()) -> tuple[Any, ...]:
     if is_runtime(values):
         raise SemanticError(f"{describe(values)} cannot become a tuple")
-    items: tuple[Any, ...] = folding.fold(tuple, "tuple", values)
+    items: tuple[Any, ...] = folding.fold(_spread, "tuple", values)
     return items
+
+
+def _spread(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(bounded(values, "a tuple"))
 
 
 CALLS: dict[Any, Callable[..., Any]] = {

@@ -1,0 +1,207 @@
+# ruff: noqa: UP031, UP032, E701 (kernels that format in every way)
+"""Constants that would take all memory, or never end, are refused at their line."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from frontend_support import FP32_PTR, compile_kernel, error_of
+
+import tkdebug.language as tl
+from tkdebug.runtime.jit import jit
+
+
+@jit
+def shift(p):
+    tl.store(p, (1 << (1 << 12) << (1 << 40)) > 0)
+
+
+@jit
+def shift_far(p):
+    tl.store(p, 1 << (1 << 40))
+
+
+@jit
+def power(p):
+    tl.store(p, 10 ** (10**9))
+
+
+@jit
+def product(p):
+    tl.store(p, math.prod((7,) * 60000))
+
+
+@jit
+def power_by_name(p):
+    tl.store(p, pow(7, 10**10))
+
+
+@jit
+def factorial(p):
+    tl.store(p, math.factorial(10**9))
+
+
+@jit
+def repeated_tuple(p):
+    tl.store(p, len((0,) * 10**9))
+
+
+@jit
+def repeated_by_the_left(p):
+    tl.store(p, len(10**9 * (0,)))
+
+
+@jit
+def joined_tuple(p):
+    t = (0,)
+    for _ in tl.static_range(64):
+        t = t + t
+
+
+@jit
+def nested_tuple(p):
+    t = (0,)
+    for _ in tl.static_range(64):
+        t = (t, t)
+
+
+@jit
+def repeated_text(p):
+    tl.static_print(len("a" * 10**10))
+
+
+@jit
+def joined_text(p):
+    text = "ab"
+    for _ in tl.static_range(64):
+        text += text
+
+
+@jit
+def padded_text(p):
+    tl.static_print("a".ljust(10**10))
+
+
+@jit
+def formatted_text(p):
+    tl.static_print(f"{3:10000000000}")
+
+
+@jit
+def formatted_by_percent(p):
+    tl.static_print("%2000000d" % 3)
+
+
+@jit
+def formatted_by_method(p):
+    tl.static_print("{:{}}".format(3, 10**10))
+
+
+@jit
+def tuple_of_range(p):
+    tl.store(p, len(tuple(range(10**12))))
+
+
+@jit
+def spread_range(p):
+    tl.store(p, len((*range(10**12),)))
+
+
+@jit
+def sum_of_range(p):
+    tl.store(p, sum(range(10**12)))
+
+
+@jit
+def maximum_of_range(p):
+    tl.store(p, max(range(10**12)))
+
+
+@jit
+def sorted_range(p):
+    tl.store(p, sorted(range(10**30))[0])
+
+
+@jit
+def static_range(p):
+    for _ in tl.static_range(7, 10**30, 10): tl.store(p, 1)  # fmt: skip
+
+
+@jit
+def comprehension(p):
+    tl.store(p, len([i for i in range(10**12) if i < 0]))
+
+
+@jit
+def nested_comprehension(p):
+    tl.store(p, len([i for i in range(60000) for j in range(60000) if j < 0]))
+
+
+@jit
+def loop_over_zip(p):
+    for i, j in zip(range(10**12), range(10**12), strict=True): tl.store(p, i + j)  # fmt: skip
+
+
+BITS = "gives an int of more than 8192 bits, the most that a constant of a kernel may have"
+ITEMS = "constants of a kernel may have at most 65536"
+CHARS = "constants of a kernel may have at most 1048576"
+STEPS = "more than 65536 items, the most that is worked through at compile time"
+TOO_LARGE = {
+    shift: BITS,
+    shift_far: BITS,
+    power: BITS,
+    product: BITS,
+    power_by_name: BITS,
+    factorial: BITS,
+    repeated_tuple: f"a tuple of 1000000000 items; {ITEMS}",
+    repeated_by_the_left: f"a tuple of 1000000000 items; {ITEMS}",
+    joined_tuple: f"a tuple of 131072 items; {ITEMS}",
+    nested_tuple: ITEMS,
+    repeated_text: f"a string of 10000000000 characters; {CHARS}",
+    joined_text: CHARS,
+    padded_text: CHARS,
+    formatted_text: CHARS,
+    formatted_by_percent: CHARS,
+    formatted_by_method: CHARS,
+    tuple_of_range: STEPS,
+    spread_range: STEPS,
+    sum_of_range: STEPS,
+    maximum_of_range: STEPS,
+    sorted_range: STEPS,
+    static_range: f"tl.static_range of {10**29} iterations exceeds the limit of 65536",
+    comprehension: STEPS,
+    nested_comprehension: STEPS,
+    loop_over_zip: STEPS,
+}
+
+
+@pytest.mark.parametrize("kernel", TOO_LARGE, ids=lambda kernel: kernel.__name__)
+def test_constant_that_is_too_large_is_refused_at_its_line(kernel):
+    started = time.perf_counter()
+    error = error_of(kernel, p=FP32_PTR)
+    assert TOO_LARGE[kernel] in error.message
+    assert error.frames[-1].file == __file__
+    assert error.frames[-1].line == kernel.starting_line_number + len(kernel.src.splitlines())
+    assert len(str(error)) < 1000
+    assert time.perf_counter() - started < 20
+
+
+@jit
+def large(p):
+    table = (1, 2) * 2048 + tuple(range(4096))
+    mask = (1 << 4096) - 1 & 0xFFFF
+    tl.static_assert(len(table) == 8192)
+    tl.static_assert(0 << 10**9 == 0)
+    tl.static_assert(1 ** (10**9) == 1 and (-1) ** (10**9 + 1) == -1)
+    tl.static_assert(len("ab" * 1000) == 2000)
+    tl.static_assert(f"{3:08d}" == "00000003" and "%5d" % 2**40 != "")
+    tl.static_assert("{} {:>8}".format(2**40, 3) == "1099511627776        3")
+    tl.static_assert(math.comb(40, 20) == 137846528820 and pow(2, 10, 1000) == 24)
+    tl.static_assert(10**6 in range(10**12) and len(range(10**12)) == 10**12)
+    tl.store(p, mask + table[5000])
+
+
+def test_large_constants_that_are_within_the_limits():
+    compile_kernel(large, p=FP32_PTR)

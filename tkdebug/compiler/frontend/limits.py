@@ -1,0 +1,190 @@
+"""How large compile-time constants may grow, asked before Python makes them.
+
+`(0,) * 10**9` or `1 << (1 << 40)` in a kernel would take all memory, or never end. Python's own
+functions on constants are asked the same; a plain Python function of the script's may do what it
+likes, as anywhere in the script.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from itertools import islice
+from types import BuiltinFunctionType
+from typing import Any
+
+from tkdebug.compiler.ops.spec import SemanticError
+
+# The widest type has 64 bits; reciprocals and products of constants are made in several times that.
+MAX_INT_BITS = 8192
+# As many iterations are unrolled at most.
+MAX_ITEMS = 65536
+MAX_TEXT_CHARS = 1 << 20
+# Larger factorials and binomials have more bits than an int may have.
+_MAX_COMBINED = 1024
+
+_PADDING_METHODS = ("ljust", "rjust", "center", "zfill", "expandtabs", "to_bytes")
+_NUMBER = re.compile(r"\d+")
+# They take all of an iterable at once.
+_CONSUMERS = (sorted, any, all, math.prod, math.fsum)
+
+
+def check_binary(name: str, symbol: str, left: Any, right: Any) -> None:
+    """Refuse a binary operator on constants whose result would be too large.
+
+    Raises:
+        SemanticError: it would.
+    """
+    if isinstance(left, int) and isinstance(right, int):
+        _check_int_bits(f"`{symbol}` on constants", _result_bits(name, left, right))
+    elif name == "mul":
+        for sequence, count in ((left, right), (right, left)):
+            if isinstance(count, int) and isinstance(sequence, str | bytes | tuple):
+                _check_length(f"`{symbol}`", sequence, _size(sequence) * max(count, 0))
+    elif name == "add" and any(
+        isinstance(left, kind) and isinstance(right, kind) for kind in (str, bytes, tuple)
+    ):
+        _check_length(f"`{symbol}`", left, _size(left) + _size(right))
+    elif name == "mod" and isinstance(left, str):
+        check_format(left)
+
+
+def _result_bits(name: str, left: int, right: int) -> int:
+    """About how many bits the result has, of operators that make ints grow."""
+    if name == "lshift":
+        return left.bit_length() + right if left else 0
+    if name == "pow":
+        return left.bit_length() * right if left not in (-1, 0, 1) else 0
+    if name == "mul":
+        return left.bit_length() + right.bit_length()
+    return 0
+
+
+def _check_int_bits(what: str, bits: int) -> None:
+    if bits > MAX_INT_BITS + 1:
+        raise SemanticError(
+            f"{what} gives an int of more than {MAX_INT_BITS} bits, the most that a constant of a "
+            "kernel may have"
+        )
+
+
+def _check_length(what: str, sequence: str | bytes | tuple[Any, ...], length: int) -> None:
+    is_tuple = isinstance(sequence, tuple)
+    limit, items = (MAX_ITEMS, "items") if is_tuple else (MAX_TEXT_CHARS, "characters")
+    if length > limit:
+        kind = "a tuple" if is_tuple else "a string"
+        raise SemanticError(
+            f"{what} gives {kind} of {length} {items}; constants of a kernel may have at most "
+            f"{limit}"
+        )
+
+
+def _size(value: Any) -> int:
+    """Items of a tuple with those of the tuples in it, counted no further than needed."""
+    if not isinstance(value, tuple):
+        return len(value)
+    count, open_tuples = 0, [value]
+    while open_tuples and count <= MAX_ITEMS:
+        items = open_tuples.pop()
+        count += len(items)
+        open_tuples.extend(item for item in items if isinstance(item, tuple))
+    return count
+
+
+def check_tuple(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`items`, a tuple that a kernel makes.
+
+    Raises:
+        SemanticError: it has too many items, those of tuples in it included.
+    """
+    _check_length("this", items, _size(items))
+    return items
+
+
+def check_format(template: str, sizes: Iterable[Any] = ()) -> None:
+    """Refuse a format that pads by too much.
+
+    Args:
+        template: the format, with its widths and precisions.
+        sizes: values that it may take them from.
+
+    Raises:
+        SemanticError: it does.
+    """
+    widths = [int(number[:20]) for number in _NUMBER.findall(template)]
+    widths += [size for size in sizes if isinstance(size, int)]
+    if max(widths, default=0) > MAX_TEXT_CHARS:
+        raise SemanticError(
+            f"formatting gives a string of {max(widths)} characters or more; constants of a "
+            f"kernel may have at most {MAX_TEXT_CHARS}"
+        )
+
+
+def bounded(values: Iterable[Any], what: str) -> list[Any]:
+    """The items of an iterable of constants.
+
+    Raises:
+        SemanticError: there are too many.
+    """
+    items = list(islice(values, MAX_ITEMS + 1))
+    check_steps(len(items), what)
+    return items
+
+
+def check_steps(steps: int, what: str) -> None:
+    """Refuse to go on working through `what`.
+
+    Raises:
+        SemanticError: these are too many steps.
+    """
+    if steps > MAX_ITEMS:
+        raise SemanticError(
+            f"{what} of more than {MAX_ITEMS} items, the most that is worked through at compile "
+            "time; use a loop over tl.range"
+        )
+
+
+def check_call(function: Any, arguments: tuple[Any, ...]) -> None:
+    """Refuse a call of one of Python's own functions that would make something too large.
+
+    Raises:
+        SemanticError: it would.
+    """
+    if any(function is consumer for consumer in _CONSUMERS):
+        for value in arguments:
+            _check_consumed(function, value)
+    if not isinstance(function, BuiltinFunctionType):
+        return
+    ints = [value for value in arguments if isinstance(value, int)]
+    owner, name = function.__self__, function.__name__
+    if function is pow and len(ints) == 2:
+        check_binary("pow", "pow", *ints)
+    elif function in (math.factorial, math.comb, math.perm):
+        if max(ints, default=0) > _MAX_COMBINED:
+            _check_int_bits(f"`{name}`", MAX_INT_BITS + 2)
+    elif isinstance(owner, str) and name == "format":
+        # A width may itself be a value: "{:{}}".
+        check_format(owner, ints if re.search(r"\{[^{}]*\{", owner) else ())
+    elif name in _PADDING_METHODS and isinstance(owner, str | bytes | int):
+        check_format("", ints)
+    elif function is format and isinstance(arguments[-1], str):
+        check_format(arguments[-1])
+
+
+def _check_consumed(function: Any, value: Any) -> None:
+    if isinstance(value, range):
+        bounded(value, f"`{function.__name__}`")
+
+
+def check_result(function: str, value: Any) -> Any:
+    """`value`, what one of Python's functions gave.
+
+    Raises:
+        SemanticError: it is too large for a constant.
+    """
+    if isinstance(value, int):
+        _check_int_bits(f"`{function}`", value.bit_length())
+    elif isinstance(value, str | bytes | tuple):
+        _check_length(f"`{function}`", value, _size(value))
+    return value
