@@ -122,6 +122,25 @@ def test_loop_with_a_barrier_is_left() -> None:
     assert _untouched(product(extra="    tt.barrier\n"))
 
 
+INLINE_ASM = """
+    %place = tt.elementwise_inline_asm %page {{asm = "mov.b32 $0, $1;", constraints = "=r,r",
+        pack = 1, pure = {pure}}} : i32 -> i32
+    %15 = arith.muli %place, %block : i32
+"""
+
+
+@pytest.mark.parametrize("pure", ["true", "false"])
+def test_only_assembly_that_is_said_to_be_pure_runs_ahead(pure: str) -> None:
+    text = looked_up("scalar").replace(
+        "    %15 = arith.muli %page, %block : i32\n", INLINE_ASM.format(pure=pure)
+    )
+    assert "inline_asm" in text
+    assert _untouched(text) is (pure == "false")
+    after = pipelined(text, "sm_80", PipelineLoops(3))
+    assembly = named(after, "tt.elementwise_inline_asm")
+    assert len(assembly) == (1 if pure == "false" else 3)
+
+
 def test_loop_of_one_stage_is_left() -> None:
     text = product().replace(
         "    scf.yield %sum, %next : tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>\n  }",
@@ -194,10 +213,10 @@ def test_lookup_that_steps_through_a_carried_pointer_runs_further_ahead_than_cop
 
 def test_dot_of_what_the_body_writes_keeps_its_fence_when_another_s_operand_comes_between() -> None:
     # The buffer of %v is filled right before the first dot, behind that dot's fence.
-    second = """    %sum = tt.dot %u, %v, %half {input_precision = "tf32"}
+    second = """    %sum = tt.dot %u, %v, %place {input_precision = "tf32"}
         : (tensor<64x32xf16>, tensor<32x32xf16>, tensor<64x32xf32>) -> tensor<64x32xf32>
     %next ="""
-    text = product("scaled", "scaled").replace("%sum = tt.dot %u, %v,", "%half = tt.dot %u, %y,")
+    text = product("scaled", "scaled").replace("%sum = tt.dot %u, %v,", "%place = tt.dot %u, %y,")
     text = text.replace("    %next =", second, 1)
     before = gpu_module(text, "sm_90a")
     after = pipelined(text, "sm_90a", PipelineLoops(3), *ALL)

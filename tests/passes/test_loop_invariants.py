@@ -146,3 +146,13 @@ def test_if_is_not_a_loop() -> None:
     }
     """
     assert run_on(body, HOIST)[1] == ()
+
+
+def test_assembly_stays_where_the_kernel_comes_to_it() -> None:
+    """The interpreter does not know all of it: it must not meet what no iteration runs."""
+    text = loop(
+        """%a = tt.elementwise_inline_asm %n {asm = "mov.b32 $0, $1;", constraints = "=r,r",
+        pack = 1, pure = true} : i32 -> i32""",
+        "tt.print %a : i32",
+    )
+    assert not run_on(text, HOIST)[1]

@@ -54,7 +54,7 @@ OPS: tuple[OpSpec, ...] = (
         "PTX text `asm` applied to `pack` elements of each tile at a time.",
         None,
         lambda ev, op, *operands: ev.inline_asm(op, operands),
-        # `pure` says whether it has none; it is no licence before someone needs the speed.
+        # Attribute `pure` says whether it has none.
         effects=Effects.OTHER,
     ),
 )

@@ -28,6 +28,7 @@ LOOPS = frozenset(("scf.for", "scf.while"))
 # By name, since every pass asks for every op, and flags of an enum are slow to ask.
 _TERMINATORS = frozenset(name for name, spec in OPS.items() if Effects.TERMINATOR in spec.effects)
 PURE = frozenset(name for name, spec in OPS.items() if not spec.effects)
+ASSEMBLY = "tt.elementwise_inline_asm"
 
 
 def is_terminator(op: Operation) -> bool:
@@ -37,7 +38,7 @@ def is_terminator(op: Operation) -> bool:
 
 def is_effect_free(op: Operation) -> bool:
     """Whether `op`, with everything inside it, does nothing but compute its results."""
-    is_pure = op.name in PURE
+    is_pure = op.name in PURE or (op.name == ASSEMBLY and op.attributes.get("pure") is True)
     if not op.regions or not (is_pure or op.name in TRANSPARENT):
         return is_pure
     return all(

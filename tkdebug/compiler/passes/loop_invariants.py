@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation
-from tkdebug.compiler.ops.traits import LOOPS, is_effect_free, is_terminator
+from tkdebug.compiler.ops.traits import ASSEMBLY, LOOPS, is_effect_free, is_terminator
 from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -58,6 +58,8 @@ def _is_invariant(op: Operation, inside: set[Block]) -> bool:
         return False
     own = _blocks(op) if op.regions else set()
     for inner in op.walk() if op.regions else (op,):
+        if inner.name == ASSEMBLY:  # `interpret` may not know it, where the loop never comes to it
+            return False
         if inner.name in DIVISIONS and not constant_value(inner.operands[1]):
             return False
         for value in inner.operands:

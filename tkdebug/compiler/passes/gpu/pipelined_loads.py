@@ -29,6 +29,7 @@ from tkdebug.compiler.ir.types import (
 from tkdebug.compiler.layouts import OFFSET, LinearLayout, shared
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.compiler.passes.gpu.run_ahead import Slice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 from tkdebug.compiler.passes.tensor_map_use import LOAD
@@ -169,9 +170,13 @@ def _written(loop: Operation) -> set[Value] | None:
             if root is None or op.attributes.get("sem", "relaxed") != "relaxed":
                 return None
             roots.add(root)
-        elif Effects.OTHER in spec.effects and not op.name.startswith(_HARMLESS):
+        elif Effects.OTHER in spec.effects and not _is_harmless(op):
             return None
     return roots
+
+
+def _is_harmless(op: Operation) -> bool:
+    return op.name.startswith(_HARMLESS) or is_effect_free(op)
 
 
 def _root(value: Value) -> Value | None:
