@@ -45,11 +45,11 @@ def launch(kernel, grid, *arguments, budget=None, **options):
     """Launch under the interpreter; the launch's faults and a reference not yet run."""
     seen = Seen()
 
-    def spy(module, values, dimensions, record=None, name=None):
+    def spy(module, values, dimensions, record=None, name=None, **options):
         names = module.function.attributes["arg_names"]
         seen.module = module
         seen.reference = Reference(module, values, dimensions, names)
-        seen.faults = _real_run(module, values, dimensions, record, name)
+        seen.faults = _real_run(module, values, dimensions, record, name, **options)
         return seen.faults
 
     with mock.patch.object(tkdebug.interpreter, "run_module", spy):

@@ -20,6 +20,14 @@ def wrong_mask(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
+def wrong_stride(x_ptr, out_ptr, stride, n, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    row = tl.program_id(0) * stride
+    x = tl.load(x_ptr + row + cols, mask=cols < n)
+    tl.store(out_ptr + row + cols, x, mask=cols < n)  # FAULT wrong_stride
+
+
+@tkdebug.jit
 def negative_index(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs - 1, mask=offs < n)  # FAULT negative_index

@@ -125,6 +125,20 @@ def test_call_chain_of_a_fault_in_a_device_function():
 
 
 @BUDGETS
+def test_mask_that_is_the_same_in_every_program_is_not_to_blame(budget):
+    x, out = torch.zeros(4, 64)[:, :20], zeros(80)
+    fault = only(
+        compare(kernels.wrong_stride, (4,), x, out, 64, 20, BLOCK=32, budget=budget).faults
+    )
+    assert (fault.kind, fault.line) == ("oob-store", line("FAULT wrong_stride"))
+    assert fault.program_id == (1, 0, 0)
+    assert fault.hint == (
+        "mask is `cols < n`, the same in every program, but `out_ptr` has 80 elements: check the "
+        "index arithmetic and the grid, (4, 1, 1)"
+    )
+
+
+@BUDGETS
 def test_store_without_mask(budget):
     big = torch.zeros(256)
     out = big[16:116]

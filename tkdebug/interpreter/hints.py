@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.call_source import call_name, mask_argument, mask_text
@@ -70,6 +70,8 @@ def access_hint(
     free = _free_axis(op, mask, offender.lane)
     if free is not None:
         return f"{shown}, which says nothing of axis {free} of the tile: is a bound missing there?"
+    if any(offender.program_id) and not _varies_by_program(mask):
+        return f"{shown}, the same in every program, but {elements}: check {elsewhere}"
     return f"{shown} but {elements}"
 
 
@@ -140,6 +142,29 @@ def _free_axis(op: Operation, mask: Value, lane: tuple[int, ...]) -> int | None:
         if position and moving[axis] and not bounded[axis]:
             return axis
     return None
+
+
+def _varies_by_program(mask: Value) -> bool:
+    """Whether a mask may differ between programs or turns of a loop."""
+    seen, pending = {mask}, [mask]
+    while pending:
+        value = pending.pop()
+        op = value.defining_op
+        if op is None:
+            if not _is_parameter(value):
+                return True
+        elif op.regions or op.name == "tt.get_program_id" or len(seen) > _SEARCH_DEPTH:
+            return True
+        else:
+            pending += [operand for operand in op.operands if operand not in seen]
+            seen.update(op.operands)
+    return False
+
+
+def _is_parameter(value: Value) -> bool:
+    block = value.owner
+    outer = block.parent_op if isinstance(block, Block) else None
+    return outer is not None and outer.name == "tt.func"
 
 
 def _varying_axes(value: Value, known: dict[Value, list[bool]], depth: int = 0) -> list[bool]:
