@@ -4,6 +4,7 @@ import pytest
 from cli_scripts import python, tkdebug
 
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.knobs import KNOBS
 
 
 def told(run_main, *arguments):
@@ -195,9 +196,32 @@ def test_session_given_to_run_names_view(run_main, tmp_path):
 def test_architectures_of_the_help_are_the_targets(run_main):
     from tkdebug.compiler.targets import TARGETS
 
-    for command in ("lines", "passes"):
+    for command in ("run", "lines", "passes"):
         _, out, _ = run_main(command, "--help")
         assert f"({', '.join(TARGETS)})" in " ".join(out.split())
+
+
+def test_no_command_gives_the_help(run_main):
+    status, out, err = run_main()
+    assert (status, out) == (2, "")
+    assert "examples:" in err
+    assert "doctor" in err
+
+
+def test_pattern_that_interprets_nothing_is_told(run_main, write_script):
+    script = write_script("launch()")
+    _, _, err = run_main("run", "--no-tui", "--interpret", "scal", "--interpret", "sc*", script)
+    assert "tkdebug: --interpret scal: no such kernel; did you mean scale?\n" in err
+    assert "sc*" not in err
+
+
+def test_unknown_architecture_is_told_before_the_script_runs(run_main, write_script):
+    script = write_script("print('ran')")
+    assert "--target: got 'sm_1', expected sm_80" in told(
+        run_main, "run", "--target", "sm_1", script
+    )
+    with KNOBS.scope(cross_compile="sm_1"):
+        assert "TKDEBUG_CROSS_COMPILE: got 'sm_1'" in told(run_main, "run", "--no-tui", script)
 
 
 def test_version_and_help(run_main):

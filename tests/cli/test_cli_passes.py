@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import os
 import re
 import sqlite3
 
@@ -250,6 +251,30 @@ def test_what_is_not_there_is_answered_with_what_is(session, run_main, options, 
     assert (status, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_gpu_pass_of_a_run_without_gpu_says_how_to_record_it(script, run_main, tmp_path):
+    path = tmp_path / "run.tkd"
+    assert run_main("run", "--no-tui", "-o", path, script)[0] == 0
+    status, _, err = run_main("passes", path, "--pass", "assign-layouts")
+    assert status == 2
+    assert "were interpreted and not compiled further: `tkdebug run --target sm_90a -o " in err
+
+
+def test_run_with_a_target_records_the_passes_and_sass_for_it(script, run_main, tmp_path):
+    path = tmp_path / "run.tkd"
+    assert run_main("run", "--no-tui", "--target", "sm_80", "-o", path, script)[0] == 0
+    assert KNOBS.cross_compile is None
+    assert "TKDEBUG_CROSS_COMPILE" not in os.environ
+    out = run_main("passes", path, "--kernel", "copy", "--pass", "assign-layouts")[1]
+    assert "for sm_80" in out
+    assert "SASS" in run_main("lines", path, "--kernel", "copy")[1]
+
+
+def test_layouts_are_assigned_to_tiles_and_scalars_are_left_alone(session, run_main):
+    out = run_main("passes", session, "--kernel", "row_sum", "--pass", "assign-layouts")[1]
+    assert "tt.splat" in out
+    assert "arith.addf" not in out
 
 
 def test_unknown_target_is_refused_before_the_script_runs(script, run_main):

@@ -1,5 +1,6 @@
 import gc
 import io
+import os
 import signal
 import sys
 import threading
@@ -235,6 +236,13 @@ def test_recorder_does_not_overwrite_what_is_no_session(path):
         Recorder(path).start()
     assert path.read_text() == "my thesis"
     assert HOOKS.launch == ()
+
+
+def test_recorder_replaces_no_device_and_no_pipe(path):
+    os.mkfifo(path)
+    with pytest.raises(SessionError, match=r"run\.tkd: exists and is no regular file"):
+        Recorder(path).start()
+    assert path.is_fifo()
 
 
 def test_recorder_joins_the_session_its_parent_named(path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
 from tkdebug.knobs import CHECK_NAMES
 
-_OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret", "--check")
+_OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret", "--check", "--target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,9 @@ def parse(argv: Sequence[str]) -> Arguments:
     """Parse `argv`; help, version and mistakes end the process as argparse does (0 and 2)."""
     parser, commands = build_parser()
     own, program = _split(argv)
+    if not argv:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
     refuse_unknown_command(parser, commands, own)
     parsed, unknown = parser.parse_known_args(own)
     if unknown:
@@ -156,6 +160,7 @@ def _run_arguments(
         quick=parsed.quick,
         interpret=tuple(parsed.interpret),
         checks=CHECK_NAMES if "all" in parsed.check else tuple(parsed.check),
+        native_target=parsed.native_target,
         temporary=parsed.temporary,
         coredump=not parsed.no_coredump,
     )

@@ -17,10 +17,11 @@ from pathlib import Path
 from tkdebug.cli import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
+from tkdebug.cli.native_target import check_known
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
-from tkdebug.errors import UnsupportedError, UsageError
+from tkdebug.errors import UsageError
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.renderers.text_format import counted
@@ -134,18 +135,13 @@ def is_session(path: Path) -> bool:
 
 def _native_target(asked: str | None) -> str | None:
     """What to compile for besides; None for nothing."""
-    from tkdebug.compiler.targets import TARGETS, target_of
     from tkdebug.runtime.cross_compilation import obstacle
     from tkdebug.runtime.cuda.device import obstacle as device_obstacle
 
     if asked == "none":
         return None
     if asked is not None:
-        try:
-            target_of(asked)
-        except UnsupportedError:
-            known = ", ".join(TARGETS)
-            raise UsageError(f"--target: got {asked!r}, expected {known} or none") from None
+        check_known("--target", asked, " or none")
     elif device_obstacle() is None:
         return None  # kernels are compiled for the device that is there
     reason = obstacle()

@@ -79,7 +79,8 @@ def _chosen(kernels: list[KernelLines], pattern: str | None, target: str) -> lis
         if is_session(Path(target)):
             raise UsageError(
                 f"{target}: no kernel was compiled natively there; a run that was recorded under "
-                "interpret has no native code, `tkdebug lines script.py` makes it"
+                "interpret has no native code, `tkdebug lines script.py` makes it, and "
+                "`tkdebug run --target sm_90a` records it"
             )
         raise UsageError(f"{target}: no kernel of it compiles natively")
     hint = instead_of(pattern or "", (kernel.name for kernel in kernels))

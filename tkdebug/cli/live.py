@@ -50,6 +50,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append("--quick")
     if not arguments.coredump:
         command.append("--no-coredump")
+    if arguments.native_target is not None:
+        command += ["--target", arguments.native_target]
     for kind in arguments.checks:
         command.append(f"--check={kind}")
     for pattern in arguments.interpret:

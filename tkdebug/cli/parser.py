@@ -102,6 +102,13 @@ def _add_run(add: AddCommand) -> None:
         "may be repeated",
     )
     run.add_argument(
+        "--target",
+        dest="native_target",
+        metavar="ARCH",
+        help="compile interpreted kernels for that architecture besides, to look at their PTX and "
+        f"SASS without a GPU ({_ARCHITECTURES})",
+    )
+    run.add_argument(
         "--no-coredump",
         action="store_true",
         help="a kernel that crashes on the GPU leaves no core dump, and no line is named",

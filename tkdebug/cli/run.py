@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,12 @@ from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.endings import end_by_signal
 from tkdebug.cli.mistakes import check_variables
+from tkdebug.cli.native_target import check_target_of_run, cross_compiling
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import Ending, Program, find_program, run_program
 from tkdebug.cli.summary import print_summary
-from tkdebug.errors import CompileError, TkError, UsageError
+from tkdebug.errors import CompileError, TkError, UsageError, instead_of
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import session_faults, write_report
@@ -104,6 +106,7 @@ def _check(arguments: Arguments) -> None:
         reason = obstacle()
         if reason is not None:
             raise UsageError(f"--mode native: {reason}")
+    check_target_of_run(arguments, mode)
     script = None if arguments.is_module else Path(arguments.target)
     if arguments.session is not None:
         check_replaceable(arguments.session.absolute())
@@ -142,7 +145,7 @@ def _run_recorded(
             interpret=arguments.interpret or KNOBS.interpret_kernels,
             checks=arguments.checks or KNOBS.checks,
         )
-        with installed, progress_line():
+        with installed, cross_compiling(arguments.native_target), progress_line():
             ending = run_program(program)
             crashes.conclude()
     finally:
@@ -177,6 +180,7 @@ def _conclude(
                 # The traceback of a script that dies of a compile error has said it all.
                 told=isinstance(ending.error, CompileError),
             )
+            _tell_unmatched(arguments.interpret, session)
             if status == 0 and any(merged.fault.severity == "error" for merged in faults):
                 status = FAULT_STATUS
             if arguments.report is not None:
@@ -191,6 +195,15 @@ def _conclude(
         print(f"tkdebug: {error}", file=sys.stderr)
         status = status or USAGE_STATUS
     return status
+
+
+def _tell_unmatched(patterns: tuple[str, ...], session: Session) -> None:
+    """Say which patterns of `--interpret` are the name of no kernel, as when mistyped."""
+    names = [summary.kernel for summary in session.kernel_summaries()]
+    for pattern in patterns:
+        if names and not any(fnmatchcase(name, pattern) for name in names):
+            hint = instead_of(pattern, names)
+            print(f"tkdebug: --interpret {pattern}: no such kernel{hint}", file=sys.stderr)
 
 
 def report_format(path: Path) -> str:

@@ -87,6 +87,11 @@ def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:
     reports = [_report(session, passes, query) for passes in loaded]
     if query.pass_name is not None and not any(report.diffs for report in reports):
         hint = instead_of(query.pass_name, (d.name for passes in loaded for d in passes.diffs))
+        if not any(kernel.options.get("arch") for kernel in chosen):
+            hint += (
+                "; these kernels were interpreted and not compiled further: `tkdebug run --target "
+                "sm_90a -o run.tkd script.py` records the passes over GPU IR, too"
+            )
         raise UsageError(f"--pass {query.pass_name}: no such pass{hint}")
     if query.line is not None:
         reports = [report for report in reports if report.life is not None and report.life.steps]

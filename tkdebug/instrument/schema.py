@@ -109,6 +109,8 @@ def check_replaceable(path: Path) -> None:
         raise SessionError(f"{path}: there is no directory {path.parent}; create it first")
     if not os.access(path.parent, os.W_OK):
         raise SessionError(f"{path}: directory {path.parent} is not writable; choose another place")
+    if path.exists() and not path.is_file():
+        raise SessionError(f"{path}: exists and is no regular file; choose another name")
     if path.exists() and path.stat().st_size and not _is_session(path):
         raise SessionError(
             f"{path}: exists and is not a tkdebug session; it is not overwritten, "

@@ -1,0 +1,69 @@
+"""The architecture that kernels are compiled for without its GPU: which there are, and `run`'s.
+
+Responsible for what is asked by `--target` and `TKDEBUG_CROSS_COMPILE`; compiling is the runtime's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tkdebug.cli.arguments import Arguments
+from tkdebug.errors import UnsupportedError, UsageError
+from tkdebug.knobs import KNOBS, ModeName
+
+VARIABLE = "TKDEBUG_CROSS_COMPILE"
+
+
+def check_known(option: str, asked: str, also: str = "") -> None:
+    """Let only architectures through that tkdebug compiles for.
+
+    Raises:
+        UsageError: `asked` is none; names those that there are, and `also`.
+    """
+    from tkdebug.compiler.targets import TARGETS, target_of
+
+    try:
+        target_of(asked)
+    except UnsupportedError:
+        raise UsageError(f"{option}: got {asked!r}, expected {', '.join(TARGETS)}{also}") from None
+
+
+def check_target_of_run(arguments: Arguments, mode: ModeName) -> None:
+    """Look whether what `tkdebug run` is to compile for besides can be compiled for.
+
+    Raises:
+        UsageError: it cannot, or nothing is interpreted.
+    """
+    asked = arguments.native_target
+    if asked is None:
+        if KNOBS.cross_compile is not None:
+            check_known(VARIABLE, KNOBS.cross_compile)
+        return
+    from tkdebug.runtime.cross_compilation import obstacle
+    from tkdebug.runtime.cuda.device import obstacle as device_obstacle
+
+    check_known("--target", asked)
+    if mode == "native" or (mode == "auto" and device_obstacle() is None):
+        raise UsageError(
+            f"--target {asked}: kernels are compiled for the GPU here; add --mode interpret"
+        )
+    reason = obstacle()
+    if reason is not None:
+        raise UsageError(f"--target {asked}: {reason}")
+
+
+@contextlib.contextmanager
+def cross_compiling(asked: str | None) -> Iterator[None]:
+    """Compile what is interpreted inside for `asked`, too, in child processes as well."""
+    if asked is None:
+        yield
+        return
+    from tkdebug.compat.children import Environment
+
+    environment = Environment({VARIABLE: asked})
+    try:
+        with KNOBS.scope(cross_compile=asked):
+            yield
+    finally:
+        environment.restore()
