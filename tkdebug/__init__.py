@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
     from tkdebug.runtime import testing
     from tkdebug.runtime.allocation import set_allocator
-    from tkdebug.runtime.autotune import Autotuner, Config, Heuristics, autotune, heuristics
+    from tkdebug.runtime.autotune import Autotuner, autotune
     from tkdebug.runtime.compiled import CompiledKernel
+    from tkdebug.runtime.config import Config
     from tkdebug.runtime.constexpr_function import cdiv, constexpr_function, next_power_of_2
     from tkdebug.runtime.driver import driver
     from tkdebug.runtime.errors import OutOfResources
+    from tkdebug.runtime.heuristics import Heuristics, heuristics
     from tkdebug.runtime.jit import JITFunction, jit
     from tkdebug.runtime.modes import current_mode, mode
     from tkdebug.runtime.tensor_descriptor import TensorDescriptor
@@ -27,8 +29,8 @@ _WHERE = {
     "Autotuner": "tkdebug.runtime.autotune",
     "CompileError": "tkdebug.errors",
     "CompiledKernel": "tkdebug.runtime.compiled",
-    "Config": "tkdebug.runtime.autotune",
-    "Heuristics": "tkdebug.runtime.autotune",
+    "Config": "tkdebug.runtime.config",
+    "Heuristics": "tkdebug.runtime.heuristics",
     "JITFunction": "tkdebug.runtime.jit",
     "LaunchError": "tkdebug.errors",
     "MockTensor": "tkdebug.runtime.tensor_stand_ins",
@@ -42,7 +44,7 @@ _WHERE = {
     "constexpr_function": "tkdebug.runtime.constexpr_function",
     "current_mode": "tkdebug.runtime.modes",
     "driver": "tkdebug.runtime.driver",
-    "heuristics": "tkdebug.runtime.autotune",
+    "heuristics": "tkdebug.runtime.heuristics",
     "jit": "tkdebug.runtime.jit",
     "mode": "tkdebug.runtime.modes",
     "next_power_of_2": "tkdebug.runtime.constexpr_function",

@@ -27,7 +27,7 @@ def launches(monkeypatch):
     def compile_kernel(src):
         return interpreted_kernel.InterpretedKernel(src, SimpleNamespace())
 
-    def execute(kernel, grid, values, record):
+    def execute(kernel, grid, values, record, is_told):
         flat = runtime_values(kernel.src.specs, values)
         seen.append(SimpleNamespace(kernel=kernel, grid=grid, values=flat, record=record))
 

@@ -1,6 +1,7 @@
-"""`@autotune` and `@heuristics`: parameters that are chosen at the launch.
+"""`@autotune`: a kernel whose configuration is chosen at the launch.
 
-Responsible for the choice among configurations; benchmarking itself is `testing.do_bench`'s.
+Responsible for the choice: which configurations are candidates, trying each, telling of it.
+Benchmarking itself is `testing.do_bench`'s, compiling candidates side by side `compile_ahead`'s.
 Under interpret nothing is timed, since interpreted time says nothing of the GPU's: the first
 configuration that survives pruning is taken, and that is said once per kernel on stderr.
 
@@ -13,6 +14,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +23,9 @@ from tkdebug.errors import CompileError
 from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compilation import TRYING
+from tkdebug.runtime.compile_ahead import compile_ahead
+from tkdebug.runtime.config import Config
+from tkdebug.runtime.cuda.device import obstacle
 from tkdebug.runtime.driver import driver
 from tkdebug.runtime.errors import (
     AutotunerError,
@@ -28,75 +34,12 @@ from tkdebug.runtime.errors import (
     PTXASError,
 )
 from tkdebug.runtime.graph_capture import refuse_while_capturing
+from tkdebug.runtime.heuristics import Heuristics
 from tkdebug.runtime.interface import KernelInterface
+from tkdebug.runtime.jit import JITFunction
 from tkdebug.runtime.modes import current_mode
 
 _QUANTILES = (0.5, 0.2, 0.8)
-_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
-
-
-class Config:
-    """One configuration a tuner may choose.
-
-    Args:
-        kwargs: values of constexpr parameters.
-        num_warps: warps per program.
-        num_stages: stages of the software pipeline.
-        num_ctas: thread blocks per cluster.
-        maxnreg: registers per thread at most.
-        pre_hook: called with all arguments by name before each launch.
-        ir_override: file of edited IR to launch instead.
-    """
-
-    def __init__(
-        self,
-        kwargs: dict[str, Any],
-        num_warps: int = 4,
-        num_stages: int = 3,
-        num_ctas: int = 1,
-        maxnreg: int | None = None,
-        pre_hook: Callable[[dict[str, Any]], object] | None = None,
-        ir_override: str | None = None,
-    ) -> None:
-        self.kwargs = kwargs
-        self.num_warps = num_warps
-        self.num_stages = num_stages
-        self.num_ctas = num_ctas
-        self.maxnreg = maxnreg
-        self.pre_hook = pre_hook
-        self.ir_override = ir_override
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Older pickles lack the younger options.
-        self.__init__(state.get("kwargs", {}))  # type: ignore[misc]
-        self.__dict__.update(state)
-
-    def all_kwargs(self) -> dict[str, Any]:
-        """Keywords of a launch with this configuration; options that are None are left out."""
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        return {**self.kwargs, **{name: v for name, v in options.items() if v is not None}}
-
-    def _identity(self) -> tuple[object, ...]:
-        return (*self.all_kwargs().items(), self.pre_hook)
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Config) and self._identity() == other._identity()
-
-    def __str__(self) -> str:
-        shown = {
-            **self.kwargs,
-            "num_warps": self.num_warps,
-            "num_ctas": self.num_ctas,
-            "num_stages": self.num_stages,
-            "maxnreg": self.maxnreg,
-        }
-        return ", ".join(f"{name}: {value}" for name, value in shown.items())
-
-    def __repr__(self) -> str:
-        return f"Config({self})"
 
 
 class Autotuner(KernelInterface):
@@ -251,7 +194,8 @@ class Autotuner(KernelInterface):
                 "cache_results is not supported; configs are timed in each process anew"
             )
         started = time.perf_counter()
-        timings = {config: self._bench(*args, config=config, **kwargs) for config in candidates}
+        with self._compiled_ahead(args, kwargs, candidates):
+            timings = {config: self._bench(*args, config=config, **kwargs) for config in candidates}
         self.bench_time = time.perf_counter() - started
         self.configs_timings = timings
         best = min(timings, key=lambda config: _median_ms(timings[config]))
@@ -264,6 +208,27 @@ class Autotuner(KernelInterface):
                 f"best config selected: {best};"
             )
         return best
+
+    def _compiled_ahead(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
+    ) -> AbstractContextManager[None]:
+        """Have what the trials in a `with` block launch compiled side by side before them."""
+        # What one's hook leaves behind must not reach another that has none, and is tried first.
+        hooked = [config.pre_hook is not None for config in candidates]
+        if len(hooked) < 2 or any(hooked) != all(hooked) or not _only_compiles_in_warmup(self.fn):
+            return nullcontext()
+        # Without a GPU the first trial says so.
+        if obstacle() is not None:
+            return nullcontext()
+        return compile_ahead(partial(self._bind, args, kwargs, config) for config in candidates)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config) -> None:
+        """What a trial does up to the compile."""
+        self._refuse_conflicts(config, kwargs)
+        current = {**kwargs, **config.all_kwargs(), "warmup": True}
+        if config.pre_hook is not None:
+            config.pre_hook({**self._positional(), **current})
+        self.fn.run(*args, **current)
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> Any:
         """Time one configuration, in ms by quantile; infinite when it cannot be compiled."""
@@ -366,12 +331,34 @@ class Autotuner(KernelInterface):
         """Compile every configuration that survives pruning; the compiled kernels."""
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         try:
-            return [
-                self.fn.warmup(*args, grid=grid, **kwargs, **config.all_kwargs())
+            warm_ups = [
+                partial(self.fn.warmup, *args, grid=grid, **kwargs, **config.all_kwargs())
                 for config in self.prune_configs(kwargs)
             ]
+            with self._warmed_up_ahead(warm_ups):
+                return [warm_up() for warm_up in warm_ups]
         finally:
             self.nargs = None
+
+    def _warmed_up_ahead(
+        self, warm_ups: Sequence[Callable[[], Any]]
+    ) -> AbstractContextManager[None]:
+        """Have what warm-ups in a `with` block compile compiled side by side before them."""
+        is_native = current_mode(self.base_fn.__name__) == "native"
+        if is_native and len(warm_ups) > 1 and _only_compiles_in_warmup(self.fn):
+            return compile_ahead(warm_ups)
+        return nullcontext()
+
+
+def _only_compiles_in_warmup(kernel: Any) -> bool:
+    """Whether warming `kernel` up is known to do nothing else that anybody could notice."""
+    own = getattr(kernel, "run", None), getattr(kernel, "warmup", None)
+    run, warmup = (getattr(method, "__func__", None) for method in own)
+    if warmup is not KernelInterface.warmup:
+        return False
+    if run is Heuristics.run:
+        return _only_compiles_in_warmup(kernel.fn)
+    return run is JITFunction.run and not kernel.pre_run_hooks
 
 
 def _median_ms(timing: Any) -> float:
@@ -428,46 +415,5 @@ def autotune(
             do_bench=do_bench,
             cache_results=cache_results,
         )
-
-    return decorate
-
-
-class Heuristics(KernelInterface):
-    """A kernel some of whose parameters are functions of the others.
-
-    Attributes:
-        fn: the kernel, or a tuner around it.
-        values: a function of all arguments by name, for each parameter it sets.
-    """
-
-    def __init__(
-        self,
-        fn: Any,
-        arg_names: Sequence[str],
-        values: Mapping[str, Callable[[dict[str, Any]], Any]],
-    ) -> None:
-        self.fn = fn
-        self.arg_names = list(arg_names)
-        self.values = values
-
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Work the parameters out and launch."""
-        positional = dict(zip(self.arg_names, args, strict=False))
-        for name, heuristic in self.values.items():
-            kwargs[name] = heuristic({**positional, **kwargs})
-        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
-
-
-def heuristics(
-    values: Mapping[str, Callable[[dict[str, Any]], Any]],
-) -> Callable[[Any], Heuristics]:
-    """Decorator: work out parameters from the arguments of each launch.
-
-    Args:
-        values: for each parameter a function of all arguments by name.
-    """
-
-    def decorate(fn: Any) -> Heuristics:
-        return Heuristics(fn, fn.arg_names, values)
 
     return decorate

@@ -23,7 +23,8 @@ from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.binder import Bound, explain_binding, make_binder, spec_of
 from tkdebug.runtime.compilation import compile_kernel
-from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.compile_ahead import COMPILE_AHEAD
+from tkdebug.runtime.compile_once import CompileOnce
 from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.dependencies import content_key
 from tkdebug.runtime.device_caches import DeviceCaches
@@ -88,6 +89,7 @@ class JITFunction(KernelInterface):
         self._repr = repr
         self._binder: Callable[..., Bound] | None = None
         self.kernels: dict[Key, CompiledKernel] = {}
+        self._compiles = CompileOnce(self.kernels)
         self._native_path: NativePath | None = None
         # The same, where a launch may take it without a look at anything else.
         self._native: NativePath | None = None
@@ -232,7 +234,7 @@ class JITFunction(KernelInterface):
         # A parameter named like an option (`num_warps: tl.constexpr`) sets both.
         doubled = {name: kwargs[name] for name in OPTION_NAMES & kwargs.keys()}
         src = self._specialization(values, {**options, **doubled}, None)
-        return self._compile_once(key, src, is_warmup, compile_kernel)
+        return self._compiles.kernel(key, src, is_warmup, compile_kernel)
 
     def compile_native(
         self,
@@ -252,17 +254,24 @@ class JITFunction(KernelInterface):
             is_warmup: whether nothing is launched.
 
         Returns:
-            None when a `jit_cache_hook` takes the compile upon itself.
+            None when a `jit_cache_hook` takes the compile upon itself, and when it is only begun
+            because several are compiled ahead.
 
         Raises:
             CompileError: the kernel does not compile.
         """
-        from tkdebug.runtime.native_compilation import compile_native_kernel
+        from tkdebug.runtime.native_compilation import NativeCompilation
 
         src = self._specialization(values, options, alignment_key(self.params, values))
-        return self._compile_once(
-            key, src, is_warmup, lambda src: compile_native_kernel(src, device)
-        )
+        ahead = COMPILE_AHEAD.get()
+        if is_warmup and ahead is not None and ahead.begins(self, key, src, device):
+            return None
+
+        def compile(src: Specialization) -> CompiledKernel:
+            begun = None if ahead is None else ahead.take(self, key)
+            return (begun or NativeCompilation(src, device)).finish()
+
+        return self._compiles.kernel(key, src, is_warmup, compile)
 
     def _specialization(
         self,
@@ -277,24 +286,6 @@ class JITFunction(KernelInterface):
             for parameter, value in zip(self.params, values, strict=True)
         )
         return Specialization(self, specs, parsed, alignment)
-
-    def _compile_once(
-        self,
-        key: Key,
-        src: Specialization,
-        is_warmup: bool,
-        compile: Callable[[Specialization], CompiledKernel],
-    ) -> CompiledKernel | None:
-        """The kernel under `key`, compiled when there is none, with the hooks called around it."""
-        with self._lock:
-            kernel = self.kernels.get(key)
-            if kernel is not None:
-                return kernel
-            if COMPILE_HOOKS.skips(src, key, is_warmup):
-                return None
-            kernel = self.kernels[key] = compile(src)
-        COMPILE_HOOKS.compiled(src, key, is_warmup)
-        return kernel
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Say why arguments do not fit the kernel's signature.

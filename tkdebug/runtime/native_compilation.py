@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -92,9 +92,12 @@ class NativeCompilation:
         self._step(self._lower)
 
     @property
-    def llvm_ir(self) -> str | None:
-        """What code is to be generated of; None where lowering failed."""
-        return None if self._lowered is None else self._lowered.module.llvm_ir
+    def code_key(self) -> Hashable:
+        """What is the same where the same code is generated; None where none is."""
+        if self._lowered is None:
+            return None
+        module = self._lowered.module
+        return module.llvm_ir, module.target.name, module.max_registers
 
     def generate(self) -> None:
         """Generate code, unless that is done."""

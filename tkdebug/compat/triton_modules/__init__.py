@@ -8,9 +8,11 @@ from tkdebug.errors import CompileError as CompilationError
 from tkdebug.errors import TkError as TritonError
 from tkdebug.language.markers import must_use_result
 from tkdebug.runtime.allocation import set_allocator
-from tkdebug.runtime.autotune import Config, autotune, heuristics
+from tkdebug.runtime.autotune import autotune
+from tkdebug.runtime.config import Config
 from tkdebug.runtime.constexpr_function import cdiv, constexpr_function, next_power_of_2
 from tkdebug.runtime.errors import InterpreterError, OutOfResources
+from tkdebug.runtime.heuristics import heuristics
 from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.jit import JITFunction, jit
 from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tkdebug.runtime.autotune import Autotuner, Config, Heuristics, autotune, heuristics
+from tkdebug.runtime.autotune import Autotuner, autotune
+from tkdebug.runtime.config import Config
 from tkdebug.runtime.errors import InterpreterError, OutOfResources
+from tkdebug.runtime.heuristics import Heuristics, heuristics
 from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.jit import JITFunction
 from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret

@@ -9,6 +9,7 @@ workers of its own.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import select
 import subprocess
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from tkdebug.compiler.targets.nvptx import wire
@@ -25,6 +27,9 @@ from tkdebug.errors import TkError
 
 MODULE = "tkdebug.compiler.targets.nvptx.worker"
 _STDERR_TAIL_BYTES = 16 << 10
+_STOP_SEEN_WITHIN_S = 0.05
+# Requests made while this is set, which another thread may do, are given up with `Stopped`.
+STOP: ContextVar[threading.Event | None] = ContextVar("tkdebug_stop_codegen", default=None)
 # `-I` keeps the script's folder, PYTHON* variables and sitecustomize away from the worker; what it
 # needs of our path is appended, so nothing of the script's can stand before the standard library.
 _BOOTSTRAP = (
@@ -50,6 +55,10 @@ class WorkerDied(Exception):
         self.how = how
         self.stderr = stderr
         super().__init__(f"{stage}: {how}")
+
+
+class Stopped(Exception):
+    """Whoever made a request wants no answer any more."""
 
 
 class WorkerProcess:
@@ -83,6 +92,7 @@ class WorkerProcess:
 
         Raises:
             WorkerDied: there is none, and this worker is gone.
+            Stopped: nobody wants it any more, and this worker is gone.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -160,8 +170,20 @@ def _wait_readable(handle: int, deadline: float) -> None:
         return
     waiter = poll()
     waiter.register(handle, select.POLLIN)
-    if not waiter.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise _TimedOut
+    longest_s = math.inf if STOP.get() is None else _STOP_SEEN_WITHIN_S
+    while True:
+        _give_up_if_stopped()
+        left_s = max(0.0, deadline - time.monotonic())
+        if waiter.poll(min(left_s, longest_s) * 1000):
+            return
+        if left_s <= longest_s:
+            raise _TimedOut
+
+
+def _give_up_if_stopped() -> None:
+    stop = STOP.get()
+    if stop is not None and stop.is_set():
+        raise Stopped
 
 
 def _how(status: int) -> str:
@@ -179,12 +201,12 @@ class WorkerPool:
     """The workers of this process: at most `size` at work, each reused."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.size = size
         self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._free_slots = threading.BoundedSemaphore(self._size)
+        self._free_slots = threading.BoundedSemaphore(self.size)
         self._idle: list[WorkerProcess] = []
         self._all: list[WorkerProcess] = []
 
@@ -199,6 +221,7 @@ class WorkerPool:
     def borrow(self) -> Iterator[WorkerProcess]:
         """A worker for the length of a `with` block; it goes back if it still lives."""
         with self._free_slots:
+            _give_up_if_stopped()
             worker = self._take()
             try:
                 yield worker

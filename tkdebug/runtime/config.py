@@ -1,0 +1,72 @@
+"""`Config`: values of parameters and options that a tuner may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+
+
+class Config:
+    """One configuration a tuner may choose.
+
+    Args:
+        kwargs: values of constexpr parameters.
+        num_warps: warps per program.
+        num_stages: stages of the software pipeline.
+        num_ctas: thread blocks per cluster.
+        maxnreg: registers per thread at most.
+        pre_hook: called with all arguments by name before each launch.
+        ir_override: file of edited IR to launch instead.
+    """
+
+    def __init__(
+        self,
+        kwargs: dict[str, Any],
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+        maxnreg: int | None = None,
+        pre_hook: Callable[[dict[str, Any]], object] | None = None,
+        ir_override: str | None = None,
+    ) -> None:
+        self.kwargs = kwargs
+        self.num_warps = num_warps
+        self.num_stages = num_stages
+        self.num_ctas = num_ctas
+        self.maxnreg = maxnreg
+        self.pre_hook = pre_hook
+        self.ir_override = ir_override
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Older pickles lack the younger options.
+        self.__init__(state.get("kwargs", {}))  # type: ignore[misc]
+        self.__dict__.update(state)
+
+    def all_kwargs(self) -> dict[str, Any]:
+        """Keywords of a launch with this configuration; options that are None are left out."""
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        return {**self.kwargs, **{name: v for name, v in options.items() if v is not None}}
+
+    def _identity(self) -> tuple[object, ...]:
+        return (*self.all_kwargs().items(), self.pre_hook)
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._identity() == other._identity()
+
+    def __str__(self) -> str:
+        shown = {
+            **self.kwargs,
+            "num_warps": self.num_warps,
+            "num_ctas": self.num_ctas,
+            "num_stages": self.num_stages,
+            "maxnreg": self.maxnreg,
+        }
+        return ", ".join(f"{name}: {value}" for name, value in shown.items())
+
+    def __repr__(self) -> str:
+        return f"Config({self})"
