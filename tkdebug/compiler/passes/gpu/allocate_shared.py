@@ -7,12 +7,13 @@ fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_aliases
 from tkdebug.compiler.analysis.liveness import Interval, Timeline, live_buffers
+from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -46,7 +47,7 @@ class AllocateShared:
         scratch_bytes: how much the lowering of an op needs for itself.
     """
 
-    scratch_bytes: Callable[[Operation], int]
+    scratch_bytes: ScratchBytes
     name: ClassVar[str] = "allocate-shared"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -66,7 +67,7 @@ class AllocateShared:
             rewriter.record_change(function, "total")
 
 
-def collect_demands(function: Operation, scratch_bytes: Callable[[Operation], int]) -> list[Demand]:
+def collect_demands(function: Operation, scratch_bytes: ScratchBytes) -> list[Demand]:
     """Everything in a `tt.func` that needs shared memory, in program order."""
     timeline = Timeline(function)
     aliases = buffer_aliases(function)

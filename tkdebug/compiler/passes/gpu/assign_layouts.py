@@ -1,10 +1,9 @@
 """`AssignLayouts`: from tiles without layouts to GPU IR, with as few conversions as can be.
 
 Anchors bring layouts: accesses and dots by what earlier passes chose for them, reductions by what
-they are given. Everything computed from them follows (its *home*). What is made of constants and
-ranges alone, small vectors loaded from there included, has no home: it is made again in each layout
-that is wanted, which costs less than moving it. A conversion stands right after what it converts,
-so outside of loops where it can.
+they are given. Everything computed from them follows (its *home*, `homes.py`). What is made of
+constants and ranges alone, small vectors loaded from there included, has no home: it is made again
+in each layout that is wanted (`placement.py`).
 
 Invariant: afterwards every tile has a layout and every op's layouts pass `verifier.layouts`.
 """
@@ -14,16 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.analysis import layout_inference
-from tkdebug.compiler.ir import Block, Module, Operation, Value
-from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
-from tkdebug.compiler.layouts import REGISTER, LinearLayout
+from tkdebug.compiler.ir import Block, Module, Operation
 from tkdebug.compiler.passes.gpu.dot_operands import place_dot
 from tkdebug.compiler.passes.gpu.homes import Homes
+from tkdebug.compiler.passes.gpu.placement import Placement
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-
-# A small vector of which each thread wants more is handed around after all.
-_MOST_REGISTERS_OF_A_LOAD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,157 +28,37 @@ class AssignLayouts:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Find homes, then rewrite in program order."""
-        homes = Homes.of(module)
-        Placement(module, rewriter, homes).block(module.function.regions[0].block)
+        placement = Placement(module, rewriter, Homes.of(module))
+        _place_block(placement, module.function.regions[0].block)
         rewriter.commit()
 
 
-class Placement:
-    """The rewrite: hands each op its operands in the layouts that it needs.
+def _place_block(placement: Placement, block: Block) -> None:
+    """Rewrite all ops of `block`, and what is inside them."""
+    homes = placement.homes
+    for argument in block.arguments:
+        placement.settle(argument)
+    for op in list(block.operations):
+        if not homes.is_flexible_op(op):
+            _place_op(placement, op)
+    for op in block.operations:
+        if homes.is_flexible_op(op):
+            placement.settle_unused(op)
 
-    Args:
-        module: what is rewritten.
-        rewriter: how.
-        homes: the layout of each value that has one.
 
-    Attributes:
-        buffers: the shared-memory buffers made so far, by what they hold.
-    """
-
-    def __init__(self, module: Module, rewriter: Rewriter, homes: Homes) -> None:
-        self.rewriter = rewriter
-        self.homes = homes
-        self.buffers: dict[tuple[Value, LinearLayout | None, tuple[int, ...] | None], Value] = {}
-        self._made: dict[tuple[Value, LinearLayout], Value] = {}
-        # The flexible ops that have a layout themselves, with the operands they had before.
-        self._placed: dict[Operation, tuple[Value, ...]] = {}
-        self._following: dict[Operation, Operation] = {}
-        for op in module.walk():
-            for region in op.regions:
-                for block in region.blocks:
-                    pairs = zip(block.operations, block.operations[1:], strict=False)
-                    self._following.update(pairs)
-
-    def block(self, block: Block) -> None:
-        """Rewrite all ops of `block`, and what is inside them."""
-        for argument in block.arguments:
-            self._settle(argument)
-        for op in list(block.operations):
-            if not self.homes.is_flexible_op(op):
-                self._op(op)
-        for op in block.operations:
-            # What nobody asked for is dead; it gets a layout so that the module is whole.
-            if self.homes.is_flexible_op(op) and op not in self._placed:
-                for result in op.results:
-                    layout = layout_inference.default_layout(
-                        shape_of(result.type), self.homes.num_warps
-                    )
-                    self.wanted(result, layout)
-
-    def wanted(self, value: Value, layout: LinearLayout) -> Value:
-        """`value` in `layout`; scalars as they are."""
-        if not isinstance(value.type, TensorType):
-            return value
-        key = (value, layout)
-        known = self._made.get(key)
-        if known is None:
-            flexible = value.defining_op is not None and self.homes.is_flexible_op(
-                value.defining_op
-            )
-            known = self._remake(value, layout) if flexible else self._convert(value, layout)
-            self._made[key] = known
-        return known
-
-    def after(self, value: Value) -> Operation:
-        """The op before which something computed from `value` may stand at the earliest."""
-        owner = value.owner
-        if isinstance(owner, Operation):
-            return self._following[owner]
-        return owner.operations[0]
-
-    def _convert(self, value: Value, layout: LinearLayout) -> Value:
-        home = self.homes.of_value(value)
-        if home == layout:
-            return value
-        anchor = self.after(value)
-        owner = value.defining_op
-        made = self.rewriter.build_before(
-            anchor,
-            "ttg.convert_layout",
-            [value],
-            [with_encoding(value.type, layout)],
-            location=owner.location if owner is not None else anchor.location,
-        )
-        self.rewriter.record_new(made, "convert-layout")
-        return made.result
-
-    def _remake(self, value: Value, layout: LinearLayout) -> Value:
-        op = value.defining_op
-        assert op is not None
-        source: LinearLayout | None = layout
-        if op.name not in layout_inference.SOURCES and op.name != "tt.load":
-            source = layout_inference.operand_layout(op, layout)
-        crowded = op.name == "tt.load" and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
-        own = layout_inference.default_layout(layout.shape, self.homes.num_warps)
-        if crowded and layout != own:
-            return self._convert_after(op, self.wanted(value, own), layout)
-        if source is None:
-            return self._convert_remade(value, layout)
-        sources = self._placed.get(op, op.operands)
-        operands = [self.wanted(operand, source) for operand in sources]
-        type_ = with_encoding(value.type, layout)
-        if op not in self._placed:
-            self._placed[op] = sources
-            op.operands = tuple(operands)
-            # What a load was given is for those that stay.
-            op.attributes.pop("layout", None)
-            value.type = type_
-            self.rewriter.record_change(op, "assign-layout")
-            return value
-        clone = self.rewriter.build_before(
-            op, op.name, operands, [type_], op.attributes, location=op.location
-        )
-        clone.result.name = value.name
-        self.rewriter.record_new(clone, "remake-in-layout")
-        return clone.result
-
-    def _convert_remade(self, value: Value, layout: LinearLayout) -> Value:
-        """For views that cannot give `layout` whatever their operands have."""
-        op = value.defining_op
-        assert op is not None
-        own = layout_inference.default_layout(shape_of(op.operands[0].type), self.homes.num_warps)
-        given = layout_inference.result_layout(op, own)
-        assert given is not None, f"{op.name} has no layout rule"
-        return self._convert_after(op, self.wanted(value, given), layout)
-
-    def _convert_after(self, op: Operation, made: Value, layout: LinearLayout) -> Value:
-        converted = self.rewriter.build_before(
-            self._following[op],
-            "ttg.convert_layout",
-            [made],
-            [with_encoding(made.type, layout)],
-            location=op.location,
-        )
-        self.rewriter.record_new(converted, "convert-layout")
-        return converted.result
-
-    def _settle(self, value: Value) -> None:
-        if isinstance(value.type, TensorType):
-            value.type = with_encoding(value.type, self.homes.of_value(value))
-
-    def _op(self, op: Operation) -> None:
-        if op.name == "tt.dot":
-            place_dot(self, op)
-            return
-        before, types = op.operands, [result.type for result in op.results]
-        op.operands = tuple(
-            self.wanted(operand, layout) if layout is not None else operand
-            for operand, layout in zip(before, self.homes.operand_layouts(op), strict=True)
-        )
-        for result in op.results:
-            self._settle(result)
-        for region in op.regions:
-            if op.name.startswith("scf.") or op.name == "tt.func":
-                self.block(region.block)
-        if op.operands != before or [result.type for result in op.results] != types:
-            self.rewriter.record_change(op, "assign-layout")
+def _place_op(placement: Placement, op: Operation) -> None:
+    if op.name == "tt.dot":
+        place_dot(placement, op)
+        return
+    before, types = op.operands, [result.type for result in op.results]
+    op.operands = tuple(
+        placement.wanted(operand, layout) if layout is not None else operand
+        for operand, layout in zip(before, placement.homes.operand_layouts(op), strict=True)
+    )
+    for result in op.results:
+        placement.settle(result)
+    for region in op.regions:
+        if op.name.startswith("scf.") or op.name == "tt.func":
+            _place_block(placement, region.block)
+    if op.operands != before or [result.type for result in op.results] != types:
+        placement.rewriter.record_change(op, "assign-layout")

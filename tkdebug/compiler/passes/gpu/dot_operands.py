@@ -6,8 +6,6 @@ of its own (`ttg.local_alloc`), which software pipelining can later fill straigh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tkdebug.compiler.analysis.layout_inference import default_layout
 from tkdebug.compiler.analysis.tensor_maps import landing_layout
 from tkdebug.compiler.ir import Operation, Value
@@ -28,10 +26,8 @@ from tkdebug.compiler.layouts import (
     transpose,
     turning,
 )
+from tkdebug.compiler.passes.gpu.placement import Placement
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
-
-if TYPE_CHECKING:
-    from tkdebug.compiler.passes.gpu.assign_layouts import Placement
 
 # Buffers that wgmma reads start where their swizzle pattern does (PTX ISA, "Swizzling Modes").
 WGMMA_ALIGNMENT = 1024

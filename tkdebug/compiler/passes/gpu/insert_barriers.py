@@ -20,13 +20,13 @@ from tkdebug.compiler.analysis.shared_hazards import (
     QUEUE_OPS,
     Accesses,
     HazardState,
+    ScratchBytes,
     accesses,
     scratch_region,
 )
 from tkdebug.compiler.ir.core import Block, Module, Operation
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-ScratchBytes = Callable[[Operation], int]
 _CONTROL = frozenset(("scf.if", "scf.for", "scf.while"))
 
 

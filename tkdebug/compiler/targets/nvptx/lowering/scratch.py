@@ -7,8 +7,7 @@ between its write and its read the lowering has a barrier of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, encoding_of
 from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
@@ -22,8 +21,6 @@ from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce_scratch_by
 from tkdebug.compiler.targets.nvptx.lowering.scans import scan_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.sorting import sort_scratch_bytes, topk_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
-
-ScratchBytes = Callable[[Operation], int]
 
 
 def convert_layout_scratch_bytes(op: Operation) -> int:
