@@ -30,7 +30,7 @@ carried values of the body itself often die thereby.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,7 +44,6 @@ from tkdebug.compiler.ir.types import (
     I32,
     I64,
     TOKEN,
-    MemDescType,
     element_of,
 )
 from tkdebug.compiler.ops.arith import wrap
@@ -52,9 +51,9 @@ from tkdebug.compiler.passes.gpu.arrivals import (
     FENCE,
     Arrivals,
     holds_block,
-    is_landed,
     make_mutable,
 )
+from tkdebug.compiler.passes.gpu.dot_fences import fences_of_loads, reads_landed
 from tkdebug.compiler.passes.gpu.pipelined_loads import (
     PipelinedLoad,
     buffer_bytes,
@@ -155,9 +154,8 @@ class _Pipeline:
         self.before = self._builder(loop, "fill-pipeline")
         self.bulk = [load for load in loads if load.is_bulk]
         self.plain = [load for load in loads if not load.is_bulk]
-        # Where bulk copies land, and whether threads read what did.
+        # Where bulk copies land.
         self.arrivals: Arrivals | None = None
-        self.is_read_by_threads = False
         self.rings: dict[PipelinedLoad, Value] = {}
         self.copies: dict[Operation, list[Operation]] = {load.op: [] for load in loads}
 
@@ -166,33 +164,11 @@ class _Pipeline:
         assert self.loop.block is not None
         place = self.loop.block.operations.index(self.loop)
         following = self.loop.block.operations[place + 1]
-        self.rings = {
-            load: self.before.op(
-                "ttg.local_alloc", (), load.ring_type(self.stages), alignment=load.alignment
-            )
-            for load in self.loads
-        }
-        if self.bulk:
-            self.arrivals = Arrivals.make(
-                [load.op for load in self.bulk],
-                self.stages,
-                self.rewriter,
-                self.loop,
-                "fill-pipeline",
-            )
+        fences = fences_of_loads(self.body, [load.op.result for load in self.loads])
+        self._allocate()
         limits = [self._limit(count) for count in (self.distance, self.stages)]
         carried = self._fill()
-        first = self.body.operations[0]
-        zero, last = (self.before.constant(I32, number) for number in (0, self.distance))
-        reading, filling = (self._carry(value) for value in (zero, last))
-        phase = None if self.arrivals is None else self._carry(zero)
-        fences = self._fences()
-        fence = self._wait(first, reading, phase, fences)
-        ahead = carried.map(self._carry)
-        runs_on = _has_carried_dot(self.loop)
-        self._read(reading)
-        self._copy_ahead(self.body.terminator if runs_on else first, ahead, filling, limits)
-        self._step(reading, filling, phase)
+        fence = self._rewrite_body(carried, limits, fences)
         self._drain(following)
         for old in fences:
             assert fence is not None
@@ -204,72 +180,22 @@ class _Pipeline:
         self.loop.attributes["pipelined"] = self.stages
         self.rewriter.record_change(self.loop, "carry-pipeline")
 
-    def _wait(
-        self,
-        anchor: Operation,
-        reading: Value,
-        phase: Value | None,
-        fences: Sequence[Operation],
-    ) -> Operation | None:
-        """Wait for what the iteration reads; what takes the place of the dots' fences."""
-        if self.plain:
-            start = self._builder(anchor, "wait-for-copies")
-            start.op("ttg.async_wait", (), TOKEN, num=self.distance - 1)
-        locations = [op.location for op in fences]
-        landed = self._landed(fences)
-        wait: Operation | None = None
-        if self.arrivals is not None:
-            assert phase is not None
-            also = locations if landed else []
-            wait = self.arrivals.wait(anchor, "wait-for-copies", reading, phase, *also)
-        if landed or not fences:
-            return wait
-        # What is copied becomes visible to the tensor cores before the barrier, not after it.
-        fence = self.rewriter.build_before(anchor, FENCE, (), (), location=fuse(*locations))
-        self.rewriter.record_new(fence, "order-proxies-once")
-        return fence
-
-    def _landed(self, fences: Sequence[Operation]) -> bool:
-        """Whether bulk copies brought all that the dots behind the fences read from buffers."""
-        dots = [dot for fence, dot in self._fenced_dots() if fence in fences]
-        buffers = [v for dot in dots for v in dot.operands if isinstance(v.type, MemDescType)]
-        return bool(fences) and all(map(is_landed, buffers))
-
-    def _fenced_dots(self) -> Iterator[tuple[Operation, Operation]]:
-        """Each fence of the body with its dot; buffers of later dots may be filled in between."""
-        waiting: list[Operation] = []
-        for op in self.body.operations:
-            if op.name == FENCE:
-                waiting.append(op)
-            elif op.name == "ttng.warp_group_dot":
-                yield from ((fence, op) for fence in waiting)
-                waiting.clear()
-
-    def _fences(self) -> list[Operation]:
-        """Fences before dots that read nothing written in the body itself."""
-        buffered = {load.op.result for load in self.loads}
-        return [
-            fence
-            for fence, dot in self._fenced_dots()
-            if all(
-                not isinstance(value.type, MemDescType) or self._lasts(value, buffered)
-                for value in dot.operands
-            )
-        ]
-
-    def _lasts(self, buffer: Value, buffered: set[Value]) -> bool:
-        """Whether a buffer is from outside the loop, or will be one of a ring's."""
-        op = buffer.defining_op
-        while op is not None and op.block is self.body and op.operands:
-            if op.name == "ttg.local_alloc":
-                return op.operands[0] in buffered
-            op = op.operands[0].defining_op
-        return op is None or op.block is not self.body
-
     def _builder(self, anchor: Operation, rule: str) -> OpBuilder:
         return OpBuilder(self.rewriter, anchor, rule, self.loop.location)
 
     # Before the loop
+
+    def _allocate(self) -> None:
+        """Make the rings, and the mbarriers at which bulk copies land."""
+        for load in self.loads:
+            ring_type = load.ring_type(self.stages)
+            ring = self.before.op("ttg.local_alloc", (), ring_type, alignment=load.alignment)
+            self.rings[load] = ring
+        if self.bulk:
+            ops = [load.op for load in self.bulk]
+            self.arrivals = Arrivals.make(
+                ops, self.stages, self.rewriter, self.loop, "fill-pipeline"
+            )
 
     def _limit(self, count: int) -> Value:
         """Below which counter the iteration `count` later comes; i64, so it cannot wrap."""
@@ -368,6 +294,48 @@ class _Pipeline:
 
     # Inside the loop
 
+    def _rewrite_body(
+        self, carried: Ahead, limits: Sequence[Value], fences: Sequence[Operation]
+    ) -> Operation | None:
+        """Wait, read the rings, copy ahead and step; what takes the place of the dots' fences."""
+        first = self.body.operations[0]
+        zero, last = (self.before.constant(I32, number) for number in (0, self.distance))
+        reading, filling = (self._carry(value) for value in (zero, last))
+        phase = None if self.arrivals is None else self._carry(zero)
+        fence = self._wait(first, reading, phase, fences)
+        ahead = carried.map(self._carry)
+        runs_on = _has_carried_dot(self.loop)
+        needs_fence = self._read(reading)
+        anchor = self.body.terminator if runs_on else first
+        ahead = self._copy_ahead(anchor, ahead, filling, limits, needs_fence)
+        self._step(reading, filling, phase, ahead)
+        return fence
+
+    def _wait(
+        self,
+        anchor: Operation,
+        reading: Value,
+        phase: Value | None,
+        fences: Sequence[Operation],
+    ) -> Operation | None:
+        """Wait for what the iteration reads; what takes the place of the dots' fences."""
+        if self.plain:
+            start = self._builder(anchor, "wait-for-copies")
+            start.op("ttg.async_wait", (), TOKEN, num=self.distance - 1)
+        locations = [op.location for op in fences]
+        landed = reads_landed(self.body, fences)
+        wait: Operation | None = None
+        if self.arrivals is not None:
+            assert phase is not None
+            also = locations if landed else []
+            wait = self.arrivals.wait(anchor, "wait-for-copies", reading, phase, *also)
+        if landed or not fences:
+            return wait
+        # What is copied becomes visible to the tensor cores before the barrier, not after it.
+        fence = self.rewriter.build_before(anchor, FENCE, (), (), location=fuse(*locations))
+        self.rewriter.record_new(fence, "order-proxies-once")
+        return fence
+
     def _carry(self, initial: Value) -> Value:
         """A new carried value; what is yielded for it is appended later, in the same order."""
         loop = self.loop
@@ -375,8 +343,9 @@ class _Pipeline:
         loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
         return self.body.add_argument(initial.type)
 
-    def _read(self, slot: Value) -> None:
-        """Let every use of a load read the ring."""
+    def _read(self, slot: Value) -> bool:
+        """Let every use of a load read the ring; whether threads read what bulk copies bring."""
+        read_by_threads = False
         for load, ring in self.rings.items():
             build = OpBuilder(self.rewriter, load.op, "read-ring", load.op.location)
             buffer = build.op("ttg.memdesc_index", (ring, slot))
@@ -393,12 +362,13 @@ class _Pipeline:
                     )
                     make_mutable(new.result)
                 elif user.name == "ttg.convert_layout":
-                    self.is_read_by_threads |= load.is_bulk
+                    read_by_threads |= load.is_bulk
                     self.rewriter.replace_with_op(user, "read-ring", "ttg.local_load", (buffer,))
             if load.op.result.uses:
-                self.is_read_by_threads |= load.is_bulk
+                read_by_threads |= load.is_bulk
                 value = build.op("ttg.local_load", (buffer,), load.op.result.type)
                 load.op.result.replace_all_uses_with(value)
+        return read_by_threads
 
     def _copy_ahead(
         self,
@@ -406,8 +376,9 @@ class _Pipeline:
         ahead: Ahead,
         slot: Value,
         limits: Sequence[Value],
-    ) -> None:
-        """The copies of the iteration that runs ahead, and what it leaves to the next."""
+        needs_fence: bool,
+    ) -> Ahead:
+        """The copies of the iteration that runs ahead; what it leaves to the next."""
         counter, step = self.body.arguments[0], self.loop.operands[2]
         build = self._builder(anchor, "copy-ahead")
         wide = self._wide(build, counter)
@@ -415,20 +386,20 @@ class _Pipeline:
         known = {counter: position, **ahead.values, **ahead.found}
         clones = self.ahead.clone(known, self.rewriter, anchor, "copy-ahead")
         comes = build.compare("slt", wide, limits[0])
-        if self.is_read_by_threads:
+        if needs_fence:
             # What threads read from a buffer, they have read before a bulk copy fills it again.
             build.effect(FENCE, ())
         self._copies(anchor, clones, slot, comes, "copy-ahead")
         self._commit(build)
-        self._next = Ahead(self.ahead.next(clones), {}, {})
-        if self.lookups is not None:
-            position = self._plus_steps(build, counter, step, self.stages)
-            comes = build.compare("slt", wide, limits[1])
-            known = {counter: position, **ahead.scouted}
-            found, scouted = self.lookups.look_up(known, comes, self.rewriter, anchor)
-            self._next = Ahead(self._next.values, found, scouted)
+        values = self.ahead.next(clones)
+        if self.lookups is None:
+            return Ahead(values, {}, {})
+        position = self._plus_steps(build, counter, step, self.stages)
+        comes = build.compare("slt", wide, limits[1])
+        known = {counter: position, **ahead.scouted}
+        return Ahead(values, *self.lookups.look_up(known, comes, self.rewriter, anchor))
 
-    def _step(self, reading: Value, filling: Value, phase: Value | None) -> None:
+    def _step(self, reading: Value, filling: Value, phase: Value | None, ahead: Ahead) -> None:
         """Yield the next slots, the phase to wait for, and what runs ahead."""
         terminator = self.body.terminator
         build = self._builder(terminator, "step-ring")
@@ -442,7 +413,7 @@ class _Pipeline:
                 turning = build.op("arith.select", (inside, phase, turned), I32)
         if phase is not None:
             after.append(turning)
-        terminator.operands = (*terminator.operands, *after, *self._next.all())
+        terminator.operands = (*terminator.operands, *after, *ahead.all())
         self.rewriter.record_change(terminator, "carry-pipeline")
 
     # After the loop

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import I1, TensorType
 from tkdebug.compiler.ops.traits import is_effect_free
+from tkdebug.compiler.rewriting.cloning import clone_before
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -78,19 +79,7 @@ class Slice:
             What stands for each value of the body; values from outside stand for themselves.
         """
         clones = dict(known)
-        for op in self.ops:
-            clone = rewriter.build_before(
-                anchor,
-                op.name,
-                [clones.get(value, value) for value in op.operands],
-                [result.type for result in op.results],
-                op.attributes,
-                location=op.location,
-            )
-            rewriter.record_new(clone, rule)
-            for old, new in zip(op.results, clone.results, strict=True):
-                new.name = old.name
-                clones[old] = new
+        clone_before(anchor, self.ops, clones, rewriter, rule)
         return clones
 
     def next(self, clones: Mapping[Value, Value]) -> dict[Value, Value]:
