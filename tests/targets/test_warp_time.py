@@ -96,6 +96,16 @@ def test_blocks_count_where_loads_are_no_more_under_way(
     assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == b"narrow"
 
 
+def test_blocks_that_shared_memory_keeps_apart_do_not_count(
+    assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 256 threads, 4 blocks fit by 64 registers and 3 by 80; of 100 KiB 2, either way."""
+    wait = instruction(LOAD, 0) + instruction(ADD, NONE, 1)
+    times(monkeypatch, WarpTime(wait * 5), WarpTime(wait * 4))
+    assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == b"narrow"
+    assert ptx_stage.assemble(PTX, "k", OPTIONS, 10, 100 << 10)[0] == b"wide"
+
+
 def test_kernels_that_wait_once_are_assembled_once(
     assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

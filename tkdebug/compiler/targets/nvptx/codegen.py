@@ -43,6 +43,8 @@ def generate(
     locations: Locations | None = None,
     entry: tuple[Frame, ...] = (),
     on_ptx: Callable[[str], str | None] | None = None,
+    *,
+    shared_bytes: int = 0,
 ) -> NativeCode:
     """Compile one module with one kernel, or take it from the disk.
 
@@ -54,18 +56,19 @@ def generate(
         locations: op id -> call chain, outermost first; without it line tables carry op ids.
         entry: place of the kernel's `def`.
         on_ptx: called with the PTX; what it gives back is assembled in its place, and not kept.
+        shared_bytes: dynamic shared memory of a block.
 
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
     """
-    options = f"{max_registers} {PTX_VERSION} {KNOBS.debug_info}"
+    options = f"{max_registers} {shared_bytes} {PTX_VERSION} {KNOBS.debug_info}"
     parts = (llvm_ir, kernel, target.name, options)
     key = code_cache.key_of((*parts, _text_of(locations, entry)))
     if not KNOBS.always_compile and (found := code_cache.load(key, kernel)):
         edited = on_ptx(found.ptx) if on_ptx else None
         if edited is None or edited == found.ptx:
             return found
-        return assemble(edited, kernel, target, max_registers)
+        return assemble(edited, kernel, target, max_registers, shared_bytes=shared_bytes)
     ptx, times = _emit(llvm_ir, kernel, target, locations)
     start = time.perf_counter_ns()
     places = _op_ids_as_lines(ptx, kernel) if locations is None else locations
@@ -73,8 +76,10 @@ def generate(
     times.append(("locations", time.perf_counter_ns() - start))
     edited = on_ptx(ptx) if on_ptx else None
     if edited is not None and edited != ptx:
-        return assemble(edited, kernel, target, max_registers)
-    code = assemble(ptx, kernel, target, max_registers, lines, locations, tuple(times))
+        return assemble(edited, kernel, target, max_registers, shared_bytes=shared_bytes)
+    code = assemble(
+        ptx, kernel, target, max_registers, lines, locations, tuple(times), shared_bytes
+    )
     code_cache.store(key, kernel, code)
     return code
 
@@ -128,6 +133,7 @@ def assemble(
     ptx_lines: tuple[PtxLine, ...] = (),
     locations: Locations | None = None,
     times_ns: tuple[tuple[str, int], ...] = (),
+    shared_bytes: int = 0,
 ) -> NativeCode:
     """PTX to cubin, with what it needs of the machine.
 
@@ -139,6 +145,7 @@ def assemble(
         ptx_lines: the op of each instruction line.
         locations: op id -> call chain, for errors.
         times_ns: steps before this one, to be kept with the result.
+        shared_bytes: dynamic shared memory of a block.
 
     Raises:
         CodegenError: ptxas refuses the text.
@@ -150,7 +157,13 @@ def assemble(
         ptx = _with_register_limit(ptx, max_registers)
     # A little less than the worker has, which would leave its ptxas behind.
     timeout_s = _SHARE_OF_TIMEOUT * KNOBS.codegen_timeout_s
-    header = {"task": "cubin", "name": kernel, "options": options, "timeout_s": timeout_s}
+    header = {
+        "task": "cubin",
+        "name": kernel,
+        "options": options,
+        "timeout_s": timeout_s,
+        "shared_bytes": shared_bytes,
+    }
     try:
         answer, cubin = _ask(header, ptx.encode())
     except WorkerDied as death:

@@ -205,6 +205,7 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
         locations={op.id: op.location.frames for op in module.walk()},
         entry=module.function.location.frames,
         on_ptx=None if on_stage is None else functools.partial(on_stage, "ptx"),
+        shared_bytes=lowered.shared_bytes,
     )
     return CompiledModule(
         lowered.symbol,

@@ -59,7 +59,9 @@ def newest_ptx(wanted: int) -> int:
     return min(wanted, known[0] if known else 80)
 
 
-def assemble(ptx: bytes, name: str, options: Sequence[str], timeout_s: float) -> tuple[bytes, str]:
+def assemble(
+    ptx: bytes, name: str, options: Sequence[str], timeout_s: float, shared_bytes: int = 0
+) -> tuple[bytes, str]:
     """The cubin and the assembler's log.
 
     Args:
@@ -67,6 +69,7 @@ def assemble(ptx: bytes, name: str, options: Sequence[str], timeout_s: float) ->
         name: what to call it in messages.
         options: as nvJitLink takes them.
         timeout_s: how long ptxas may take.
+        shared_bytes: dynamic shared memory of a block.
 
     Raises:
         StageError: the assembler refuses the PTX or an option; its log is in `log`.
@@ -87,8 +90,8 @@ def assemble(ptx: bytes, name: str, options: Sequence[str], timeout_s: float) ->
     other_cubin, other_log = ptxas.assemble(program, wider, options, timeout_s)
     if _spilled_bytes(other_log):
         return cubin, log
-    took = _cycles_per_warp(ptx, cubin, log, options)
-    takes = _cycles_per_warp(ptx, other_cubin, other_log, options)
+    took = _cycles_per_warp(ptx, cubin, log, options, shared_bytes)
+    takes = _cycles_per_warp(ptx, other_cubin, other_log, options, shared_bytes)
     return (other_cubin, other_log) if takes < _WORTH_IT * took else (cubin, log)
 
 
@@ -108,14 +111,15 @@ def _waits_again_and_again(cubin: bytes) -> bool:
         return False
 
 
-def _cycles_per_warp(ptx: bytes, cubin: bytes, log: str, options: Sequence[str]) -> float:
-    """Shared memory does not count: how much is asked for at the launch is not known here."""
+def _cycles_per_warp(
+    ptx: bytes, cubin: bytes, log: str, options: Sequence[str], shared_bytes: int
+) -> float:
     threads, registers = _THREADS.search(ptx), _REGISTERS.search(log)
     assert threads is not None
     (name,) = (option for option in options if option.startswith(_ARCHITECTURE))
     target = TARGETS[name.removeprefix(_ARCHITECTURE)]
     used = int(registers[1]) if registers else target.registers_per_thread
-    warps = occupancy(target, int(threads[2]), used, 0).warps
+    warps = occupancy(target, int(threads[2]), used, shared_bytes).warps
     return WarpTime.of(cubin).cycles_per_warp(max(1, warps))
 
 

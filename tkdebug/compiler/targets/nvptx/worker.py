@@ -72,7 +72,10 @@ class Worker:
                     raise StageError("worker", f"options: got {options!r}, expected a list")
                 self.announce("assemble")
                 timeout_s = float(str(header["timeout_s"]))
-                cubin, log = ptx_stage.assemble(body, str(header["name"]), options, timeout_s)
+                shared_bytes = int(str(header["shared_bytes"]))
+                cubin, log = ptx_stage.assemble(
+                    body, str(header["name"]), options, timeout_s, shared_bytes
+                )
                 return {"status": "ok", "log": log}, cubin
             case task:
                 raise StageError("worker", f"got task {task!r}, expected ping, ptx or cubin")
