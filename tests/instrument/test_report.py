@@ -11,7 +11,7 @@ from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.text_format import counted, visible
-from tkdebug.instrument.report import RENDERERS, render, session_faults, write_report
+from tkdebug.instrument.report import RENDERERS, render, write_report
 
 SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
 
@@ -118,15 +118,15 @@ def test_two_faults_of_a_line_in_one_launch_are_of_one_launch(tmp_path, script):
         HOOKS.fault(fault(script, launch_id=record.id, op_id=op_id))
     recorder.stop(0)
     with Session.open(path) as session:
-        (merged,) = session_faults(session)
-    assert merged.launches == 1
+        (group,) = session.fault_groups()
+    assert group.launches == 1
 
 
-def test_merged_faults_keep_the_first_offender_and_add_up(recorded):
+def test_fault_group_keeps_the_first_offender_and_adds_up(recorded):
     with Session.open(recorded) as session:
-        (merged,) = session_faults(session)
-    assert (merged.fault.count, merged.launches) == (165, 2)
-    assert merged.fault.program_id == (2, 0, 0)
+        (group,) = session.fault_groups()
+    assert (group.fault.count, group.launches) == (165, 2)
+    assert group.fault.program_id == (2, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_faults_that_differ_stay_apart(tmp_path, changes):
         HOOKS.fault(fault())
         HOOKS.fault(fault(**changes))
     with Session.open(path) as session:
-        assert len(session_faults(session)) == 2
+        assert len(session.fault_groups()) == 2
 
 
 def test_text_report_shows_kernels_and_faults_with_source_caret_chain_and_hint(recorded, script):

@@ -9,7 +9,6 @@ from textual.widgets import Input
 from tkdebug.events import HOOKS
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.report import session_faults
 from tkdebug.tui import follow
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.follow import Follower
@@ -89,7 +88,7 @@ def test_faults_are_merged_and_counted_as_in_reports(tmp_path):
 
     with Session.open(tui_sample.write_run(tmp_path / "run.tkd", during=during)) as session:
         groups = Follower(session).poll().faults
-        merged = session_faults(session)
+        merged = session.fault_groups()
     assert [(g.count, g.launches) for g in groups] == [(7 * 896, 3)]
     assert [(m.fault.count, m.launches) for m in merged] == [(7 * 896, 3)]
 

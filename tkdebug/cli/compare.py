@@ -22,5 +22,5 @@ def compare_command(arguments: Arguments) -> int:
         comparison = compare(before, after)
         renderer = comparison_json if arguments.format == "json" else comparison_text
         put_out(renderer.render(comparison, before, after))
-    new = any(merged.fault.severity == "error" for merged in comparison.new_faults)
+    new = any(group.fault.severity == "error" for group in comparison.new_faults)
     return FAULT_STATUS if new else 0

@@ -25,7 +25,6 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.renderers.text_format import counted
-from tkdebug.instrument.report import session_faults
 
 USUAL_TARGET = "sm_90a"
 
@@ -118,7 +117,7 @@ def _tell_of_end(session: Session, script: str, status: int, target: str | None)
 
 
 def _tell_of_faults(session: Session, script: str) -> None:
-    faults = [f for f in session_faults(session) if f.fault.kind != "compile-error"]
+    faults = [f for f in session.fault_groups() if f.fault.kind != "compile-error"]
     if faults:
         number = counted(len(faults), "fault")
         print(f"tkdebug: {number} in this run; `tkdebug run {script}` tells where", file=sys.stderr)

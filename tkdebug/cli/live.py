@@ -11,7 +11,6 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import TkError
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.report import session_faults
 
 
 def run_in_tui(arguments: Arguments) -> int:
@@ -68,7 +67,7 @@ def _print_outcome(path: Path, owns_session: bool) -> bool:
         with Session.open(path) as session:
             ended = session.run().end_ns is not None
             kept_as = None if owns_session and ended else path
-            print_summary(session, session_faults(session), kept_as=kept_as, told=False)
+            print_summary(session, session.fault_groups(), kept_as=kept_as, told=False)
     except TkError as error:
         print(f"tkdebug: {error}", file=sys.stderr)
         return False

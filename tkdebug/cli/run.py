@@ -28,7 +28,7 @@ from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError, UsageError, instead_of
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
-from tkdebug.instrument.report import session_faults, write_report
+from tkdebug.instrument.report import write_report
 from tkdebug.instrument.schema import check_replaceable
 from tkdebug.knobs import KNOBS, ModeName
 
@@ -172,7 +172,7 @@ def _conclude(
     status = ending.exit_status
     try:
         with Session.open(path) as session:
-            faults = session_faults(session)
+            faults = session.fault_groups()
             print_summary(
                 session,
                 faults,
@@ -181,7 +181,7 @@ def _conclude(
                 told=isinstance(ending.error, CompileError),
             )
             _tell_unmatched(arguments.interpret, session)
-            if status == 0 and any(merged.fault.severity == "error" for merged in faults):
+            if status == 0 and any(group.fault.severity == "error" for group in faults):
                 status = FAULT_STATUS
             if arguments.report is not None:
                 format_name = report_format(arguments.report)

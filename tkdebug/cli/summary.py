@@ -6,26 +6,26 @@ import sys
 from pathlib import Path
 
 from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.text_format import counted, fault_lines
-from tkdebug.instrument.report import MergedFault
 
 MAX_SHOWN_FAULTS = 50
 
 
 def print_summary(
-    session: Session, faults: tuple[MergedFault, ...], kept_as: Path | None, told: bool
+    session: Session, faults: tuple[FaultGroup, ...], kept_as: Path | None, told: bool
 ) -> None:
     """Print the summary.
 
     Args:
         session: the run.
-        faults: its merged faults.
+        faults: its faults, in groups.
         kept_as: the session file to name, None when it is a temporary one.
         told: whether compile errors have been shown already.
     """
     shown = [f for f in faults if not (told and f.fault.kind == "compile-error")]
-    for merged in shown[:MAX_SHOWN_FAULTS]:
-        first, *rest = fault_lines(session, merged)
+    for group in shown[:MAX_SHOWN_FAULTS]:
+        first, *rest = fault_lines(session, group)
         print(f"tkdebug: {first}", *rest, sep="\n", file=sys.stderr)
     if len(shown) > MAX_SHOWN_FAULTS:
         left = counted(len(shown) - MAX_SHOWN_FAULTS, "more fault")

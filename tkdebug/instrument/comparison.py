@@ -10,8 +10,7 @@ import posixpath
 from dataclasses import dataclass
 
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import KernelSummary, RunInfo
-from tkdebug.instrument.report import MergedFault, session_faults
+from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,8 @@ class Comparison:
     before: RunInfo
     after: RunInfo
     kernels: tuple[KernelChange, ...]
-    new_faults: tuple[MergedFault, ...]
-    gone_faults: tuple[MergedFault, ...]
+    new_faults: tuple[FaultGroup, ...]
+    gone_faults: tuple[FaultGroup, ...]
     kept_faults: int
 
 
@@ -64,20 +63,20 @@ def compare(before: Session, after: Session) -> Comparison:
     """
     old = {summary.kernel: summary for summary in before.kernel_summaries()}
     new = {summary.kernel: summary for summary in after.kernel_summaries()}
-    old_faults = {_identity(before, merged): merged for merged in session_faults(before)}
-    new_faults = {_identity(after, merged): merged for merged in session_faults(after)}
+    old_faults = {_identity(before, group): group for group in before.fault_groups()}
+    new_faults = {_identity(after, group): group for group in after.fault_groups()}
     return Comparison(
         before.run(),
         after.run(),
         tuple(KernelChange(name, old.get(name), new.get(name)) for name in {**new, **old}),
-        tuple(merged for key, merged in new_faults.items() if key not in old_faults),
-        tuple(merged for key, merged in old_faults.items() if key not in new_faults),
+        tuple(group for key, group in new_faults.items() if key not in old_faults),
+        tuple(group for key, group in old_faults.items() if key not in new_faults),
         sum(key in old_faults for key in new_faults),
     )
 
 
-def _identity(session: Session, merged: MergedFault) -> tuple[object, ...]:
-    fault = merged.fault
+def _identity(session: Session, group: FaultGroup) -> tuple[object, ...]:
+    fault = group.fault
     chain = tuple(
         (posixpath.basename(frame.file), frame.function, _text(session, frame.file, frame.line))
         for frame in fault.frames

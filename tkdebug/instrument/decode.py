@@ -14,7 +14,17 @@ from typing import cast
 
 from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, Fault, FaultKind
-from tkdebug.instrument.records import Launch, RecordedFault, RecordedKernel, Tuning
+from tkdebug.instrument.records import (
+    FaultGroup,
+    KernelSummary,
+    Launch,
+    OutputChunk,
+    Progress,
+    RecordedFault,
+    RecordedKernel,
+    RunInfo,
+    Tuning,
+)
 
 Row = tuple[object, ...]
 _DIGITS = re.compile(r"-?[0-9]{1,40}", re.ASCII)
@@ -93,6 +103,21 @@ def frames(value: object) -> tuple[Frame, ...]:
     return tuple(result)
 
 
+def run(row: Row) -> RunInfo:
+    """The row of `run`."""
+    script, argv, mode, start_ns, end_ns, exit_status, host, versions = row
+    return RunInfo(
+        script=text(script),
+        argv=tuple(text(word) for word in json_list(argv)),
+        mode=text(mode),
+        start_ns=integer(start_ns),
+        end_ns=optional_integer(end_ns),
+        exit_status=optional_integer(exit_status),
+        host=text(host),
+        versions=string_mapping(versions),
+    )
+
+
 def launch(row: Row) -> Launch:
     """A row of `launches`, without its revision."""
     (seq, process, rank, number, kernel, kernel_hash, mode, grid) = row[:8]
@@ -164,6 +189,39 @@ def fault(row: Sequence[object]) -> RecordedFault:
             count=integer(count),
             hint=optional_text(hint),
         ),
+    )
+
+
+def fault_group(row: Row) -> FaultGroup:
+    """A count of bad accesses, a count of launches, a `seq`, and the row of `faults` it has."""
+    count, launches, _, *first = row
+    return FaultGroup(fault(first), integer(count), integer(launches))
+
+
+def kernel_summary(row: Row) -> KernelSummary:
+    """A row of `totals`."""
+    name, *numbers = row
+    return KernelSummary(text(name), *map(integer, numbers))
+
+
+def output_chunk(row: Row) -> OutputChunk:
+    """A row of `output`."""
+    seq, process, rank, time_ns, stream, written = row
+    return OutputChunk(
+        seq=integer(seq),
+        process=integer(process),
+        rank=integer(rank),
+        time_ns=integer(time_ns),
+        stream=text(stream),
+        text=text(written),
+    )
+
+
+def progress(row: Row) -> Progress:
+    """A row of `progress`."""
+    process, rank, launch_id, name, *numbers = row
+    return Progress(
+        integer(process), integer(rank), integer(launch_id), text(name), *map(integer, numbers)
     )
 
 

@@ -50,6 +50,11 @@ class DeviceTimes:
         self._stopped = True
         self._settle(wait=True)
 
+    def wait(self) -> None:
+        """Wait for all launches so far."""
+        if os.getpid() == self._owner:
+            self._settle(wait=True)
+
     def _start(self) -> None:
         with self._lock:
             if self._stopped or (self._thread is not None and self._thread.is_alive()):

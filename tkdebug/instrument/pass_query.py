@@ -1,8 +1,12 @@
-"""What may be asked of the passes of a recorded run."""
+"""What may be asked of the passes of a recorded run, and the answer for one kernel."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from tkdebug.instrument.kernel_passes import KernelPasses, LineLife, Place
+from tkdebug.instrument.pass_diff import PassDiff
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +26,20 @@ class PassQuery:
     only_changed: bool = False
     text_diff: bool = False
     line: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """One kernel as asked for.
+
+    Attributes:
+        diffs: of the passes asked for.
+        life: of the line asked for, None when none was.
+        source_line: the text of a source line, "" where it was not recorded.
+    """
+
+    passes: KernelPasses
+    diffs: tuple[PassDiff, ...]
+    life: LineLife | None
+    query: PassQuery
+    source_line: Callable[[Place], str]

@@ -7,42 +7,21 @@ Nothing here needs the compiler or a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 
 from tkdebug.errors import SessionError, UsageError, instead_of
 from tkdebug.instrument.kernel_passes import (
     KernelPasses,
-    LineLife,
     Place,
     line_life,
     lines_with_ops,
     load_kernel_passes,
 )
-from tkdebug.instrument.pass_diff import PassDiff
-from tkdebug.instrument.pass_query import PassQuery
+from tkdebug.instrument.pass_query import KernelReport, PassQuery
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.renderers import passes_html, passes_json, passes_text
-
-
-@dataclass(frozen=True, slots=True)
-class KernelReport:
-    """One kernel as asked for.
-
-    Attributes:
-        diffs: of the passes asked for.
-        life: of the line asked for, None when none was.
-        source_line: the text of a source line, "" where it was not recorded.
-    """
-
-    passes: KernelPasses
-    diffs: tuple[PassDiff, ...]
-    life: LineLife | None
-    query: PassQuery
-    source_line: Callable[[Place], str]
-
 
 Renderer = Callable[[Sequence[KernelReport]], Iterator[str]]
 RENDERERS: Mapping[str, Renderer] = {

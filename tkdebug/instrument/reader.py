@@ -1,26 +1,23 @@
 """Reading a session file: headless, while it is written or long after, here or elsewhere.
 
-Responsible for opening what there is (live, killed with its `-wal`, copied without it, in a
-read-only directory) and for immutable snapshots. It never writes to the session, and trusts
-nothing in it: whatever is wrong is a `SessionError` of one line.
+Responsible for the questions that can be asked of a session, and for immutable answers. How the
+file is reached is `session_connection`'s, what a row means `decode`'s. Nothing in the session is
+trusted: whatever is wrong is a `SessionError` of one line.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import sqlite3
-import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from tkdebug.errors import Frame, SessionError
+from tkdebug.errors import Frame
 from tkdebug.events import CompilerPass
 from tkdebug.instrument import decode, pass_rows
 from tkdebug.instrument.records import (
+    FaultGroup,
     FaultOverview,
     KernelSummary,
     Launch,
@@ -33,7 +30,7 @@ from tkdebug.instrument.records import (
     Tuning,
 )
 from tkdebug.instrument.schema import SCHEMA_VERSION, TABLE_VERSIONS, TABLES
-from tkdebug.instrument.session_file import check_file, log_path, log_size_bytes, open_read_only
+from tkdebug.instrument.session_connection import SessionConnection
 
 MAX_TEXT_CHARS = 32 << 20
 MAX_PAGE_ROWS = 10_000
@@ -59,12 +56,9 @@ class Session:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
-        self._log_absent = False
         self._version = SCHEMA_VERSION
         self._source_lines: dict[str, tuple[str, ...] | None] = {}
-        self._connection = self._connect()
+        self._connection = SessionConnection(path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Session:
@@ -73,9 +67,7 @@ class Session:
         Raises:
             SessionError: it is not there, not a session, truncated, or of a newer schema.
         """
-        place = Path(path).absolute()
-        check_file(place)
-        session = cls(place)
+        session = cls(Path(path).absolute())
         try:
             session._query(session._check_schema)
         except BaseException:
@@ -85,11 +77,7 @@ class Session:
 
     def close(self) -> None:
         """Close the file; a second call is a no-op."""
-        with self._lock:
-            self._connection.close()
-            if self._copy is not None:
-                self._copy.cleanup()
-                self._copy = None
+        self._connection.close()
 
     def __enter__(self) -> Session:
         return self
@@ -102,10 +90,6 @@ class Session:
     ) -> None:
         self.close()
 
-    def data_version(self) -> int:
-        """A number that changes when another process commits to the file: a cheap poll."""
-        return self._query(lambda: decode.integer(self._rows("PRAGMA data_version")[0][0]))
-
     def run(self) -> RunInfo:
         """The run as a whole."""
 
@@ -115,17 +99,7 @@ class Session:
             )
             if not rows:
                 raise ValueError("the table of the run is empty")
-            script, argv, mode, start_ns, end_ns, exit_status, host, versions = rows[0]
-            return RunInfo(
-                script=decode.text(script),
-                argv=tuple(decode.text(word) for word in decode.json_list(argv)),
-                mode=decode.text(mode),
-                start_ns=decode.integer(start_ns),
-                end_ns=decode.optional_integer(end_ns),
-                exit_status=decode.optional_integer(exit_status),
-                host=decode.text(host),
-                versions=decode.string_mapping(versions),
-            )
+            return decode.run(rows[0])
 
         return self._query(read)
 
@@ -154,55 +128,36 @@ class Session:
 
     def recent_cursor(self, count: int) -> int:
         """A cursor for `launches` with at most `count` changes after it: the latest ones."""
-        return self._query(
-            lambda: max(0, decode.integer(self._rows("SELECT revision FROM clock")[0][0]) - count)
-        )
+        return max(0, self._number("SELECT revision FROM clock") - count)
 
     def launches_in_order(self, after: int = 0, limit: int = 1000) -> tuple[Launch, ...]:
         """Launches with a `seq` beyond `after`, in the order in which they began."""
-        return self._query(
-            lambda: tuple(
-                decode.launch(row)
-                for row in self._rows(
-                    f"SELECT {_LAUNCH_COLUMNS} FROM launches WHERE seq > ? ORDER BY seq LIMIT ?",
-                    after,
-                    max(1, min(limit, MAX_PAGE_ROWS)),
-                )
-            )
+        return self._records(
+            decode.launch,
+            f"SELECT {_LAUNCH_COLUMNS} FROM launches WHERE seq > ? ORDER BY seq LIMIT ?",
+            after,
+            max(1, min(limit, MAX_PAGE_ROWS)),
         )
 
     def launch(self, seq: int) -> Launch | None:
         """The launch of that `seq`."""
-
-        def read() -> Launch | None:
-            rows = self._rows(f"SELECT {_LAUNCH_COLUMNS} FROM launches WHERE seq = ?", seq)
-            return decode.launch(rows[0]) if rows else None
-
-        return self._query(read)
+        found = self._records(
+            decode.launch, f"SELECT {_LAUNCH_COLUMNS} FROM launches WHERE seq = ?", seq
+        )
+        return found[0] if found else None
 
     def launch_count(self) -> int:
         """How many launches are recorded."""
-        return self._query(
-            lambda: decode.integer(
-                self._rows("SELECT coalesce(sum(launches), 0) FROM totals")[0][0]
-            )
-        )
+        return self._number("SELECT coalesce(sum(launches), 0) FROM totals")
 
     def kernel_summaries(self) -> tuple[KernelSummary, ...]:
         """Times by kernel name, the longest in total first."""
-
-        def read() -> tuple[KernelSummary, ...]:
-            rows = self._rows(
-                "SELECT kernel, launches, finished, errors, total_ns, "
-                "CASE WHEN finished THEN min_ns ELSE 0 END, max_ns "
-                "FROM totals ORDER BY total_ns DESC, kernel"
-            )
-            return tuple(
-                KernelSummary(decode.text(kernel), *(decode.integer(value) for value in values))
-                for kernel, *values in rows
-            )
-
-        return self._query(read)
+        return self._records(
+            decode.kernel_summary,
+            "SELECT kernel, launches, finished, errors, total_ns, "
+            "CASE WHEN finished THEN min_ns ELSE 0 END, max_ns "
+            "FROM totals ORDER BY total_ns DESC, kernel",
+        )
 
     def kernels(self, since: int = 0) -> tuple[RecordedKernel, ...]:
         """The specialisations compiled beyond the one of `seq` `since`, in order."""
@@ -240,16 +195,12 @@ class Session:
         """What each pass did to a kernel, the front end first; () in sessions of schema 1."""
         if self._version < TABLE_VERSIONS["passes"]:
             return ()
-        return self._query(
-            lambda: tuple(
-                pass_rows.from_row(row)
-                for row in self._rows(
-                    f"SELECT {pass_rows.BOUNDED_COLUMNS} FROM passes WHERE kernel_hash = ? "
-                    "ORDER BY number LIMIT ?",
-                    kernel_hash,
-                    MAX_PASSES,
-                )
-            )
+        return self._records(
+            pass_rows.from_row,
+            f"SELECT {pass_rows.BOUNDED_COLUMNS} FROM passes WHERE kernel_hash = ? "
+            "ORDER BY number LIMIT ?",
+            kernel_hash,
+            MAX_PASSES,
         )
 
     def line_table(self, kernel_hash: str) -> object | None:
@@ -282,16 +233,14 @@ class Session:
 
     def op_lines(self, kernel_hash: str, stage: str) -> dict[int, tuple[Frame, ...]]:
         """Source frames, outermost first, by line (1-based) of that stage's text."""
-        return self._query(
-            lambda: {
-                decode.integer(line): decode.frames(chain)
-                for line, chain in self._rows(
-                    "SELECT line, frames FROM op_lines WHERE kernel_hash = ? AND stage = ? "
-                    "ORDER BY line",
-                    kernel_hash,
-                    stage,
-                )
-            }
+        return dict(
+            self._records(
+                lambda row: (decode.integer(row[0]), decode.frames(row[1])),
+                "SELECT line, frames FROM op_lines WHERE kernel_hash = ? AND stage = ? "
+                "ORDER BY line",
+                kernel_hash,
+                stage,
+            )
         )
 
     def source_text(self, file: str) -> str | None:
@@ -312,75 +261,50 @@ class Session:
 
     def faults(self, since: int = 0, limit: int = MAX_PAGE_ROWS) -> tuple[RecordedFault, ...]:
         """Faults with a `seq` beyond `since`, in order; ask again from the last one's `seq`."""
-        return self._query(
-            lambda: tuple(
-                decode.fault(row)
-                for row in self._rows(
-                    f"SELECT {_FAULT_COLUMNS} FROM faults WHERE seq > ? ORDER BY seq LIMIT ?",
-                    since,
-                    min(limit, MAX_PAGE_ROWS),
-                )
-            )
+        return self._records(
+            decode.fault,
+            f"SELECT {_FAULT_COLUMNS} FROM faults WHERE seq > ? ORDER BY seq LIMIT ?",
+            since,
+            min(limit, MAX_PAGE_ROWS),
         )
 
-    def merged_faults(self, last_seq: int = MAX_SEQ) -> tuple[tuple[RecordedFault, int, int], ...]:
-        """The first of all faults of one `fault_key`, their count, and in how many launches.
+    def fault_groups(self, last_seq: int = MAX_SEQ) -> tuple[FaultGroup, ...]:
+        """All faults, those of one `fault_key` together, in the order in which they came up.
 
         Args:
             last_seq: of the last fault that counts.
         """
         # Columns outside of aggregates are those of the row that has the least `seq`.
-        return self._query(
-            lambda: tuple(
-                (decode.fault(row), decode.integer(count), decode.integer(launches))
-                for count, launches, _, *row in self._rows(
-                    "SELECT sum(count), count(DISTINCT CASE WHEN launch THEN process || ' ' || "
-                    f"launch END), min(seq) AS first, {_FAULT_COLUMNS} FROM faults "
-                    "WHERE seq <= ? GROUP BY kind, kernel, frames, tensor, "
-                    "CASE kind WHEN 'compile-error' THEN message ELSE '' END ORDER BY first",
-                    last_seq,
-                )
-            )
+        return self._records(
+            decode.fault_group,
+            "SELECT sum(count), count(DISTINCT CASE WHEN launch THEN process || ' ' || "
+            f"launch END), min(seq) AS first, {_FAULT_COLUMNS} FROM faults "
+            "WHERE seq <= ? GROUP BY kind, kernel, frames, tensor, "
+            "CASE kind WHEN 'compile-error' THEN message ELSE '' END ORDER BY first",
+            last_seq,
         )
 
     def fault_overview(self, max_launches: int) -> FaultOverview:
-        """All faults so far, merged; ask `faults` from its `last_seq` for those that come."""
-        last_seq = self._query(
-            lambda: decode.integer(self._rows("SELECT coalesce(max(seq), 0) FROM faults")[0][0])
+        """All faults so far, in groups; ask `faults` from its `last_seq` for those that come."""
+        last_seq = self._number("SELECT coalesce(max(seq), 0) FROM faults")
+        launches = self._records(
+            lambda row: (decode.integer(row[0]), decode.integer(row[1])),
+            "SELECT DISTINCT process, launch FROM faults "
+            "WHERE severity = 'error' AND seq <= ? LIMIT ?",
+            last_seq,
+            max_launches,
         )
-        launches = self._query(
-            lambda: tuple(
-                (decode.integer(process), decode.integer(launch))
-                for process, launch in self._rows(
-                    "SELECT DISTINCT process, launch FROM faults "
-                    "WHERE severity = 'error' AND seq <= ? LIMIT ?",
-                    last_seq,
-                    max_launches,
-                )
-            )
-        )
-        return FaultOverview(last_seq, self.merged_faults(last_seq), launches)
+        return FaultOverview(last_seq, self.fault_groups(last_seq), launches)
 
     def output(self, since: int = 0, limit: int = 1000) -> tuple[OutputChunk, ...]:
         """What the script wrote, beyond the chunk of `seq` `since`, in order."""
-        return self._query(
-            lambda: tuple(
-                OutputChunk(
-                    decode.integer(seq),
-                    decode.integer(process),
-                    decode.integer(rank),
-                    decode.integer(time_ns),
-                    decode.text(stream),
-                    decode.text(text),
-                )
-                for seq, process, rank, time_ns, stream, text in self._rows(
-                    "SELECT seq, process, rank, time_ns, stream, substr(text, 1, ?) FROM output "
-                    "WHERE seq > ? ORDER BY seq LIMIT ?",
-                    MAX_TEXT_CHARS,
-                    since,
-                    min(limit, MAX_PAGE_ROWS),
-                )
-            )
+        return self._records(
+            decode.output_chunk,
+            "SELECT seq, process, rank, time_ns, stream, substr(text, 1, ?) FROM output "
+            "WHERE seq > ? ORDER BY seq LIMIT ?",
+            MAX_TEXT_CHARS,
+            since,
+            min(limit, MAX_PAGE_ROWS),
         )
 
     def tunings(self, since: int = 0) -> tuple[Tuning, ...]:
@@ -393,28 +317,24 @@ class Session:
 
     def _tunings(self, condition: str, *values: object) -> tuple[Tuning, ...]:
         statement = f"SELECT {_TUNING_COLUMNS} FROM tunings {condition} ORDER BY seq LIMIT ?"
-        return self._query(
-            lambda: tuple(decode.tuning(r) for r in self._rows(statement, *values, MAX_PAGE_ROWS))
-        )
+        return self._records(decode.tuning, statement, *values, MAX_PAGE_ROWS)
 
     def progress(self) -> tuple[Progress, ...]:
         """The latest progress of the launches that run now."""
-        return self._query(
-            lambda: tuple(
-                Progress(
-                    decode.integer(process),
-                    decode.integer(rank),
-                    decode.integer(launch),
-                    decode.text(kernel),
-                    *(decode.integer(value) for value in values),
-                )
-                for process, rank, launch, kernel, *values in self._rows(
-                    "SELECT process, rank, launch, kernel, programs_done, programs, elapsed_ns "
-                    "FROM progress LIMIT ?",
-                    MAX_PAGE_ROWS,
-                )
-            )
+        return self._records(
+            decode.progress,
+            "SELECT process, rank, launch, kernel, programs_done, programs, elapsed_ns "
+            "FROM progress LIMIT ?",
+            MAX_PAGE_ROWS,
         )
+
+    def _records(
+        self, decode_row: Callable[[decode.Row], _T], statement: str, *values: object
+    ) -> tuple[_T, ...]:
+        return self._query(lambda: tuple(map(decode_row, self._rows(statement, *values))))
+
+    def _number(self, statement: str) -> int:
+        return self._query(lambda: decode.integer(self._rows(statement)[0][0]))
 
     def _text(self, statement: str, *values: object) -> str | None:
         def read() -> str | None:
@@ -423,68 +343,11 @@ class Session:
 
         return self._query(read)
 
-    def _rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
-        return self._connection.execute(statement, values).fetchall()
+    def _rows(self, statement: str, *values: object) -> list[decode.Row]:
+        return self._connection.rows(statement, *values)
 
     def _query(self, read: Callable[[], _T]) -> _T:
-        with self._lock:
-            try:
-                if self._log_absent and log_size_bytes(self.path) is not None:
-                    # A writer has come since: from now on the file changes under us.
-                    self._connection.close()
-                    self._connection = self._connect()
-                return read()
-            except sqlite3.ProgrammingError as error:
-                raise SessionError(f"{self.path}: this session was closed; open it again") from (
-                    error
-                )
-            except (sqlite3.Error, ValueError, OverflowError) as error:
-                raise SessionError(
-                    f"{self.path}: truncated or damaged session ({error}); record the run again"
-                ) from error
-
-    def _connect(self) -> sqlite3.Connection:
-        try:
-            return self._open_in_place()
-        except sqlite3.Error as error:
-            # Its log cannot be followed where it lies (a read-only place): read a copy of both,
-            # or the file alone when nothing is in the log.
-            size_bytes = log_size_bytes(self.path)
-            if size_bytes:
-                return self._open_copy(error)
-            if size_bytes == 0:
-                return open_read_only(self.path, "immutable=1")
-            raise SessionError(
-                f"{self.path}: cannot be opened as a session ({error}); record the run again"
-            ) from error
-
-    def _open_in_place(self) -> sqlite3.Connection:
-        # A log-mode file with no log beside it has no writer: reading it as immutable needs no
-        # shared-memory file next to it, and so works in read-only places and leaves no litter.
-        self._log_absent = log_size_bytes(self.path) is None
-        connection = open_read_only(self.path, "immutable=1" if self._log_absent else "mode=ro")
-        try:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _open_copy(self, cause: sqlite3.Error) -> sqlite3.Connection:
-        try:
-            if self._copy is None:
-                self._copy = tempfile.TemporaryDirectory(prefix="tkdebug-")
-            copy = Path(self._copy.name) / "run.tkd"
-            shutil.copyfile(self.path, copy)
-            shutil.copyfile(log_path(self.path), log_path(copy))
-            connection = open_read_only(copy, "mode=rw")
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except (OSError, sqlite3.Error) as error:
-            raise SessionError(
-                f"{self.path}: cannot be opened as a session ({cause}; and a copy: {error}); "
-                "record the run again"
-            ) from error
-        return connection
+        return self._connection.query(read)
 
     def _check_schema(self) -> None:
         tables = {

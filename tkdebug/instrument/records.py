@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, Fault
@@ -129,20 +129,6 @@ class RecordedFault:
     fault: Fault
 
 
-@dataclass(frozen=True, slots=True)
-class FaultOverview:
-    """All faults up to the one of `last_seq`, merged.
-
-    Attributes:
-        merged: the first fault of each `fault_key`, the count of all, and in how many launches.
-        launches: (process, launch id) of launches that had a fault of severity "error".
-    """
-
-    last_seq: int
-    merged: tuple[tuple[RecordedFault, int, int], ...]
-    launches: tuple[tuple[int, int], ...]
-
-
 FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", str]
 
 
@@ -151,6 +137,44 @@ def fault_key(fault: Fault) -> FaultKey:
     # Two compile errors of one line differ by what they say, all else by where it happened.
     said = fault.message if fault.kind == "compile-error" else ""
     return (fault.kind, fault.kernel, fault.frames, fault.tensor, said)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultGroup:
+    """The same fault (kind, kernel, place, tensor) over all launches that had it.
+
+    Attributes:
+        first: the first one recorded.
+        count: bad accesses in all.
+        launches: in how many launches; 0 for a compile error.
+    """
+
+    first: RecordedFault
+    count: int
+    launches: int
+
+    @property
+    def key(self) -> FaultKey:
+        """What makes two faults the same."""
+        return fault_key(self.first.fault)
+
+    @property
+    def fault(self) -> Fault:
+        """The first one, with the counts of all added up."""
+        return replace(self.first.fault, count=self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOverview:
+    """All faults up to the one of `last_seq`, in groups.
+
+    Attributes:
+        launches: (process, launch id) of launches that had a fault of severity "error".
+    """
+
+    last_seq: int
+    groups: tuple[FaultGroup, ...]
+    launches: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

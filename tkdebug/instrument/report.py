@@ -1,6 +1,6 @@
-"""What a recorded run comes to, for people and programs: merged faults and the renderers.
+"""What a recorded run comes to, for people and programs: the renderers, by format.
 
-Responsible for merging and for the registry of formats; how a format looks is its renderer's, one
+Responsible for the registry of formats; how a format looks is its renderer's, one
 file each in `renderers`. A renderer yields its text in pieces, so that a run of a million launches
 needs no memory.
 """
@@ -8,44 +8,20 @@ needs no memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tkdebug.errors import TkError
-from tkdebug.events import Fault
 from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers import chrome_trace, json_format, text_format
 from tkdebug.instrument.whole_file import write_whole
 
-
-@dataclass(frozen=True, slots=True)
-class MergedFault:
-    """One fault of the run: the first offender, with the counts of all launches added up.
-
-    Attributes:
-        launches: in how many launches it came up; 0 for a compile error.
-    """
-
-    fault: Fault
-    launches: int
-    process: int
-    rank: int
-
-
-Renderer = Callable[[Session, "tuple[MergedFault, ...]"], Iterator[str]]
+Renderer = Callable[[Session, tuple[FaultGroup, ...]], Iterator[str]]
 RENDERERS: Mapping[str, Renderer] = {
     "text": text_format.render,
     "json": json_format.render,
     "chrome-trace": chrome_trace.render,
 }
-
-
-def session_faults(session: Session) -> tuple[MergedFault, ...]:
-    """One fault per kind, kernel, place with its call chain, and tensor; in order of coming up."""
-    return tuple(
-        MergedFault(replace(first.fault, count=count), launches, first.process, first.rank)
-        for first, count, launches in session.merged_faults()
-    )
 
 
 def render(session: Session, format_name: str) -> Iterator[str]:
@@ -54,7 +30,7 @@ def render(session: Session, format_name: str) -> Iterator[str]:
     Raises:
         SessionError: the session is damaged.
     """
-    return RENDERERS[format_name](session, session_faults(session))
+    return RENDERERS[format_name](session, session.fault_groups())
 
 
 def write_report(session: Session, path: Path, format_name: str, *, kept: bool = True) -> None:

@@ -233,10 +233,8 @@ class Follower:
         self._fault_seq = overview.last_seq
         self._faulty.update(overview.launches)
         self._processes.update(process for process, _ in overview.launches)
-        for recorded, count, launches in overview.merged[:MAX_FAULT_GROUPS]:
-            group = FaultGroup(recorded, count, launches)
-            self._faults[group.key] = group
-        self._faults_left_out = len(overview.merged) > MAX_FAULT_GROUPS
+        self._faults.update((group.key, group) for group in overview.groups[:MAX_FAULT_GROUPS])
+        self._faults_left_out = len(overview.groups) > MAX_FAULT_GROUPS
 
     def _read_faults(self) -> bool:
         if self._last is None:

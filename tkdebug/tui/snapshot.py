@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tkdebug.instrument.records import (
-    FaultKey,
+    FaultGroup as FaultGroup,  # for the panes, beside the other parts of a snapshot
+)
+from tkdebug.instrument.records import (
     KernelSummary,
     Launch,
     Progress,
-    RecordedFault,
     RecordedKernel,
     RunInfo,
-    fault_key,
 )
 
 LaunchKey = tuple[int, int]  # process, launch id
@@ -60,26 +60,6 @@ class LaunchRow:
     def unfinished(self) -> bool:
         """Whether no end of it was recorded."""
         return self.duration_ns is None and self.error is None
-
-
-@dataclass(frozen=True, slots=True)
-class FaultGroup:
-    """The same fault (kind, kernel, place, tensor) over all launches that had it.
-
-    Attributes:
-        first: the first one recorded.
-        count: bad accesses in all.
-        launches: in how many launches.
-    """
-
-    first: RecordedFault
-    count: int
-    launches: int
-
-    @property
-    def key(self) -> FaultKey:
-        """What makes two faults the same."""
-        return fault_key(self.first.fault)
 
 
 @dataclass(frozen=True, slots=True)

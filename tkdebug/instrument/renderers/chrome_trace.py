@@ -8,27 +8,23 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tkdebug.events import ArgumentInfo
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import Launch, RunInfo
+from tkdebug.instrument.records import FaultGroup, Launch, RunInfo
 from tkdebug.instrument.renderers.json_format import recorded_launches
-
-if TYPE_CHECKING:
-    from tkdebug.events import ArgumentInfo
-    from tkdebug.instrument.report import MergedFault
 
 Track = tuple[int, int]  # process, stream
 
 
-def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
+def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     """The trace in pieces of text; an event is a line."""
     run = session.run()
     first_faults: dict[tuple[int, int], list[str]] = defaultdict(list)
-    for merged in faults:
-        fault = merged.fault
+    for group in faults:
+        fault = group.fault
         place = f"{fault.file}:{fault.line}: " if fault.frames else ""
-        first_faults[merged.process, fault.launch_id].append(
+        first_faults[group.first.process, fault.launch_id].append(
             f"{place}{fault.kind}: {fault.message}"
         )
     free_ns: dict[Track, int] = {}

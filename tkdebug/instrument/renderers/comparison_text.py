@@ -38,8 +38,8 @@ def render(comparison: Comparison, before: Session, after: Session) -> Iterator[
         ("new", after, comparison.new_faults),
         ("gone", before, comparison.gone_faults),
     ):
-        for merged in faults:
-            first, *rest = fault_lines(session, merged)
+        for group in faults:
+            first, *rest = fault_lines(session, group)
             yield f"\n{what}: {first}\n"
             # What has gone needs no hint.
             yield from (f"{line}\n" for line in rest if what == "new")

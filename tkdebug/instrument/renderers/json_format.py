@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import Launch, Tuning
+from tkdebug.instrument.records import FaultGroup, Launch, Tuning
 from tkdebug.instrument.renderers.text_format import recorded_tunings
-
-if TYPE_CHECKING:
-    from tkdebug.instrument.report import MergedFault
 
 JSON_SCHEMA = 1
 
 
-def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
+def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     """The report in pieces of text; a launch and a fault are a line each."""
     run = session.run()
     head = {
@@ -34,8 +30,8 @@ def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
         separator = ",\n"
     yield '],\n"faults": ['
     separator = "\n"
-    for merged in faults:
-        yield separator + json.dumps(fault_object(merged))
+    for group in faults:
+        yield separator + json.dumps(fault_object(group))
         separator = ",\n"
     yield '],\n"tunings": ['
     separator = "\n"
@@ -84,9 +80,9 @@ def _tuning(tuning: Tuning) -> dict[str, object]:
     }
 
 
-def fault_object(merged: MergedFault) -> dict[str, object]:
+def fault_object(group: FaultGroup) -> dict[str, object]:
     """A fault as JSON tells it."""
-    fault = merged.fault
+    fault = group.fault
     return {
         "kind": fault.kind,
         "kernel": fault.kernel,

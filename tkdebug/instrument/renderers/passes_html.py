@@ -9,19 +9,16 @@ import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
 from tkdebug.instrument.line_runs import LineRun, run_text, runs_of
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, text_diff
+from tkdebug.instrument.pass_query import KernelReport
 from tkdebug.instrument.pass_summary import counts_text, group_changes
 from tkdebug.instrument.renderers.passes_text import group_text
 from tkdebug.instrument.renderers.text_format import counted, visible
 from tkdebug.instrument.variants import telling_parts
-
-if TYPE_CHECKING:
-    from tkdebug.instrument.passes_report import KernelReport
 
 MAX_CHANGES = 2_000
 MAX_STEP_LINES = 500

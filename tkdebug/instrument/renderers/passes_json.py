@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tkdebug.instrument.kernel_passes import LineLife
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
-
-if TYPE_CHECKING:
-    from tkdebug.instrument.passes_report import KernelReport
+from tkdebug.instrument.pass_query import KernelReport
 
 JSON_SCHEMA = 1
 

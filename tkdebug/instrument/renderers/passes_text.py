@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tkdebug.errors import shown_path
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep
 from tkdebug.instrument.line_runs import run_text, runs_of
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
+from tkdebug.instrument.pass_query import KernelReport
 from tkdebug.instrument.pass_summary import ChangeGroup, counts_text, group_changes
 from tkdebug.instrument.renderers.text_format import counted, visible
-
-if TYPE_CHECKING:
-    from tkdebug.instrument.passes_report import KernelReport
 
 MAX_GROUPS = 12
 MAX_LINES_SHOWN = 400

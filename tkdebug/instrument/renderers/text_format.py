@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tkdebug.errors import shown_path
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import KernelSummary, RunInfo, Tuning
-
-if TYPE_CHECKING:
-    from tkdebug.instrument.report import MergedFault
+from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo, Tuning
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _VISIBLE = {code: shown for code, shown in _CONTROLS.items() if chr(code) not in "\n\t"}
 
 
-def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
+def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     """The report in pieces of text."""
     yield visible(run_line(session.run())) + "\n"
     summaries = session.kernel_summaries()
@@ -36,9 +32,9 @@ def render(session: Session, faults: tuple[MergedFault, ...]) -> Iterator[str]:
         for line in _tuning_lines(tuning):
             yield visible(line) + "\n"
     yield f"\n{counted(len(faults), 'fault')}\n"
-    for merged in faults:
+    for group in faults:
         yield "\n"
-        for line in fault_lines(session, merged):
+        for line in fault_lines(session, group):
             yield line + "\n"
 
 
@@ -63,16 +59,16 @@ def _tuning_lines(tuning: Tuning) -> Iterator[str]:
         yield f"  {time:>8}  {config}{chosen}"
 
 
-def fault_lines(session: Session, merged: MergedFault) -> Iterator[str]:
+def fault_lines(session: Session, group: FaultGroup) -> Iterator[str]:
     """One fault: where and what, source line and caret, call chain, offender, hint."""
-    fault = merged.fault
+    fault = group.fault
     where = f"{shown_path(fault.file or '')}:{fault.line}: " if fault.frames else ""
     severity = " (warning)" if fault.severity == "warning" else ""
     yield visible(f"{where}{fault.kind}{severity} in {fault.kernel}: {fault.message}")
-    yield from _excerpt(session, merged)
+    yield from _excerpt(session, group)
     for frame in reversed(fault.frames[:-1]):
         yield visible(f"  called from {shown_path(frame.file)}:{frame.line} in {frame.function}")
-    details = _offender(merged)
+    details = _offender(group)
     if details:
         yield visible(f"  {details}")
     if fault.hint:
@@ -123,11 +119,11 @@ def _kernel_table(summaries: Sequence[KernelSummary]) -> Iterator[str]:
         yield line.rstrip()
 
 
-def _excerpt(session: Session, merged: MergedFault) -> Iterator[str]:
-    fault = merged.fault
+def _excerpt(session: Session, group: FaultGroup) -> Iterator[str]:
+    fault = group.fault
     if fault.file is None or fault.line is None:
         return
-    line = session.source_line(fault.file, fault.line) or _kernel_line(session, merged)
+    line = session.source_line(fault.file, fault.line) or _kernel_line(session, group)
     if line is None:
         return
     # Tabs before the caret are kept, so that it stands right at any tab width.
@@ -138,8 +134,8 @@ def _excerpt(session: Session, merged: MergedFault) -> Iterator[str]:
         yield "    " + "".join("\t" if c == "\t" else " " for c in body[:column]) + "^"
 
 
-def _kernel_line(session: Session, merged: MergedFault) -> str | None:
-    fault = merged.fault
+def _kernel_line(session: Session, group: FaultGroup) -> str | None:
+    fault = group.fault
     for kernel in session.kernels():
         lines = kernel.source.splitlines()
         if kernel.file == fault.file and fault.line is not None:
@@ -149,8 +145,8 @@ def _kernel_line(session: Session, merged: MergedFault) -> str | None:
     return None
 
 
-def _offender(merged: MergedFault) -> str:
-    fault = merged.fault
+def _offender(group: FaultGroup) -> str:
+    fault = group.fault
     parts = []
     if fault.program_id is not None:
         parts.append(f"program {fault.program_id}")
@@ -159,7 +155,7 @@ def _offender(merged: MergedFault) -> str:
     if not parts:
         return ""
     times = counted(fault.count, "time")
-    parts.append(f"{times} in {counted(merged.launches, 'launch')}")
-    if merged.rank:
-        parts.append(f"rank {merged.rank}")
+    parts.append(f"{times} in {counted(group.launches, 'launch')}")
+    if group.first.rank:
+        parts.append(f"rank {group.first.rank}")
     return "first in " + ", ".join(parts)

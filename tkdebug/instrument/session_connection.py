@@ -1,0 +1,114 @@
+"""The connection to a session file, whatever became of the file since.
+
+Responsible for opening what there is (live, killed with its `-wal`, copied without it, in a
+read-only directory) and for telling what is wrong as a `SessionError` of one line. It never writes
+to the session.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from tkdebug.errors import SessionError
+from tkdebug.instrument.session_file import check_file, log_path, log_size_bytes, open_read_only
+
+_T = TypeVar("_T")
+
+
+class SessionConnection:
+    """Reads the session at `path`, from any thread.
+
+    Raises:
+        SessionError: it is not there, not a session, truncated, or of a newer schema.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_file(path)
+        self.path = path
+        self._lock = threading.Lock()
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._log_absent = False
+        self._connection = self._connect()
+
+    def close(self) -> None:
+        """Close the file; a second call is a no-op."""
+        with self._lock:
+            self._connection.close()
+            if self._copy is not None:
+                self._copy.cleanup()
+                self._copy = None
+
+    def rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        """The rows of one statement; to be called inside of what `query` is given."""
+        return self._connection.execute(statement, values).fetchall()
+
+    def query(self, read: Callable[[], _T]) -> _T:
+        """What `read` gives, which may raise ValueError on what no session holds.
+
+        Raises:
+            SessionError: the session was closed, or is damaged.
+        """
+        with self._lock:
+            try:
+                if self._log_absent and log_size_bytes(self.path) is not None:
+                    # A writer has come since: from now on the file changes under us.
+                    self._connection.close()
+                    self._connection = self._connect()
+                return read()
+            except sqlite3.ProgrammingError as error:
+                raise SessionError(f"{self.path}: this session was closed; open it again") from (
+                    error
+                )
+            except (sqlite3.Error, ValueError, OverflowError) as error:
+                raise SessionError(
+                    f"{self.path}: truncated or damaged session ({error}); record the run again"
+                ) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            return self._open_in_place()
+        except sqlite3.Error as error:
+            # Its log cannot be followed where it lies (a read-only place): read a copy of both,
+            # or the file alone when nothing is in the log.
+            size_bytes = log_size_bytes(self.path)
+            if size_bytes:
+                return self._open_copy(error)
+            if size_bytes == 0:
+                return open_read_only(self.path, "immutable=1")
+            raise SessionError(
+                f"{self.path}: cannot be opened as a session ({error}); record the run again"
+            ) from error
+
+    def _open_in_place(self) -> sqlite3.Connection:
+        # A log-mode file with no log beside it has no writer: reading it as immutable needs no
+        # shared-memory file next to it, and so works in read-only places and leaves no litter.
+        self._log_absent = log_size_bytes(self.path) is None
+        connection = open_read_only(self.path, "immutable=1" if self._log_absent else "mode=ro")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_copy(self, cause: sqlite3.Error) -> sqlite3.Connection:
+        try:
+            if self._copy is None:
+                self._copy = tempfile.TemporaryDirectory(prefix="tkdebug-")
+            copy = Path(self._copy.name) / "run.tkd"
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(log_path(self.path), log_path(copy))
+            connection = open_read_only(copy, "mode=rw")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except (OSError, sqlite3.Error) as error:
+            raise SessionError(
+                f"{self.path}: cannot be opened as a session ({cause}; and a copy: {error}); "
+                "record the run again"
+            ) from error
+        return connection
