@@ -96,6 +96,17 @@ def test_blocks_count_where_loads_are_no_more_under_way(
     assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == b"narrow"
 
 
+@pytest.mark.parametrize(("waits", "chosen"), [(13, b"wide"), (20, b"narrow")])
+def test_few_blocks_count_where_many_make_no_difference(
+    assembled: list[bytes], monkeypatch: pytest.MonkeyPatch, waits: int, chosen: bytes
+) -> None:
+    """Of 512 threads, 2 blocks fit by 64 registers, and 1 by 80."""
+    wait = instruction(LOAD, 0) + instruction(ADD, NONE, 1)
+    times(monkeypatch, WarpTime(wait * 25), WarpTime(wait * waits))
+    many = PTX.replace(b"256", b"512")
+    assert ptx_stage.assemble(many, "k", OPTIONS, 10)[0] == chosen
+
+
 def test_blocks_that_shared_memory_keeps_apart_do_not_count(
     assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,8 +37,10 @@ _SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _THREADS = re.compile(rb"^(\.reqntid (\d+))$", re.MULTILINE)
 _ARCHITECTURE = "-arch="
-# The other cubin must be so much faster by the model, which knows little of memory.
+# The other cubin must be so much faster by the model, which knows little of memory. A launch may
+# have fewer blocks than fit: what makes no difference with all of them may make one with few.
 _WORTH_IT = 0.93
+_NO_DIFFERENCE, _WORTH_IT_ALONE = 1.05, 0.6
 
 
 def version() -> tuple[int, int]:
@@ -90,9 +92,12 @@ def assemble(
     other_cubin, other_log = ptxas.assemble(program, wider, options, timeout_s)
     if _spilled_bytes(other_log):
         return cubin, log
-    took = _cycles_per_warp(ptx, cubin, log, options, shared_bytes)
-    takes = _cycles_per_warp(ptx, other_cubin, other_log, options, shared_bytes)
-    return (other_cubin, other_log) if takes < _WORTH_IT * took else (cubin, log)
+    took, took_alone = _cycles_per_warp(ptx, cubin, log, options, shared_bytes)
+    takes, takes_alone = _cycles_per_warp(ptx, other_cubin, other_log, options, shared_bytes)
+    worth_it = takes < _WORTH_IT * took or (
+        takes < _NO_DIFFERENCE * took and takes_alone < _WORTH_IT_ALONE * took_alone
+    )
+    return (other_cubin, other_log) if worth_it else (cubin, log)
 
 
 def _for_any_number_of_blocks(ptx: bytes) -> bytes | None:
@@ -113,14 +118,16 @@ def _waits_again_and_again(cubin: bytes) -> bool:
 
 def _cycles_per_warp(
     ptx: bytes, cubin: bytes, log: str, options: Sequence[str], shared_bytes: int
-) -> float:
+) -> tuple[float, float]:
+    """With as many blocks as fit, and of one warp alone."""
     threads, registers = _THREADS.search(ptx), _REGISTERS.search(log)
     assert threads is not None
     (name,) = (option for option in options if option.startswith(_ARCHITECTURE))
     target = TARGETS[name.removeprefix(_ARCHITECTURE)]
     used = int(registers[1]) if registers else target.registers_per_thread
     warps = occupancy(target, int(threads[2]), used, shared_bytes).warps
-    return WarpTime.of(cubin).cycles_per_warp(max(1, warps))
+    time = WarpTime.of(cubin)
+    return time.cycles_per_warp(max(1, warps)), time.cycles
 
 
 def _spilled_bytes(log: str) -> int:
