@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compat.cuda_standin import placement
+from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
 
 Arguments = tuple[Any, ...]
 Function = Callable[..., Any]
@@ -30,7 +31,12 @@ def call(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
         on_cuda = placement.split_inputs(args, others)
         if kwargs and placement.split_inputs(kwargs.values(), others):
             on_cuda = True
-    result = func(*args, **kwargs) if kwargs else func(*args)
+    try:
+        result = func(*args, **kwargs) if kwargs else func(*args)
+    except RuntimeError as error:
+        if on_cuda and is_out_of_memory(error):
+            raise out_of_memory(error) from None
+        raise
     # In-place functions hand back their first argument: it stays where it is.
     if on_cuda and not (args and result is args[0]):
         with torch._C.DisableTorchFunction():
@@ -44,7 +50,12 @@ def _call_on_device(
     on_cuda = device is not None and placement.is_cuda_device(device)
     if on_cuda:
         kwargs["device"] = placement.CPU
-    result = func(*args, **kwargs)
+    try:
+        result = func(*args, **kwargs)
+    except RuntimeError as error:
+        if on_cuda and is_out_of_memory(error):
+            raise out_of_memory(error) from None
+        raise
     if on_cuda:
         placement.announce()
         with torch._C.DisableTorchFunction():

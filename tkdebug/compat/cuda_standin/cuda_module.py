@@ -12,12 +12,8 @@ from typing import Any
 import torch
 
 from tkdebug.compat.cuda_standin import graphs, placement, streams
-from tkdebug.compat.cuda_standin.device_record import (
-    CAPABILITY,
-    PROPERTIES,
-    DeviceProperties,
-    host_memory_free_bytes,
-)
+from tkdebug.compat.cuda_standin.device_memory import MEMORY, mem_get_info
+from tkdebug.compat.cuda_standin.device_record import CAPABILITY, PROPERTIES, DeviceProperties
 from tkdebug.compat.cuda_standin.placement import announce, is_cuda_device
 from tkdebug.runtime.graph_capture import refuse_while_capturing
 
@@ -61,11 +57,6 @@ def get_device_name(device: object = None) -> str:
     """The record's name."""
     _checked(device)
     return PROPERTIES.name
-
-
-def mem_get_info(device: object = None) -> tuple[int, int]:
-    """Bytes free, which the host must have, and bytes in all, which the record says."""
-    return min(host_memory_free_bytes(), PROPERTIES.total_memory), PROPERTIES.total_memory
 
 
 def manual_seed(seed: int) -> None:
@@ -116,21 +107,6 @@ class DeviceOf(DeviceScope):
         super().__init__(None)
 
 
-class RangeMarks:
-    """The functions behind `torch.cuda.nvtx`; nobody listens."""
-
-    rangePushA = rangePop = rangeStartA = rangeEnd = markA = staticmethod(_always(0))
-    deviceRangeStart = deviceRangeEnd = staticmethod(_always(None))
-
-
-class CudaRuntime:
-    """What `torch.cuda.cudart()` gives: the calls scripts make around a profiled region."""
-
-    cudaProfilerStart = cudaProfilerStop = staticmethod(_always(0))
-    cudaMemGetInfo = staticmethod(mem_get_info)
-    cudaHostRegister = cudaHostUnregister = staticmethod(_always(0))
-
-
 class _LegacyType(type):
     """Makes `isinstance(x, torch.cuda.FloatTensor)` ask for dtype and device."""
 
@@ -163,15 +139,6 @@ LEGACY_TENSORS: Mapping[str, type] = {
     name: _LegacyType(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
     for name, dtype in _LEGACY_DTYPES.items()
 }
-_MEMORY_ZEROS = (
-    "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached "
-    "max_memory_cached device_memory_used"
-)
-_MEMORY_NOTHINGS = (
-    "empty_cache reset_peak_memory_stats reset_accumulated_memory_stats "
-    "reset_max_memory_allocated reset_max_memory_cached set_per_process_memory_fraction "
-    "reset_peak_host_memory_stats reset_accumulated_host_memory_stats"
-)
 
 
 def _synchronize(device: object = None) -> None:
@@ -180,15 +147,6 @@ def _synchronize(device: object = None) -> None:
     refuse_while_capturing("the host waits for the device", "synchronize after the replay")
 
 
-MEMORY: Mapping[str, Any] = {
-    **{name: _always(0) for name in _MEMORY_ZEROS.split()},
-    **{name: _nothing for name in _MEMORY_NOTHINGS.split()},
-    "memory_stats": lambda device=None: {},
-    "memory_stats_as_nested_dict": lambda device=None: {},
-    "memory_snapshot": lambda *arguments, **keywords: [],
-    "memory_summary": _always("no CUDA allocator: the CPU stands in for CUDA"),
-    "mem_get_info": mem_get_info,
-}
 TORCH_CUDA: Mapping[str, Any] = {
     **MEMORY,
     **LEGACY_TENSORS,
@@ -215,9 +173,14 @@ TORCH_CUDA: Mapping[str, Any] = {
     "is_tf32_supported": _always(True),
     "synchronize": _synchronize,
     "ipc_collect": _nothing,
-    "cudart": CudaRuntime,
     "clock_rate": _always(PROPERTIES.clock_rate // 1000),
     "utilization": _always(0),
+    "temperature": _always(0),
+    "power_draw": _always(0),
+    "set_sync_debug_mode": _nothing,
+    "get_sync_debug_mode": _always(0),
+    "_sleep": _nothing,
+    "_is_compiled": _always(True),
     "Stream": streams.Stream,
     "ExternalStream": streams.ExternalStream,
     "Event": streams.Event,

@@ -6,7 +6,6 @@ The numbers are those a real device reports, so that scripts which size their la
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 CAPABILITY = (9, 0)
@@ -39,7 +38,7 @@ class DeviceProperties:
     pci_domain_id: int = 0
     uuid: str = "00000000-0000-0000-0000-000000000000"
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return (
             f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
             f"total_memory={self.total_memory // 2**20}MB, "
@@ -49,11 +48,3 @@ class DeviceProperties:
 
 
 PROPERTIES = DeviceProperties()
-
-
-def host_memory_free_bytes() -> int:
-    """What the host could still give; the stood-in device lives in it."""
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return PROPERTIES.total_memory

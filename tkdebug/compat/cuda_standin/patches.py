@@ -17,10 +17,11 @@ import torch
 import torch.overrides
 import torch.utils._device
 import torch.utils.checkpoint
+import torch.utils.dlpack
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin import placement, streams
-from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA, RangeMarks
+from tkdebug.compat.cuda_standin import collectives, placement, profilers, streams
+from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
 
 _overrides: Any = torch.overrides
@@ -62,14 +63,33 @@ def _empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> Tensor:
         return placement.place(torch.empty_strided(size, stride, dtype=dtype))
 
 
+def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(original)
+    def take(ext_tensor: Any, **keywords: Any) -> Tensor:
+        taken = original(ext_tensor, **keywords)
+        # The same memory, in a storage of its own.
+        on_cuda = isinstance(ext_tensor, Tensor) and placement.on_cuda(ext_tensor)
+        return placement.place(taken) if on_cuda else taken
+
+    return take
+
+
+def _scatter(tensor: Tensor, devices: Any, *arguments: Any) -> tuple[Tensor, ...]:
+    # For DataParallel, over the one device.
+    return (tensor.cuda(),)
+
+
 def apply(patches: Patches, mode: CudaStandIn) -> None:
     """Put every replacement in place."""
     _patch_modules(patches)
+    _patch_libraries(patches)
     _patch_default_device(patches)
     _patch_autocast(patches)
     _patch_autograd(patches, mode)
     _patch_custom_ops(patches, mode)
     _patch_threads(patches, mode)
+    profilers.apply(patches)
+    collectives.apply(patches)
     patches.set(torch, "compile", _compile_eagerly)
     _register_loading(patches)
 
@@ -79,7 +99,6 @@ def _patch_modules(patches: Patches) -> None:
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, value)
     patches.set(torch.cuda, "default_generators", (streams.Generator("cpu"),))
-    patches.set(torch.cuda.nvtx, "_nvtx", RangeMarks())
     for submodule in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
         for name, value in TORCH_CUDA.items():
             if name in vars(submodule) and name != "device":
@@ -98,6 +117,18 @@ def _patch_modules(patches: Patches) -> None:
     patches.set(torch.version, "cuda", _CUDA_VERSION)
     # Its argument is refused for not being torch's own stream type before a mode would see it.
     patches.set(Tensor, "record_stream", lambda tensor, stream: None)
+
+
+def _patch_libraries(patches: Patches) -> None:
+    for name in ("preferred_linalg_library", "preferred_blas_library"):
+        chosen = vars(torch.backends.cuda).get(name)
+        if chosen is not None:
+            # The CPU's libraries are the only ones.
+            patches.set(torch.backends.cuda, name, lambda backend=None, chosen=chosen: chosen())
+    patches.set(torch._C, "_scatter", _scatter)
+    from_dlpack = _from_dlpack(torch.utils.dlpack.from_dlpack)
+    for owner in (torch, torch.utils.dlpack):
+        patches.set(owner, "from_dlpack", from_dlpack)
 
 
 def _patch_default_device(patches: Patches) -> None:
@@ -119,6 +150,21 @@ def _patch_default_device(patches: Patches) -> None:
         return placement.place(result) if isinstance(result, Tensor) else result
 
     patches.set(context, "__torch_function__", create)
+    module_of, set_type = torch.get_device_module, torch.set_default_tensor_type
+
+    @functools.wraps(module_of)
+    def get_device_module(device: Any = None) -> Any:
+        return torch.cuda if device is None else module_of(device)
+
+    @functools.wraps(set_type)
+    def set_default_tensor_type(t: Any, /) -> None:
+        name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
+        on_cuda = name.startswith("torch.cuda.")
+        set_type(name.replace("torch.cuda.", "torch."))
+        torch.set_default_device("cuda" if on_cuda else None)
+
+    patches.set(torch, "get_device_module", get_device_module)
+    patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
 
 
 def _cpu_for_cuda(original: Callable[..., Any]) -> Callable[..., Any]:

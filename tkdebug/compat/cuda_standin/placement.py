@@ -1,9 +1,10 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
 """Which tensors count as CUDA tensors: a mark on their storage.
 
-The mark lives on the storage, as views, `detach`, saved tensors and `Parameter`s share it while
-each is a tensor object of its own. torch keeps a storage's Python object for as long as the storage
-lives, so that the mark dies with the memory and never outlives it.
+The mark, an entry in the account of device memory, lives on the storage, as views, `detach`, saved
+tensors and `Parameter`s share it while each is a tensor object of its own. torch keeps a storage's
+Python object for as long as the storage lives, so that the mark dies with the memory and never
+outlives it.
 
 Everything here reads tensors as they are (CPU memory), whatever modes are in force.
 """
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compat.children import TOLD_VARIABLE
+from tkdebug.compat.cuda_standin.device_memory import Allocation
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -57,12 +59,19 @@ def _holder(tensor: Tensor) -> object:
 
 
 def _marked(tensor: Tensor, mark: str) -> bool:
-    return getattr(_holder(tensor), mark, False)
+    return bool(getattr(_holder(tensor), mark, False))
 
 
-def _set_mark(tensor: Tensor, mark: str) -> None:
-    setattr(_holder(tensor), mark, True)
-    _any_marked.set()
+def _mark_cuda(holder: object) -> None:
+    if not getattr(holder, _MARK, False):
+        setattr(holder, _MARK, Allocation(_size_bytes(holder)))
+        _any_marked.set()
+
+
+def _size_bytes(holder: object) -> int:
+    if not isinstance(holder, torch.UntypedStorage) or holder.device.type != "cpu":
+        return 0
+    return holder.nbytes()
 
 
 def any_on_cuda() -> bool:
@@ -87,27 +96,26 @@ def place(tensor: Tensor) -> Tensor:
     with torch._C.DisableTorchFunction():
         if tensor.device.type == "cpu":
             announce()
-            _set_mark(tensor, _MARK)
+            _mark_cuda(_holder(tensor))
     return tensor
 
 
 def pin(tensor: Tensor) -> Tensor:
     """Make `tensor` count as pinned host memory."""
     with torch._C.DisableTorchFunction():
-        _set_mark(tensor, _PINNED)
+        setattr(_holder(tensor), _PINNED, True)
     return tensor
 
 
 def place_storage(storage: torch.UntypedStorage) -> None:
     """Make all tensors of `storage` count as CUDA tensors."""
     announce()
-    setattr(storage, _MARK, True)
-    _any_marked.set()
+    _mark_cuda(storage)
 
 
 def storage_on_cuda(storage: object) -> bool:
     """Whether tensors of `storage` count as CUDA tensors."""
-    return getattr(storage, _MARK, False)
+    return bool(getattr(storage, _MARK, False))
 
 
 def split_inputs(values: Iterable[object], others: list[Tensor]) -> bool:
@@ -130,7 +138,7 @@ def place_results(result: object, others: list[Tensor]) -> None:
         if others and _shares_memory(result, others):
             return
         if result.device.type == "cpu":
-            _set_mark(result, _MARK)
+            _mark_cuda(_holder(result))
     elif isinstance(result, (list, tuple)):
         for item in result:
             place_results(item, others)

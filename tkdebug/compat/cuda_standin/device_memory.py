@@ -1,0 +1,209 @@
+"""The stand-in's account of device memory, and what takes the place of `torch.cuda.memory`.
+
+Counted are the bytes of storages that count as CUDA's, rounded up as CUDA's allocator does. A GPU
+differs by what its libraries take, and by what never reaches Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tkdebug.compat.cuda_standin.device_record import PROPERTIES
+
+# CUDA's caching allocator gives out multiples of these, and takes multiples of those.
+_BLOCK_BYTES = 512
+_SEGMENT_BYTES = 2 << 20
+
+
+class _Account:
+    """Bytes in use, in this process.
+
+    Changed by single statements, which no other thread and no finaliser comes between.
+    """
+
+    current = 0
+    peak = 0
+    allocated = 0
+    # The most in use since the cache was last emptied: the allocator keeps that much.
+    kept = 0
+
+
+class Allocation:
+    """An entry in the account for as long as the object lives."""
+
+    __slots__ = ("_size_bytes",)
+
+    def __init__(self, size_bytes: int) -> None:
+        size_bytes = -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
+        self._size_bytes = size_bytes
+        _Account.current += size_bytes
+        _Account.allocated += size_bytes
+        _Account.peak = max(_Account.peak, _Account.current)
+        _Account.kept = max(_Account.kept, _Account.current)
+
+    def __del__(self) -> None:
+        _Account.current -= self._size_bytes
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch says that the host has not enough memory."""
+    return "can't allocate memory" in str(error)
+
+
+def out_of_memory(error: RuntimeError) -> RuntimeError:
+    """The same in CUDA's words."""
+    return torch.cuda.OutOfMemoryError(f"CUDA out of memory. {str(error).splitlines()[0]}")
+
+
+def host_memory_free_bytes() -> int:
+    """What the host could still give; the stood-in device lives in it."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return PROPERTIES.total_memory
+
+
+def mem_get_info(device: object = None) -> tuple[int, int]:
+    """Bytes free, which the host must have, and bytes in all, which the record says."""
+    return min(host_memory_free_bytes(), PROPERTIES.total_memory), PROPERTIES.total_memory
+
+
+def memory_allocated(device: object = None) -> int:
+    """Bytes in use."""
+    return _Account.current
+
+
+def max_memory_allocated(device: object = None) -> int:
+    """The most bytes in use since `reset_peak_memory_stats`."""
+    return _Account.peak
+
+
+def memory_reserved(device: object = None) -> int:
+    """Bytes that CUDA's allocator would hold on to."""
+    return -(-_Account.kept // _SEGMENT_BYTES) * _SEGMENT_BYTES
+
+
+def reset_peak_memory_stats(device: object = None) -> None:
+    """Begin to look for the most anew."""
+    _Account.peak = _Account.current
+
+
+def empty_cache() -> None:
+    """Hold on to nothing that is not in use."""
+    _Account.kept = _Account.current
+
+
+def memory_stats(device: object = None) -> dict[str, Any]:
+    """The figures above by torch's names; others are 0."""
+    stats: dict[str, Any] = defaultdict(int)
+    current, peak, allocated = _Account.current, _Account.peak, _Account.allocated
+    for kind in ("allocated_bytes", "active_bytes", "requested_bytes"):
+        stats[f"{kind}.all.current"] = current
+        stats[f"{kind}.all.peak"] = peak
+        stats[f"{kind}.all.allocated"] = allocated
+        stats[f"{kind}.all.freed"] = allocated - current
+    for moment in ("current", "peak"):
+        stats[f"reserved_bytes.all.{moment}"] = memory_reserved()
+    return stats
+
+
+def memory_summary(device: object = None, abbreviated: bool = False) -> str:
+    """The figures in words."""
+    return (
+        f"CUDA memory, the CPU stands in for CUDA: {_Account.current} bytes in use, "
+        f"{_Account.peak} at most, {memory_reserved()} reserved"
+    )
+
+
+_given_out: dict[int, torch.Tensor] = {}
+
+
+def caching_allocator_alloc(size: int, device: object = None, stream: object = None) -> int:
+    """Address of `size` bytes."""
+    memory = torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
+    address = memory.data_ptr()
+    _given_out[address] = memory
+    return address
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Free what `caching_allocator_alloc` gave."""
+    _given_out.pop(mem_ptr, None)
+
+
+class MemPool:
+    """Stands in for `torch.cuda.MemPool`: a name, as there is one memory."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, allocator: object = None, **options: Any) -> None:
+        self.id = (0, next(self._numbers))
+        self.allocator = allocator
+
+    def use_count(self) -> int:
+        """Holders of the pool."""
+        return 1
+
+    def snapshot(self, include_traces: bool = True) -> list[Any]:
+        """No segments."""
+        return []
+
+
+@contextmanager
+def use_mem_pool(pool: MemPool, device: object = None) -> Iterator[None]:
+    """Memory is where it always is."""
+    yield
+
+
+def _snapshot(device: object = None, **options: Any) -> dict[str, Any]:
+    return {"segments": [], "device_traces": [[]], "allocator_settings": {}}
+
+
+def _nothing(*arguments: Any, **keywords: Any) -> None:
+    return None
+
+
+def _zero(*arguments: Any, **keywords: Any) -> int:
+    return 0
+
+
+_NOTHINGS = (
+    "reset_accumulated_memory_stats set_per_process_memory_fraction caching_allocator_enable "
+    "reset_peak_host_memory_stats reset_accumulated_host_memory_stats _record_memory_history"
+)
+MEMORY: Mapping[str, Callable[..., Any] | type] = {
+    **{name: _nothing for name in _NOTHINGS.split()},
+    "empty_cache": empty_cache,
+    "memory_allocated": memory_allocated,
+    "max_memory_allocated": max_memory_allocated,
+    "memory_reserved": memory_reserved,
+    "max_memory_reserved": memory_reserved,
+    "memory_cached": memory_reserved,
+    "max_memory_cached": memory_reserved,
+    "device_memory_used": memory_reserved,
+    "reset_peak_memory_stats": reset_peak_memory_stats,
+    "reset_max_memory_allocated": reset_peak_memory_stats,
+    "reset_max_memory_cached": reset_peak_memory_stats,
+    "memory_stats": memory_stats,
+    "memory_stats_as_nested_dict": lambda device=None: {},
+    "host_memory_stats": lambda: defaultdict(int),
+    "host_memory_stats_as_nested_dict": lambda: {},
+    "memory_snapshot": lambda *arguments, **keywords: [],
+    "memory_summary": memory_summary,
+    "mem_get_info": mem_get_info,
+    "get_per_process_memory_fraction": lambda device=None: 1.0,
+    "get_allocator_backend": lambda: "native",
+    "caching_allocator_alloc": caching_allocator_alloc,
+    "caching_allocator_delete": caching_allocator_delete,
+    "MemPool": MemPool,
+    "use_mem_pool": use_mem_pool,
+    "_snapshot": _snapshot,
+    "memory_usage": _zero,
+}
