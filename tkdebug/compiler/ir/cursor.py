@@ -1,7 +1,6 @@
-"""A position in IR text: tokens, types, attributes, locations, and errors at line and column.
+"""A position in IR text: its tokens, and errors at line and column.
 
-Responsible for everything in IR text below the level of operations. Input is untrusted: nesting
-and number sizes are bounded, nothing is evaluated.
+Input is untrusted: nesting and number sizes are bounded, nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -11,20 +10,6 @@ import re
 import struct
 from bisect import bisect_right
 
-from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ir.layout_text import implied_outs
-from tkdebug.compiler.ir.location import FusedLocation, Location, SourceLocation
-from tkdebug.compiler.ir.types import (
-    SCALARS,
-    TOKEN,
-    DescriptorType,
-    MemDescType,
-    PointerType,
-    ScalarType,
-    TensorType,
-    Type,
-)
-from tkdebug.compiler.layouts.linear import LayoutError, LinearLayout
 from tkdebug.errors import IRError
 
 MAX_NESTING = 100
@@ -38,13 +23,9 @@ _VALUE_NAME = re.compile(r"%([\w$.-]*[\w$.])")
 _NUMBER = re.compile(r"-?(?:inf\b|\d+(\.\d*)?([eE][+-]?\d+)?)")
 _NAN = re.compile(r"nan(?:\(0x([0-9a-fA-F]{16})\))?")
 _INTEGER = re.compile(r"\d{1,12}")
-_DIMENSION = re.compile(r"(\d{1,10})x")
 _TOKEN = re.compile(r"->|[\w$.%@^!\"]+|.", re.DOTALL)
 # 2**64 has 20 digits; longer integers are no attribute of any op.
 _MAX_NUMBER_CHARS = 48
-# No GPU has as many threads, registers or bytes of shared memory.
-_MAX_LAYOUT_BITS = 64
-_LAYOUT_KINDS = ("ttg.linear", "ttg.shared_linear")
 
 
 class Cursor:
@@ -56,7 +37,6 @@ class Cursor:
         self.text = text
         self.position = 0
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
-        self._layouts: dict[str, LinearLayout] = {}
 
     def line_column(self, position: int) -> tuple[int, int]:
         """1-based line and column of a character."""
@@ -115,7 +95,8 @@ class Cursor:
         assert match is not None
         return self.text.startswith("%", match.end())
 
-    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Pass over what `pattern` matches, if it stands here."""
         self.skip()
         match = pattern.match(self.text, self.position)
         if match is not None:
@@ -124,8 +105,13 @@ class Cursor:
 
     def word(self) -> str | None:
         """A dotted name, if one stands here."""
-        match = self._take(_WORD)
+        match = self.take(_WORD)
         return match[0] if match else None
+
+    def at_word(self) -> bool:
+        """Whether a dotted name stands here."""
+        self.skip()
+        return _WORD.match(self.text, self.position) is not None
 
     def accept_word(self, word: str) -> bool:
         """Pass over exactly `word` if it stands here."""
@@ -144,7 +130,7 @@ class Cursor:
     def string(self) -> str | None:
         """A quoted string, if one stands here."""
         start = self.position
-        match = self._take(_STRING)
+        match = self.take(_STRING)
         if match is None:
             return None
         try:
@@ -152,6 +138,13 @@ class Cursor:
         except ValueError as error:
             raise self.error(f"malformed string: {error}", start) from None
         return text
+
+    def string_value(self) -> str:
+        """A quoted string, which must stand here."""
+        value = self.string()
+        if value is None:
+            raise self.expected("a closed string")
+        return value
 
     def name(self, what: str) -> str:
         """A bare or quoted name."""
@@ -164,230 +157,25 @@ class Cursor:
 
     def value_name(self) -> str:
         """The name of a value, without its `%`."""
-        match = self._take(_VALUE_NAME)
+        match = self.take(_VALUE_NAME)
         if match is None:
             raise self.expected("a value such as %x")
         return match[1]
 
     def integer(self, what: str) -> int:
         """A non-negative integer."""
-        match = self._take(_INTEGER)
+        match = self.take(_INTEGER)
         if match is None:
             raise self.expected(what)
         return int(match[0])
 
-    # Types
-
-    def type(self, depth: int = 0) -> Type:
-        """A type."""
-        self._bound(depth)
-        start = self.position
-        if self.accept("!"):
-            return self._dialect_type(depth)
-        word = self.word()
-        if word in SCALARS:
-            return SCALARS[word]
-        if word == "tensor":
-            return self._tensor_type(depth)
-        self.position = start
-        raise self.expected("a type such as i32, tensor<8xf32> or !tt.ptr<f16>")
-
-    def _dialect_type(self, depth: int) -> Type:
-        name = self.word()
-        if name == "ttg.async.token":
-            return TOKEN
-        if name == "ttg.memdesc":
-            return self._buffer_type(depth)
-        if name not in ("tt.ptr", "tt.tensordesc"):
-            raise self.error(
-                f"got type !{name}, expected !tt.ptr, !tt.tensordesc, !ttg.memdesc or "
-                "!ttg.async.token"
-            )
-        self.expect("<")
-        start = self.position
-        inner = self.type(depth + 1)
-        self.expect(">")
-        if name == "tt.ptr" and isinstance(inner, ScalarType | PointerType):
-            return PointerType(inner)
-        if name == "tt.tensordesc" and isinstance(inner, TensorType):
-            return DescriptorType(inner)
-        wanted = "a scalar or pointer" if name == "tt.ptr" else "a tensor"
-        raise self.error(f"got {inner} inside !{name}<>, expected {wanted}", start)
-
-    def _tensor_type(self, depth: int) -> Type:
-        self.expect("<")
-        shape, element = self._shape_and_element("tensor", depth)
-        encoding = self.layout() if self.accept(",") else None
-        self.expect(">")
-        return TensorType(shape, element, encoding)
-
-    def _buffer_type(self, depth: int) -> Type:
-        self.expect("<")
-        shape, element = self._shape_and_element("buffer", depth)
-        self.expect(",")
-        layout = self.layout()
-        mutable = self.accept(",")
-        if mutable:
-            self.expect_word("mutable")
-        self.expect(">")
-        return MemDescType(shape, element, layout, mutable)
-
-    def _shape_and_element(
-        self, what: str, depth: int
-    ) -> tuple[tuple[int, ...], ScalarType | PointerType]:
-        shape = []
-        while match := self._take(_DIMENSION):
-            shape.append(int(match[1]))
-            self._bound(len(shape))
-        start = self.position
-        element = self.type(depth + 1)
-        if not isinstance(element, ScalarType | PointerType):
-            raise self.error(f"got {what} element {element}, expected a scalar or pointer", start)
-        return tuple(shape), element
-
-    # Layouts
-
-    def layout_alias(self) -> None:
-        """Read `#name = layout` and remember it."""
-        start = self.position
-        self.expect("#")
-        name = self.name("a layout's name")
-        if name in self._layouts:
-            raise self.error(f"layout #{name} is given twice", start)
-        self.expect("=")
-        self._layouts[name] = self.layout()
-
-    def layout(self) -> LinearLayout:
-        """A layout, in full or by its alias."""
-        self.skip()
-        start = self.position
-        self.expect("#")
-        name = self.name("a layout's name")
-        if name in _LAYOUT_KINDS:
-            return self._full_layout(start)
-        if name not in self._layouts:
-            kinds = " or ".join(f"#{kind}<…>" for kind in _LAYOUT_KINDS)
-            raise self.error(f"layout #{name} is not defined above; expected {kinds}", start)
-        return self._layouts[name]
-
-    def _full_layout(self, start: int) -> LinearLayout:
-        self.expect("<")
-        self.expect("{")
-        bases: dict[str, list[list[int]]] = {}
-        outs: dict[str, int] | None = None
-        while not self.accept("}"):
-            if bases:
-                self.expect(",")
-            name = self.name("an input dimension of the layout")
-            self.expect("=")
-            if name == "outs":
-                outs = self._outs()
-                self.expect("}")
-                break
-            bases[name] = self._int_lists()
-        self.expect(">")
-        if sum(map(len, bases.values())) > _MAX_LAYOUT_BITS:
-            raise self.error(f"a layout with more than {_MAX_LAYOUT_BITS} basis vectors", start)
-        try:
-            return LinearLayout.of(bases, dict(implied_outs(bases)) if outs is None else outs)
-        except LayoutError as error:
-            raise self.error(str(error), start) from None
-        except ValueError:
-            raise self.error("basis vectors of different lengths", start) from None
-
-    def _outs(self) -> dict[str, int]:
-        outs: dict[str, int] = {}
-        self.expect("{")
-        while not self.accept("}"):
-            if outs:
-                self.expect(",")
-            name = self.name("an output dimension of the layout")
-            self.expect("=")
-            outs[name] = self.integer("a size")
-        return outs
-
-    def _int_lists(self) -> list[list[int]]:
-        vectors: list[list[int]] = []
-        self.expect("[")
-        while not self.accept("]"):
-            if vectors:
-                self.expect(",")
-            vector: list[int] = []
-            self.expect("[")
-            while not self.accept("]"):
-                if vector:
-                    self.expect(",")
-                vector.append(self.integer("a coordinate"))
-                self._bound(len(vector))
-            vectors.append(vector)
-        return vectors
-
-    # Attributes
-
-    def attributes(self) -> dict[str, Attribute]:
-        """`{name = value, …}`, or nothing."""
-        attributes: dict[str, Attribute] = {}
-        if not self.accept("{"):
-            return attributes
-        if self.accept("}"):
-            return attributes
-        while True:
-            start = self.position
-            name = self.name("an attribute name")
-            if name in attributes:
-                raise self.error(f"attribute {name} is given twice", start)
-            self.expect("=")
-            attributes[name] = self.attribute()
-            if not self.accept(","):
-                self.expect("}")
-                return attributes
-
-    def attribute(self, depth: int = 0) -> Attribute:
-        """An attribute value."""
-        self._bound(depth)
-        if self.looking_at('"'):
-            return self.string_value()
-        if self.looking_at("#"):
-            return self.layout()
-        if self.accept("["):
-            return self._tuple(depth)
-        number = self.number()
-        if number is not None:
-            return number
-        for word, value in (("true", True), ("false", False), ("none", None)):
-            if self.accept_word(word):
-                return value
-        if not (self.looking_at("!") or _WORD.match(self.text, self.position)):
-            raise self.expected("an attribute value")
-        type_ = self.type()
-        if not isinstance(type_, ScalarType | PointerType):
-            raise self.error(f"got attribute {type_}, expected a scalar or pointer type")
-        return type_
-
-    def string_value(self) -> str:
-        """A quoted string, which must stand here."""
-        value = self.string()
-        if value is None:
-            raise self.expected("a closed string")
-        return value
-
-    def _tuple(self, depth: int) -> tuple[Attribute, ...]:
-        items: list[Attribute] = []
-        if self.accept("]"):
-            return ()
-        while True:
-            items.append(self.attribute(depth + 1))
-            if not self.accept(","):
-                self.expect("]")
-                return tuple(items)
-
     def number(self) -> int | float | None:
         """An int or float literal, if one stands here."""
-        nan = self._take(_NAN)
+        nan = self.take(_NAN)
         if nan is not None:
             bits: tuple[float] = struct.unpack(">d", bytes.fromhex(nan[1] or "7ff8000000000000"))
             return bits[0]
-        match = self._take(_NUMBER)
+        match = self.take(_NUMBER)
         if match is None:
             return None
         text = match[0]
@@ -396,39 +184,7 @@ class Cursor:
         is_float = text.endswith("inf") or match[1] is not None or match[2] is not None
         return float(text) if is_float else int(text)
 
-    # Locations
-
-    def location(self) -> Location:
-        """What stands inside `loc(...)`."""
-        if not self.accept_word("fused"):
-            return self._place()
-        self.expect("[")
-        places = [self._place()]
-        while self.accept(","):
-            places.append(self._place())
-        self.expect("]")
-        return FusedLocation(tuple(places))
-
-    def _place(self) -> SourceLocation:
-        steps = [self._step()]
-        while self.accept_word("at"):
-            steps.append(self._step())
-            self._bound(len(steps))
-        place: SourceLocation | None = None
-        for file, line, column, function in reversed(steps):
-            place = SourceLocation(file, line, column, function, place)
-        assert place is not None
-        return place
-
-    def _step(self) -> tuple[str, int, int, str]:
-        file = self.string_value()
-        self.expect(":")
-        line = self.integer("a line number")
-        self.expect(":")
-        column = self.integer("a column")
-        self.expect_word("in")
-        return file, line, column, self.string_value()
-
-    def _bound(self, depth: int) -> None:
+    def bound(self, depth: int) -> None:
+        """Refuse what is nested deeper than any kernel is."""
         if depth > MAX_NESTING:
             raise self.error(f"nested deeper than {MAX_NESTING}")

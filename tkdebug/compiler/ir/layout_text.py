@@ -1,7 +1,7 @@
 """Layouts as text: `#ttg.linear<{…}>` in full, `#layout0` by an alias at the top of a module.
 
 The full form is Triton's, with `outs` added where sizes and names do not follow from the bases.
-The reader is `cursor.Cursor.layout`.
+The reader is `attribute_parser.AttributeParser.layout`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tkdebug.compiler.ir.attribute_parser import AttributeParser
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
-from tkdebug.compiler.ir.cursor import MAX_NESTING, Cursor
+from tkdebug.compiler.ir.cursor import MAX_NESTING
 from tkdebug.compiler.ir.location import Location, SourceLocation
 from tkdebug.compiler.ir.naming import NameTable, constant_hint
 from tkdebug.compiler.ir.types import SCALARS, TensorType, Type
@@ -43,7 +44,7 @@ class _Pending:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.cursor = Cursor(text)
+        self.cursor = AttributeParser(text)
         self.result = Module("kernel")
         self.names = NameTable()
         self.variables: dict[str, str | None] = {}
