@@ -40,6 +40,10 @@ def screen_text(app: TkdebugApp) -> str:
     return "\n".join(strip.text[:width].rstrip() for strip in strips)
 
 
+def told(app: TkdebugApp) -> list[str]:
+    return [notification.message for notification in app._notifications]
+
+
 async def loaded(pilot) -> None:
     app = pilot.app
     await until(pilot, lambda: app._snapshot is not None, "the session")
@@ -94,6 +98,39 @@ async def test_fault_detail_says_program_index_range_and_chain(session):
         lines = text.split("\n")
         at = next(i for i, line in enumerate(lines) if "return tl.load(pointer" in line)
         assert lines[at].index("tl.load") == lines[at + 1].index("^")
+
+
+async def test_fault_detail_has_the_launch_and_its_arguments(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await loaded(pilot)
+        await pilot.press("2")
+        await until(pilot, lambda: "launch 1  grid 97" in screen_text(app), "the launch")
+        assert "y_ptr  pointer<fp32> [64, 32] strides [1, 64]" in screen_text(app)
+        assert "element  [128]" in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    ("keys", "copied"),
+    [
+        ("1", "add_kernel  launch 5  grid 97"),
+        ("2", "fix  add mask=offsets < n to the load"),
+        ("3", "    pid = tl.program_id(0)"),
+        ("4", None),
+    ],
+)
+async def test_y_copies_what_is_looked_at(session, keys, copied):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press(*keys)
+        await until(pilot, lambda: app.focused is not None, "the pane's focus")
+        await until(pilot, lambda: copied is None or "launch" in screen_text(app), "the details")
+        await pilot.pause(0.2)
+        await pilot.press("y")
+        await until(pilot, lambda: told(app), "what is said of it")
+    assert (copied or "") in app.clipboard
+    assert told(app)[0].startswith("copied " if copied else "nothing to copy")
 
 
 async def test_fault_enter_goes_to_the_line_and_lights_the_ops(session):

@@ -3,7 +3,8 @@
 import math
 
 import tui_sample
-from test_app import screen_text, until
+from test_app import screen_text, told, until
+from textual.widgets import TabbedContent
 
 from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.instrument.reader import Session
@@ -34,6 +35,28 @@ async def test_launch_shows_the_tunings_of_its_kernel_the_latest_first(tmp_path)
     assert "✓  12.3 µs  BLOCK: 64" in fastest
     assert "   32.1 µs  BLOCK: 32" in slower
     assert "    failed  BLOCK: 4096" in failed
+
+
+async def test_launch_with_a_fault_says_which_and_leads_there(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd", launches=1)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: "✖ oob-load  kernels.py" in screen_text(app), "the fault")
+            await pilot.press("x")
+            await until(pilot, lambda: "called from" in screen_text(app), "its details")
+            assert app.query_one(TabbedContent).active == "faults"
+
+
+async def test_launch_without_fault_leads_to_none(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd", launches=2)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: "launch 2  grid" in screen_text(app), "the launch")
+            assert "oob-load" not in screen_text(app)
+            await pilot.press("x")
+            await until(pilot, lambda: told(app) == ["this launch had no fault"], "the answer")
 
 
 async def test_launches_are_in_sight_in_a_few_rows(tmp_path):

@@ -15,7 +15,7 @@ from tkdebug.instrument.reader import Session
 
 def run_in_tui(arguments: Arguments) -> int:
     """Open the TUI over a child process; the result is the child's exit status."""
-    from tkdebug.tui.app import run_live
+    from tkdebug.tui.live import run_live
 
     owns_session = arguments.session is None
     if arguments.session is not None:

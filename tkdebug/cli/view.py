@@ -23,6 +23,6 @@ def view_command(arguments: Arguments) -> int:
         raise UsageError("view: the TUI needs the package textual; pip install textual")
     if not has_terminal():
         raise UsageError(f"view: needs a terminal; `tkdebug report {path}` prints the run as text")
-    from tkdebug.tui.app import view
+    from tkdebug.tui.live import view
 
     return view(path)

@@ -1,17 +1,14 @@
 """The app: wires threads that follow the session and the script to the panes.
 
-Responsible for the two ways in (`run_live`, `view`), the state of the script as shown, quitting.
+Responsible for the state of the script as shown, for what keys do everywhere, for quitting.
 Threads only post messages; every widget is touched from the app's own loop.
 """
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.text import Text
 from textual import events
@@ -20,8 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.widgets import Footer, Static, Tab, TabbedContent, TabPane, Tabs
 
-from tkdebug.errors import SessionError, UnsupportedError
-from tkdebug.instrument.reader import Session
+from tkdebug.errors import SessionError
 from tkdebug.tui import display, palette
 from tkdebug.tui.dialogs import HelpScreen, QuitChoice, QuitScreen
 from tkdebug.tui.faults import FaultsPane
@@ -30,6 +26,7 @@ from tkdebug.tui.kernel import KernelPane
 from tkdebug.tui.launches import LaunchesPane
 from tkdebug.tui.messages import (
     FollowLine,
+    OpenFault,
     OpenKernel,
     OutputChanged,
     ScriptEnded,
@@ -54,6 +51,9 @@ _TABS = ("launches", "faults", "kernel", "output", "passes")
 _LABELS = ("1 Launches", "2 Faults", "3 Kernel", "4 Output", "5 Passes")
 
 
+Pane: TypeAlias = LaunchesPane | FaultsPane | KernelPane | OutputPane | PassesPane
+
+
 class TkdebugApp(App[None]):
     """Shows one run.
 
@@ -74,6 +74,7 @@ class TkdebugApp(App[None]):
             for i, tab in enumerate(_TABS, 1)
         ),
         Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("y", "copy", "Copy", show=False),
         Binding("T", "turn_theme", "Light or dark", show=False),
         Binding("ctrl+c", "interrupt", "Interrupt script", priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
@@ -263,6 +264,11 @@ class TkdebugApp(App[None]):
         self.query_one(KernelPane).open(event)
         self._open_tab("kernel")
 
+    def on_open_fault(self, event: OpenFault) -> None:
+        """Show a fault."""
+        self.query_one(FaultsPane).open(event)
+        self._open_tab("faults")
+
     def on_follow_line(self, event: FollowLine) -> None:
         """Show what became of a source line."""
         self.query_one(PassesPane).follow(event)
@@ -309,9 +315,14 @@ class TkdebugApp(App[None]):
         tabs.active = tab
 
     def _focus_pane(self, tab_pane: TabPane) -> None:
+        self._pane_of(tab_pane).focus_main()
+
+    @staticmethod
+    def _pane_of(tab_pane: TabPane | None) -> Pane:
+        assert tab_pane is not None
         pane = tab_pane.query_children().first()
-        if isinstance(pane, (LaunchesPane, FaultsPane, KernelPane, OutputPane, PassesPane)):
-            pane.focus_main()
+        assert isinstance(pane, Pane)
+        return pane
 
     def on_output_pane_typed(self, event: OutputPane.Typed) -> None:
         """Type the line into the script."""
@@ -353,6 +364,17 @@ class TkdebugApp(App[None]):
         """Textual's, and on a light theme one for our own colours."""
         filters = super().get_line_filters()
         return filters if self.current_theme.dark else [_ON_LIGHT, *filters]
+
+    def action_copy(self) -> None:
+        """Put what is looked at into the clipboard, by way of the terminal."""
+        text = self._pane_of(self.query_one(TabbedContent).active_pane).copied_text().rstrip()
+        if not text:
+            self.notify("nothing to copy here")
+            return
+        self.copy_to_clipboard(text)
+        lines = text.count("\n") + 1
+        what = text.strip() if lines == 1 else f"{display.count(lines)} lines"
+        self.notify(f"copied {display.shown(what, 60)}", timeout=2, markup=False)
 
     def action_help(self) -> None:
         """Show the keys."""
@@ -408,79 +430,3 @@ def _child_state(child: Child) -> ScriptState:
     if status < 0:
         return ScriptState("signalled", -status, child.pid)
     return ScriptState("ended", status, child.pid)
-
-
-def view(session_path: Path) -> int:
-    """Show a recorded session until the user quits.
-
-    Returns:
-        0.
-
-    Raises:
-        SessionError: it cannot be opened.
-    """
-    app = TkdebugApp(Session.open(session_path))
-    try:
-        app.run()
-    finally:
-        app.close_session()
-    return app.return_code or 0
-
-
-def run_live(argv: list[str], session_path: Path, owns_session: bool) -> int:
-    """Start a script on a pty of its own and show its session while it is recorded.
-
-    Args:
-        argv: the command; it creates the session at `session_path` and records to it.
-        session_path: where.
-        owns_session: delete the session at the end, unless the script runs on without the TUI.
-
-    Returns:
-        The command's own exit status (3 where faults were recorded), 128 + N when signal N ended
-        it, 0 when the user let it run on.
-
-    Raises:
-        UsageError: the command cannot be started.
-        UnsupportedError: this system has no ptys.
-    """
-    try:
-        # POSIX only, while recorded sessions open anywhere.
-        from tkdebug.tui.child import Child
-    except ImportError as error:
-        raise UnsupportedError(
-            f"the live TUI needs a POSIX terminal ({error}); use --no-tui, then `tkdebug view`"
-        ) from error
-    session_path = session_path.absolute()
-    awaited = AwaitedSession(session_path)
-    child = Child(argv, rows=24, columns=80)
-    app = TkdebugApp(awaited, child)
-    try:
-        app.run()
-        if app.runs_on and child.status is None:
-            return _let_run_on(child, session_path)
-    finally:
-        if not (app.runs_on and child.status is None):
-            child.stop()
-        child.close()
-        app.close_session()
-    if owns_session:
-        _delete(session_path)
-    status = child.stop()
-    return status if status >= 0 else 128 - status
-
-
-def _let_run_on(child: Child, session_path: Path) -> int:
-    log_path = session_path.with_name(session_path.name + ".log")
-    child.detach(log_path)
-    print(
-        f"tkdebug: the script runs on as process {child.pid}; `tkdebug view {session_path}` "
-        f"follows it, its output also goes to {log_path}",
-        file=sys.stderr,
-    )
-    return 0
-
-
-def _delete(session_path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            session_path.with_name(session_path.name + suffix).unlink()

@@ -29,6 +29,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("↑ ↓ k j g G", "move, first, last; also PgUp, PgDn, Home, End"),
             ("← →", "scroll sideways"),
             ("/ :N", "in 3 and 5: find text, or go to line N; Enter: next, Esc: close"),
+            ("y", "copy the details, the line or the output (OSC 52; else select with Shift)"),
             ("T", "light or dark; TEXTUAL_THEME=textual-light begins light"),
             ("Ctrl-C", "interrupt the script"),
             ("q", "quit; asks first while the script runs"),
@@ -40,6 +41,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("Enter", "on a launch: its kernel; on a kernel: only its launches"),
             ("/", "filter by kernel name; Esc shows all again"),
+            ("x", "what was wrong with it"),
             ("o r", "sort by the next column, reverse; or click a title"),
         ),
     ),

@@ -9,10 +9,11 @@ from rich.text import Text
 
 from tkdebug.errors import Frame
 from tkdebug.events import Fault
-from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.records import Launch, RecordedKernel
 from tkdebug.tui import display, palette
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.kernel_text import Code, read_source
+from tkdebug.tui.launch_text import append_arguments
 from tkdebug.tui.snapshot import FaultGroup
 
 CONTEXT_LINES = 3
@@ -22,7 +23,11 @@ MAX_FRAMES = 64
 
 
 def fault_text(
-    group: FaultGroup, session: RecordedRun, kernels: Sequence[RecordedKernel], width: int
+    group: FaultGroup,
+    session: RecordedRun,
+    kernels: Sequence[RecordedKernel],
+    width: int,
+    launch: Launch | None = None,
 ) -> Text:
     """Everything known of a fault, the most useful first.
 
@@ -31,6 +36,7 @@ def fault_text(
         session: where its source is.
         kernels: whose own text stands in where a file was not recorded.
         width: cells there are for a line of source; longer ones are cut, lest the caret is lost.
+        launch: the first that had it, where that is known.
 
     Raises:
         SessionError: the session cannot be read.
@@ -58,6 +64,10 @@ def fault_text(
         text.append("\ncalled from\n", style=palette.STRONG)
         for frame in list(reversed(fault.frames[:-1]))[:MAX_FRAMES]:
             _append_excerpt(text, frame, 0, sources, context=0)
+    if launch is not None:
+        text.append(f"\nlaunch {launch.id}", style=palette.STRONG)
+        text.append(f"  grid {display.grid(launch.grid)}\n", style=palette.LABEL)
+        append_arguments(text, launch)
     return text
 
 
@@ -66,7 +76,7 @@ def _facts(group: FaultGroup, fault: Fault) -> list[tuple[str, str]]:
     if fault.program_id is not None:
         facts.append(("program", f"({', '.join(map(str, fault.program_id))})"))
     if fault.lane:
-        facts.append(("lane", f"[{', '.join(map(str, fault.lane[:16]))}]"))
+        facts.append(("element", f"[{', '.join(map(str, fault.lane[:16]))}]"))
     if fault.tensor is not None:
         facts.append(("tensor", display.shown(fault.tensor, 100)))
     if fault.index is not None:

@@ -11,13 +11,13 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
-from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.records import Launch, RecordedKernel
 from tkdebug.tui import display, palette
 from tkdebug.tui.fault_text import fault_text
 from tkdebug.tui.filtered import FilteredPane
 from tkdebug.tui.follow import RecordedRun
-from tkdebug.tui.messages import OpenKernel
-from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
+from tkdebug.tui.messages import OpenFault, OpenKernel
+from tkdebug.tui.snapshot import FaultGroup, LaunchRow, ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
 
 PLACE_WIDTH = 22
@@ -46,6 +46,7 @@ class FaultsPane(FilteredPane):
         self._snapshot: Snapshot | None = None
         self._session: RecordedRun | None = None
         self._shown: FaultGroup | None = None
+        self._text = Text("")
 
     @property
     def _kernels(self) -> tuple[RecordedKernel, ...]:
@@ -94,6 +95,17 @@ class FaultsPane(FilteredPane):
             self._all = snapshot.faults
             self._show_rows()
         self._show_notes()
+
+    def open(self, request: OpenFault) -> None:
+        """Select a fault, if need be without the filter."""
+        if all(group.key != request.key for group in self._groups):
+            self.action_clear_filter()
+        self.query_one("#fault-table", Table).select_key(request.key)
+        self._show_selected()
+
+    def copied_text(self) -> str:
+        """Everything known of the fault."""
+        return self._text.plain
 
     def _show_rows(self) -> None:
         """List the faults that the filter lets through."""
@@ -153,14 +165,15 @@ class FaultsPane(FilteredPane):
         other = group is None or self._shown is None or group.key != self._shown.key
         self._shown = group
         detail = self.query_one("#fault-text", Static)
-        if group is None or self._session is None:
-            detail.update(Text(""))
-            return
-        try:
+        self._text = Text("")
+        if group is not None and self._session is not None:
             width = self.query_one("#fault-detail").scrollable_content_region.width
-            detail.update(fault_text(group, self._session, self._kernels, width))
-        except SessionError as error:
-            detail.update(Text(display.shown(str(error))))
+            try:
+                launch = self._launch_of(group, self._session)
+                self._text = fault_text(group, self._session, self._kernels, width, launch)
+            except SessionError as error:
+                self._text = Text(display.shown(str(error)))
+        detail.update(self._text)
         if other:
             self.query_one("#fault-detail").scroll_home(animate=False)
 
@@ -170,16 +183,19 @@ class FaultsPane(FilteredPane):
         if self._shown is None or self._snapshot is None:
             return
         fault = self._shown.first.fault
-        process = self._shown.first.process
-        kernel_hash = next(
-            (
-                row.kernel_hash
-                for row in self._snapshot.rows
-                if row.key == (process, fault.launch_id)
-            ),
-            None,
-        )
+        row = self._row_of(self._shown)
+        kernel_hash = row.kernel_hash if row is not None else None
         self.post_message(OpenKernel(kernel_hash, fault.kernel, fault.file, fault.line))
+
+    def _row_of(self, group: FaultGroup) -> LaunchRow | None:
+        """The first launch that had the fault, if it is among the latest."""
+        key = (group.first.process, group.first.fault.launch_id)
+        rows = self._snapshot.rows if self._snapshot is not None else ()
+        return next((row for row in rows if row.key == key), None)
+
+    def _launch_of(self, group: FaultGroup, session: RecordedRun) -> Launch | None:
+        row = self._row_of(group)
+        return session.launch(row.seq) if row is not None else None
 
 
 def _searched(group: FaultGroup) -> str:

@@ -198,8 +198,9 @@ class KernelPane(Container):
             at = shown.stages.index(shown.stage)
             stage_title.append(f"{at + 1}/{len(shown.stages)} ", style=palette.MUTED)
             stage_title.append(display.shown(shown.stage, 60))
-            stage_title.append("   s: next, S: previous, t: pick", style=palette.MUTED)
             stage_title.append(self._elsewhere(kernel), style=palette.GOOD)
+            if len(shown.stages) > 1:
+                stage_title.append("   s: next, S: previous, t: pick", style=palette.MUTED)
             if shown.note:
                 stage_title.append(f"   {display.shown(shown.note, 200)}", style=palette.WARNING)
         else:
@@ -208,11 +209,13 @@ class KernelPane(Container):
 
     def _elsewhere(self, kernel: RecordedKernel) -> str:
         """Where more stages are: the same kernel may have been compiled for a GPU besides."""
-        if kernel.options.get("arch"):
+        if kernel.options.get("arch") or any(s.startswith("gpu-ir") for s in kernel.stages):
             return ""
         others = (k.options.get("arch") for k in self._kernels if k.name == kernel.name)
         arch = next(filter(None, others), None)
-        return "" if arch is None else f"   n: compiled for {display.shown(str(arch), 20)}"
+        if arch is not None:
+            return f"   n: PTX, SASS for {display.shown(str(arch), 20)}"
+        return "" if kernel.error else "   for PTX, SASS: tkdebug run --target sm_90a"
 
     def _show_marks(self) -> None:
         if self._text is not None:
@@ -288,6 +291,11 @@ class KernelPane(Container):
         if self._text is not None and frames and frames[-1].file != self._text.file:
             self._load(self._text.kernel, frames[-1].file, frames[-1].line)
         source.focus()
+
+    def copied_text(self) -> str:
+        """The line at the cursor of the side in focus."""
+        stage = self.query_one("#stage", CodeView)
+        return (stage if stage.has_focus else self.query_one("#source", CodeView)).cursor_text
 
     def action_stage(self, step: int) -> None:
         """Show another stage."""

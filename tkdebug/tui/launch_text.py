@@ -10,13 +10,23 @@ from rich.text import Text
 from tkdebug.events import ArgumentInfo
 from tkdebug.instrument.records import Launch, Tuning
 from tkdebug.tui import display, palette
+from tkdebug.tui.snapshot import FaultGroup
 
 MAX_SHOWN_ITEMS = 200
 MAX_SHOWN_TUNINGS = 20
+MAX_SHOWN_FAULTS = 5
 
 
-def launch_text(launch: Launch, tunings: Sequence[Tuning] = ()) -> Text:
-    """The details of a launch, and what the autotuner of its kernel chose, the latest first."""
+def launch_text(
+    launch: Launch, tunings: Sequence[Tuning] = (), faults: Sequence[FaultGroup] = ()
+) -> Text:
+    """The details of a launch.
+
+    Args:
+        launch: which.
+        tunings: what the autotuner of its kernel chose, the latest first.
+        faults: those of its kernel, if it had any.
+    """
     text = Text(overflow="fold")
     text.append(display.shown(launch.kernel, 200), style=palette.STRONG)
     programs = launch.grid[0] * launch.grid[1] * launch.grid[2]
@@ -28,14 +38,13 @@ def launch_text(launch: Launch, tunings: Sequence[Tuning] = ()) -> Text:
     text.append("\n")
     if launch.error is not None:
         text.append(f"{display.shown(launch.error, 2000)}\n", style=palette.FAULT)
-    if not launch.arguments:
-        text.append("no arguments\n", style=palette.MUTED)
-    width = min(24, max((len(a.name) for a in launch.arguments), default=0))
-    for argument in launch.arguments[:MAX_SHOWN_ITEMS]:
-        text.append(f"{display.shown(argument.name, 24):<{width}}  ", style=palette.LABEL)
-        text.append(f"{_argument(argument)}\n")
-    if len(launch.arguments) > MAX_SHOWN_ITEMS:
-        text.append(f"… and {len(launch.arguments) - MAX_SHOWN_ITEMS} more\n", style=palette.MUTED)
+    for group in faults[:MAX_SHOWN_FAULTS]:
+        _append_fault(text, group)
+    if len(faults) > MAX_SHOWN_FAULTS:
+        text.append(f"… and {display.count(len(faults) - MAX_SHOWN_FAULTS)} more\n")
+    if faults:
+        text.append("x: all about it\n\n", style=palette.MUTED)
+    append_arguments(text, launch)
     text.append("\noptions\n", style=palette.STRONG)
     for label, value in _options(launch):
         text.append(f"{label:<14}", style=palette.LABEL)
@@ -46,6 +55,27 @@ def launch_text(launch: Launch, tunings: Sequence[Tuning] = ()) -> Text:
         left = display.count(len(tunings) - MAX_SHOWN_TUNINGS)
         text.append(f"… and for {left} more keys\n", style=palette.MUTED)
     return text
+
+
+def append_arguments(text: Text, launch: Launch) -> None:
+    """A line for each argument: name, type, and value or shape."""
+    if not launch.arguments:
+        text.append("no arguments\n", style=palette.MUTED)
+    width = min(24, max((len(a.name) for a in launch.arguments), default=0))
+    for argument in launch.arguments[:MAX_SHOWN_ITEMS]:
+        text.append(f"{display.shown(argument.name, 24):<{width}}  ", style=palette.LABEL)
+        text.append(f"{_argument(argument)}\n")
+    if len(launch.arguments) > MAX_SHOWN_ITEMS:
+        text.append(f"… and {len(launch.arguments) - MAX_SHOWN_ITEMS} more\n", style=palette.MUTED)
+
+
+def _append_fault(text: Text, group: FaultGroup) -> None:
+    fault = group.first.fault
+    mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
+    text.append(f"{mark} {display.shown(fault.kind, 30)}", style=style)
+    if fault.frames:
+        text.append(f"  {display.place(fault.frames[-1])}", style=palette.STRONG)
+    text.append(f"  {display.shown(fault.message, 300)}\n")
 
 
 def _append_tuning(text: Text, tuning: Tuning) -> None:

@@ -13,13 +13,13 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
-from tkdebug.instrument.records import KernelSummary, Launch
+from tkdebug.instrument.records import KernelSummary, Launch, Tuning
 from tkdebug.tui import display, palette
 from tkdebug.tui.filtered import FilteredPane
 from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.launch_text import launch_text
-from tkdebug.tui.messages import LaunchLoaded, OpenKernel, SessionFailed
-from tkdebug.tui.snapshot import LaunchRow, ScriptState, Snapshot
+from tkdebug.tui.messages import LaunchLoaded, OpenFault, OpenKernel, SessionFailed
+from tkdebug.tui.snapshot import FaultGroup, LaunchRow, ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
 
 BAR_CELLS = 12
@@ -63,6 +63,7 @@ class LaunchesPane(FilteredPane):
         Binding("slash", "filter", "Filter"),
         Binding("o", "sort", "Sort"),
         Binding("r", "reverse", "Reverse"),
+        Binding("x", "faults", "Fault"),
         Binding("escape", "clear_filter", "Clear filter", show=False),
     ]
 
@@ -74,8 +75,10 @@ class LaunchesPane(FilteredPane):
         self._summary_sort = (2, True)
         self._launch_sort = (0, False)
         self._launch: Launch | None = None
+        self._tunings: tuple[Tuning, ...] = ()
         self._rows: list[LaunchRow] = []
         self._shown: tuple[object, ...] | None = None
+        self._text = Text("")
 
     def compose(self) -> ComposeResult:
         """Summary, filter, launches and details."""
@@ -111,6 +114,7 @@ class LaunchesPane(FilteredPane):
         if self._shown is None or any(a is not b for a, b in zip(key, self._shown, strict=True)):
             self._shown = key
             self._show_rows()
+            self._show_details()
         self._show_empty()
 
     def focus_main(self) -> None:
@@ -266,12 +270,36 @@ class LaunchesPane(FilteredPane):
         launch = event.launch
         if launch is not None and self.query_one("#launch-table", Table).key != launch.seq:
             return
-        text = Text("") if launch is None else launch_text(launch, event.tunings)
-        self.query_one("#launch-text", Static).update(text)
         same = launch is not None and self._launch is not None and launch.seq == self._launch.seq
-        self._launch = launch
+        self._launch, self._tunings = launch, event.tunings
+        self._show_details()
         if not same:
             self.query_one("#launch-detail").scroll_home(animate=False)
+
+    def _show_details(self) -> None:
+        launch = self._launch
+        faults = self._faults_of(launch) if launch is not None else ()
+        self._text = Text("") if launch is None else launch_text(launch, self._tunings, faults)
+        self.query_one("#launch-text", Static).update(self._text)
+
+    def _faults_of(self, launch: Launch) -> tuple[FaultGroup, ...]:
+        """What the launch may have had: faults are told apart by kernel, not by launch."""
+        snapshot = self._snapshot
+        if snapshot is None or (launch.process, launch.id) not in snapshot.faulty:
+            return ()
+        return tuple(g for g in snapshot.faults if g.first.fault.kernel == launch.kernel)
+
+    def copied_text(self) -> str:
+        """The details of the launch."""
+        return self._text.plain
+
+    def action_faults(self) -> None:
+        """Show the first fault of the launch's kernel."""
+        faults = self._faults_of(self._launch) if self._launch is not None else ()
+        if faults:
+            self.post_message(OpenFault(faults[0].key))
+        else:
+            self.app.notify("this launch had no fault")
 
     def on_line_list_chosen(self, event: Table.Chosen) -> None:
         """A launch opens its kernel; a kernel shows only its launches."""

@@ -88,6 +88,11 @@ class LineList(ScrollView, can_focus=True):
         """What of a line can be searched."""
         return ""
 
+    @property
+    def cursor_text(self) -> str:
+        """The text of the line at the cursor; "" where there is none."""
+        return self.line_text(self.cursor) if self.cursor < self.line_count else ""
+
     def index_of_line(self, line: int) -> int | None:
         """Where the line of that number is, counted from 1; None where there is none."""
         return line - 1 if 1 <= line <= self.line_count else None

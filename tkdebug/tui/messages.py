@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.message import Message
 
 from tkdebug.instrument.kernel_passes import KernelPasses
-from tkdebug.instrument.records import Launch, Tuning
+from tkdebug.instrument.records import FaultKey, Launch, Tuning
 from tkdebug.tui.kernel_text import KernelText
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.terminal import OutputSnapshot
@@ -75,6 +75,14 @@ class OpenKernel(Message):
         self.name = name
         self.file = file
         self.line = line
+        super().__init__()
+
+
+class OpenFault(Message):
+    """Show a fault."""
+
+    def __init__(self, key: FaultKey) -> None:
+        self.key = key
         super().__init__()
 
 

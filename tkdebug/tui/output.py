@@ -147,6 +147,10 @@ class OutputPane(Container):
         """Show what the script has printed by now."""
         self.query_one("#output-view", OutputView).show(output)
 
+    def copied_text(self) -> str:
+        """All that is kept of the output."""
+        return self.query_one("#output-view", OutputView).text
+
     def show_state(self, state: ScriptState) -> None:
         """No input after the end."""
         view = self.query_one("#output-view", OutputView)

@@ -273,6 +273,11 @@ class PassesPane(Container):
             kernel = self._passes.kernel
             self.post_message(OpenKernel(kernel.hash, kernel.name, *place))
 
+    def copied_text(self) -> str:
+        """All that is shown of the pass."""
+        text = self.query_one("#pass-text", TextList)
+        return "\n".join(text.line_text(index) for index in range(text.line_count))
+
     def _place(self) -> Place | None:
         row = self.query_one("#pass-text", TextList).row
         return self._followed if self._followed is not None else row.place if row else None

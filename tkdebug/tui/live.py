@@ -1,0 +1,92 @@
+"""The two ways into the app: over a recorded session, and over a script that it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tkdebug.errors import UnsupportedError
+from tkdebug.instrument.reader import Session
+from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.follow import AwaitedSession
+
+if TYPE_CHECKING:
+    from tkdebug.tui.child import Child
+
+
+def view(session_path: Path) -> int:
+    """Show a recorded session until the user quits.
+
+    Returns:
+        0.
+
+    Raises:
+        SessionError: it cannot be opened.
+    """
+    app = TkdebugApp(Session.open(session_path))
+    try:
+        app.run()
+    finally:
+        app.close_session()
+    return app.return_code or 0
+
+
+def run_live(argv: list[str], session_path: Path, owns_session: bool) -> int:
+    """Start a script on a pty of its own and show its session while it is recorded.
+
+    Args:
+        argv: the command; it creates the session at `session_path` and records to it.
+        session_path: where.
+        owns_session: delete the session at the end, unless the script runs on without the TUI.
+
+    Returns:
+        The command's own exit status (3 where faults were recorded), 128 + N when signal N ended
+        it, 0 when the user let it run on.
+
+    Raises:
+        UsageError: the command cannot be started.
+        UnsupportedError: this system has no ptys.
+    """
+    try:
+        # POSIX only, while recorded sessions open anywhere.
+        from tkdebug.tui.child import Child
+    except ImportError as error:
+        raise UnsupportedError(
+            f"the live TUI needs a POSIX terminal ({error}); use --no-tui, then `tkdebug view`"
+        ) from error
+    session_path = session_path.absolute()
+    awaited = AwaitedSession(session_path)
+    child = Child(argv, rows=24, columns=80)
+    app = TkdebugApp(awaited, child)
+    try:
+        app.run()
+        if app.runs_on and child.status is None:
+            return _let_run_on(child, session_path)
+    finally:
+        if not (app.runs_on and child.status is None):
+            child.stop()
+        child.close()
+        app.close_session()
+    if owns_session:
+        _delete(session_path)
+    status = child.stop()
+    return status if status >= 0 else 128 - status
+
+
+def _let_run_on(child: Child, session_path: Path) -> int:
+    log_path = session_path.with_name(session_path.name + ".log")
+    child.detach(log_path)
+    print(
+        f"tkdebug: the script runs on as process {child.pid}; `tkdebug view {session_path}` "
+        f"follows it, its output also goes to {log_path}",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _delete(session_path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            session_path.with_name(session_path.name + suffix).unlink()
