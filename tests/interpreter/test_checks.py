@@ -1,26 +1,20 @@
 """What is checked only when asked for: races between programs, unwritten memory, NaNs."""
 
-import inspect
+from functools import partial
 
 import checked_kernels as kernels
 import pytest
 import torch
 from differential import run
+from marked_lines import line_of, only
 
 from tkdebug.compat.marked_empties import mark_empties
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter.unwritten import MARKS
 from tkdebug.knobs import scope
 
+line = partial(line_of, kernels)
 BUDGETS = pytest.mark.parametrize("budget", [None, 4096, 64], ids=["whole", "batches", "single"])
-
-
-def line(marker):
-    """The line of checked_kernels.py that ends in `# marker`."""
-    text = inspect.getsource(kernels).splitlines()
-    found = [n for n, row in enumerate(text, 1) if row.endswith("# " + marker)]
-    assert len(found) == 1, marker
-    return found[0]
 
 
 @pytest.fixture
@@ -34,11 +28,6 @@ def marked(checked):
     stop = mark_empties()
     yield
     stop()
-
-
-def only(faults):
-    assert len(faults) == 1, faults
-    return faults[0]
 
 
 def integers(*shape):

@@ -1,26 +1,15 @@
 """Each mistake is reported once, at its line, with program, lane, tensor, index, range, count."""
 
-import inspect
+from functools import partial
 
 import fault_kernels as kernels
 import pytest
 import torch
 from differential import compare, run
+from marked_lines import line_of, only
 
+line = partial(line_of, kernels)
 BUDGETS = pytest.mark.parametrize("budget", [None, 4096, 64], ids=["whole", "batches", "single"])
-
-
-def line(marker):
-    """The line of fault_kernels.py that ends in `# marker`."""
-    text = inspect.getsource(kernels).splitlines()
-    found = [n for n, row in enumerate(text, 1) if row.endswith("# " + marker)]
-    assert len(found) == 1, marker
-    return found[0]
-
-
-def only(faults):
-    assert len(faults) == 1, faults
-    return faults[0]
 
 
 def zeros(*shape):

@@ -1,14 +1,17 @@
 """Kernels compiled for debugging report sums, differences and products that wrap, as upstream's."""
 
-import inspect
 import sys
+from functools import partial
 
 import pytest
 import torch
 from differential import run
+from marked_lines import line_of
 
 import tkdebug
 import tkdebug.language as tl
+
+line = partial(line_of, sys.modules[__name__])
 
 
 @tkdebug.jit
@@ -35,11 +38,6 @@ def sound(x_ptr, out_ptr, seed, BLOCK: tl.constexpr):
     wide = x.to(tl.int64) * x
     tl.store(out_ptr + offs, (y // 4 + total // 4 + wide % 7).to(tl.int32))
     tl.store(out_ptr + offs, (offs + 1) * 3)
-
-
-def line(marker):
-    text = inspect.getsource(sys.modules[__name__]).splitlines()
-    return next(n for n, row in enumerate(text, 1) if row.endswith("# " + marker))
 
 
 @pytest.mark.parametrize("stride", [1 << 29, -(1 << 30)])

@@ -1,14 +1,17 @@
 """What kernels promise the compiler: told where it does not hold."""
 
-import inspect
 import sys
+from functools import partial
 
 import pytest
 import torch
 from differential import run
+from marked_lines import line_of, only
 
 import tkdebug
 import tkdebug.language as tl
+
+line = partial(line_of, sys.modules[__name__])
 
 
 @tkdebug.jit
@@ -52,16 +55,6 @@ def constant(x_ptr, BLOCK: tl.constexpr):
     held = tl.max_constancy(offs // 4, 4)
     broken = tl.max_constancy(offs // 2, 4)  # CONSTANCY
     tl.store(x_ptr + offs, held + broken)
-
-
-def line(marker):
-    text = inspect.getsource(sys.modules[__name__]).splitlines()
-    return next(n for n, row in enumerate(text, 1) if row.endswith("# " + marker))
-
-
-def only(faults):
-    assert len(faults) == 1, faults
-    return faults[0]
 
 
 def zeros(count):

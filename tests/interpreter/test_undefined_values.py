@@ -1,28 +1,17 @@
 """Integer divisions by zero and shifts past the width: told where something comes of them."""
 
-import inspect
+from functools import partial
 
 import pytest
 import torch
 import undefined_kernels as kernels
 from differential import run
+from marked_lines import line_of, only
 
 from tkdebug.knobs import scope
 
+line = partial(line_of, kernels)
 BUDGETS = pytest.mark.parametrize("budget", [None, 64], ids=["whole", "single"])
-
-
-def line(marker):
-    """The line of undefined_kernels.py that ends in `# marker`."""
-    text = inspect.getsource(kernels).splitlines()
-    found = [n for n, row in enumerate(text, 1) if row.endswith("# " + marker)]
-    assert len(found) == 1, marker
-    return found[0]
-
-
-def only(faults):
-    assert len(faults) == 1, faults
-    return faults[0]
 
 
 def integers(*values):
