@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tkdebug.compiler.ir import Module
+from tkdebug.compiler.analysis.aliasing import BufferAliases
+from tkdebug.compiler.ir import Module, Value
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import Pass, PassManager
@@ -57,3 +58,8 @@ def after(module: Module, *passes: Pass) -> str:
 def lanes(dtype: torch.dtype = torch.float32, count: int = 32) -> torch.Tensor:
     """0, 1, 2, …"""
     return torch.arange(count).to(dtype)
+
+
+def may_alias(aliases: BufferAliases, a: Value, b: Value) -> bool:
+    """Whether two buffers may share storage."""
+    return any(x.overlaps(y) for x in aliases.regions(a) for y in aliases.regions(b))

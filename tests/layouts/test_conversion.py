@@ -13,7 +13,6 @@ from tkdebug.compiler.layouts import (
     BLOCK,
     LANE,
     REGISTER,
-    WARP,
     Cluster,
     Conversion,
     LayoutError,
@@ -139,9 +138,6 @@ def test_mma_accumulators_become_operand_a_by_register_moves() -> None:
 
 def test_reordered_registers_are_register_moves() -> None:
     source = blocked((2, 4), (8, 4), (4, 1), (1, 0), (64, 16))
-    target = blocked((2, 4), (8, 4), (4, 1), (1, 0), (64, 16)).reshape_ins(
-        {REGISTER: 8, LANE: 32, WARP: 4, BLOCK: 1}
-    )
     registers = tuple(reversed(source.packed_bases(REGISTER)))
     target = LinearLayout(((REGISTER, registers), *source.ins[1:]), source.outs)
     assert classify_conversion(source, target) == RegisterMoves((0, 4, 2, 6, 1, 5, 3, 7))

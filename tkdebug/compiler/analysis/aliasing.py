@@ -79,10 +79,6 @@ class BufferAliases:
                 values.setdefault(owner, []).append(value)
         return values
 
-    def may_alias(self, a: Value, b: Value) -> bool:
-        """Whether two buffers may share storage."""
-        return any(x.overlaps(y) for x in self.regions(a) for y in self.regions(b))
-
 
 def buffer_aliases(function: Operation) -> BufferAliases:
     """Find the regions of all buffers of a `tt.func`."""

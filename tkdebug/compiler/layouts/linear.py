@@ -359,17 +359,6 @@ class LinearLayout:
             raise LayoutError(f"reshape_outs: {dict(self.outs)} to {dict(outs)}: sizes differ")
         return LinearLayout(self.ins, reshaped.outs)
 
-    def reshape_ins(self, ins: Mapping[str, int]) -> LinearLayout:
-        """Cuts the packed input into other dimensions; the first takes the low bits."""
-        bits = [(name, bits_of(size, f"the size of {name}")) for name, size in ins.items()]
-        if sum(count for _, count in bits) != len(self.columns):
-            raise LayoutError(f"reshape_ins: {dict(self.in_sizes)} to {dict(ins)}: sizes differ")
-        parts, start = [], 0
-        for name, count in bits:
-            parts.append((name, self.columns[start : start + count]))
-            start += count
-        return LinearLayout(tuple(parts), self.outs)
-
     def sublayout(self, in_dims: Sequence[str], out_dims: Sequence[str]) -> LinearLayout:
         """The map restricted to `in_dims` (others 0) and read in `out_dims` only."""
         outs = tuple((name, self.out_size(name)) for name in out_dims)

@@ -302,10 +302,10 @@ class _Block:
             *[a_letter] * len(a_inputs),
             *["l"] * len(b_inputs),
         ]
-        text = self._text(count, len(a_inputs), len(b_inputs))
+        text = self._text(count, len(a_inputs))
         return tied(ctx, text, constraints, acc, [*a_inputs, *b_inputs])
 
-    def _text(self, count: int, a_count: int, b_count: int) -> str:
+    def _text(self, count: int, a_count: int) -> str:
         names = ", ".join(f"${i}" for i in range(count))
         lines = ["{", ".reg .pred p, q;", "setp.eq.u32 p, 0, 0;", "setp.ne.u32 q, 0, 0;"]
         if self.from_zero:
