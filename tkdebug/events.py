@@ -31,6 +31,7 @@ FaultKind = Literal[
     "unwritten-output",
     "division-by-zero",
     "shift-range",
+    "offset-overflow",
     "undefined-value",
     "broken-promise",
     "assert",

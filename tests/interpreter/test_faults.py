@@ -265,14 +265,24 @@ def test_descriptor_that_claims_more_rows_than_there_are(budget):
 @BUDGETS
 def test_int32_offset_that_overflows(budget):
     x = zeros(64)
-    fault = only(
-        compare(kernels.int32_overflow, (3,), x, zeros(48), 2**30, BLOCK=16, budget=budget).faults
-    )
-    assert fault.line == line("FAULT int32_overflow")
+    faults = compare(
+        kernels.int32_overflow, (3,), x, zeros(48), 2**30, BLOCK=16, budget=budget
+    ).faults
+    wrapped, fault = sorted(faults, key=lambda fault: fault.kind)
+    assert (wrapped.kind, fault.kind) == ("offset-overflow", "oob-load")
+    assert wrapped.line == fault.line == line("FAULT int32_overflow")
+    assert (wrapped.program_id, wrapped.count) == ((2, 0, 0), 16)
     assert (fault.program_id, fault.index) == ((1, 0, 0), 2**30)
     assert fault.count == 32
-    past = run(kernels.int32_overflow, (3,), x, zeros(48), 2**31 - 8, BLOCK=16)
-    assert only(past).index == 2**31 - 8
+
+
+def test_int32_sums_and_products_that_overflow_are_told_by_their_columns():
+    faults = run(kernels.int32_overflow, (3,), zeros(64), zeros(48), 2**31 - 8, BLOCK=16)
+    assert {(f.kind, f.program_id, f.lane): f.column for f in faults} == {
+        ("offset-overflow", (1, 0, 0), (8,)): 26,
+        ("offset-overflow", (2, 0, 0), ()): 26,
+        ("oob-load", (1, 0, 0), (0,)): 9,
+    }
 
 
 def test_program_by_program_when_programs_wait_for_each_other(capsys):
@@ -401,16 +411,19 @@ def test_hint_of_a_tile_that_lies_outside_as_a_whole(in_block):
     )
 
 
+def _of_loads(faults):
+    return [fault for fault in faults if fault.kind == "oob-load"]
+
+
 def test_hint_of_an_offset_that_wrapped():
     x, out = zeros(48), zeros(48)
-    fault = only(run(kernels.int32_overflow, (3,), x, out, 2**30 - 1, BLOCK=16))
+    (fault,) = _of_loads(run(kernels.int32_overflow, (3,), x, out, 2**30 - 1, BLOCK=16))
     assert fault.index == 2**30 - 1
     assert "int32" not in fault.hint
-    fault = only(run(kernels.wrapped_product, (3,), x, out, 2**30, BLOCK=16))
+    (fault,) = _of_loads(run(kernels.wrapped_product, (3,), x, out, 2**30, BLOCK=16))
     assert fault.index == -(2**31)
     assert fault.hint.startswith("the offset is negative")
-    assert "an int32 product has wrapped: cast a factor with .to(tl.int64)" in fault.hint
-    assert fault.hint.endswith("(TKDEBUG_DEBUG=1 tells its line)")
+    assert fault.hint.endswith("an int32 product has wrapped: cast a factor with .to(tl.int64)")
 
 
 @BUDGETS

@@ -19,6 +19,7 @@ from tkdebug.interpreter.bulk_copies import BulkCopyOps
 from tkdebug.interpreter.descriptors import DescriptorOps
 from tkdebug.interpreter.elementwise import ElementwiseOps
 from tkdebug.interpreter.indexing import IndexingOps
+from tkdebug.interpreter.offset_wraps import may_wrap
 from tkdebug.interpreter.promises import PromiseOps
 from tkdebug.interpreter.scaled import ScaledOps
 from tkdebug.interpreter.sorting import SortingOps
@@ -48,21 +49,25 @@ class Plan:
 
     Args:
         counts_changes: whether stores tell `Turns` that they have changed memory.
+        offsets: ops of `offset_arithmetic`, whose wrapping is looked for.
     """
 
-    def __init__(self, counts_changes: bool = False) -> None:
+    def __init__(
+        self, counts_changes: bool = False, offsets: frozenset[Operation] = frozenset()
+    ) -> None:
         self._steps: dict[Block, list[Step]] = {}
         self._counts_changes = counts_changes
+        self._offsets = offsets
 
     def steps(self, block: Block) -> list[Step]:
         """The steps of `block`."""
         steps = self._steps.get(block)
         if steps is None:
-            steps = self._steps[block] = _steps_of(block, self._counts_changes)
+            steps = self._steps[block] = _steps_of(block, self._counts_changes, self._offsets)
         return steps
 
 
-def _steps_of(block: Block, counts_changes: bool) -> list[Step]:
+def _steps_of(block: Block, counts_changes: bool, offsets: frozenset[Operation]) -> list[Step]:
     """Each op with the values whose last use in this block it is."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
@@ -82,6 +87,8 @@ def _steps_of(block: Block, counts_changes: bool) -> list[Step]:
         evaluate = _evaluation(op)
         if counts_changes and Effects.WRITE in OPS[op.name].effects and "atomic" not in op.name:
             evaluate = _counted(evaluate)
+        if op in offsets:
+            evaluate = _followed(evaluate)
         steps.append((evaluate, op, is_watched(op), tuple(dying[place])))
     return steps
 
@@ -93,6 +100,18 @@ def _counted(evaluate: Evaluate) -> Evaluate:
         if evaluator.turns is not None:
             evaluator.turns.changes += 1
         return evaluate(evaluator, op, *operands)
+
+    return run
+
+
+def _followed(evaluate: Evaluate) -> Evaluate:
+    """`evaluate` of an op that makes offsets; elements that wrap are followed to accesses."""
+
+    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+        results = evaluate(evaluator, op, *operands)
+        if may_wrap(op, operands, results[0]):
+            evaluator.undefined.wrapped(op, operands)
+        return results
 
     return run
 

@@ -8,6 +8,7 @@ from typing import Literal
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import HOOKS, Fault, FaultKind
+from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.hints import access_hint, counted
 from tkdebug.interpreter.races import Race
@@ -17,6 +18,8 @@ _VERBS = {
     "oob-store": "store writes",
     "oob-atomic": "atomic touches",
 }
+
+_UNDEFINED_ERRORS = ("division-by-zero", "offset-overflow")
 
 
 def _access_verb(op: Operation) -> str:
@@ -55,6 +58,14 @@ def _undefined_texts(op: Operation, shown: str) -> tuple[FaultKind, str, str]:
             "tkdebug reads 0 there: pass other=, with what the rest of the kernel wants there, or "
             "mask off what comes of it",
         )
+    bits = ir.element_of(op.result.type).bits
+    if op.name in offset_wraps.SYMBOLS:
+        return (
+            "offset-overflow",
+            f"`{shown}` does not fit int{bits} and wraps",
+            "cast a factor before it is multiplied, as in row.to(tl.int64) * stride; a program id "
+            "and an int argument below 2**31 are int32",
+        )
     if not op.name.startswith("arith.sh"):
         return (
             "division-by-zero",
@@ -62,7 +73,6 @@ def _undefined_texts(op: Operation, shown: str) -> tuple[FaultKind, str, str]:
             "a GPU does not trap here, it gives an arbitrary number: divide by "
             "tl.where(d == 0, 1, d), or mask off what comes of it",
         )
-    bits = ir.element_of(op.result.type).bits
     return (
         "shift-range",
         f"`{shown}` shifts {bits} bits by {shown.split()[-1]} (legal: 0 to {bits - 1})",
@@ -294,7 +304,7 @@ class FaultLog:
             f"{message}; what comes of it {use} at {_place(user, op)}",
             offender,
             count,
-            severity="error" if kind == "division-by-zero" else "warning",
+            severity="error" if kind in _UNDEFINED_ERRORS else "warning",
             tensor=tensor,
             index=index,
             hint=hint,

@@ -107,10 +107,7 @@ def _unmasked(
 def _wrapped(index: int) -> str:
     if index > -_FAR:
         return ""
-    return (
-        "; so far below 0 an int32 product has wrapped: cast a factor with .to(tl.int64) "
-        "(TKDEBUG_DEBUG=1 tells its line)"
-    )
+    return "; so far below 0 an int32 product has wrapped: cast a factor with .to(tl.int64)"
 
 
 def _in_loop(op: Operation) -> bool:

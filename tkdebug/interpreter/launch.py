@@ -24,6 +24,7 @@ from tkdebug.interpreter.evaluator import Evaluator, Plan
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.offset_wraps import offset_arithmetic
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
@@ -49,7 +50,7 @@ class Prepared:
         self.bytes_per_program = live_bytes_per_program(module)
         self.written = written_arguments(module)
         self.waiting_loops = waiting_loops(module)
-        self.plan = Plan(counts_changes=bool(self.waiting_loops))
+        self.plan = Plan(bool(self.waiting_loops), offset_arithmetic(module))
         self.names = _argument_names(module)
         self.announced = False
 

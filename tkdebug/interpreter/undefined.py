@@ -5,6 +5,9 @@ asked for, what a load without `other` gives where its mask is false. All are ha
 comes of them: in elements that are masked off, or that `tl.where` drops. So each is followed
 through the ops after it, and told when a store writes it, an access goes by it, or a branch or a
 loop. Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
+
+Offsets that wrapped (`offset_wraps`) are followed in the same way, and told where an access goes by
+them.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.faults import FaultLog, Offender
 from tkdebug.interpreter.memory import mask_of
 from tkdebug.interpreter.undefined_flow import marks_of_results, united
@@ -33,13 +37,14 @@ _SYMBOLS = {
     "arith.shli": "<<",
     "arith.shrsi": ">>",
     "arith.shrui": ">>",
+    **offset_wraps.SYMBOLS,
 }
 _BRANCHING = ("scf.if", "scf.for", "scf.while")
 _LEAVING = ("scf.yield", "scf.condition")
 # What an access does with each of its operands but the pointer, the first one.
 _STORING = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas")
 _ACCESSES = (*_STORING, "tt.load")
-WATCHED = frozenset((*_SYMBOLS, *_BRANCHING, *_LEAVING, "tt.load"))
+WATCHED = frozenset((*(_SYMBOLS.keys() - offset_wraps.SYMBOLS), *_BRANCHING, *_LEAVING, "tt.load"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,17 @@ class Origin:
 
     Attributes:
         bad: where, (P or 1, then the tile's axes in full).
-        operands: of a division or a shift, the two operands' values, broadcastable to `bad`.
+        operands: of all but loads, the two operands' values, broadcastable to `bad`.
     """
 
     op: Operation
     bad: Tensor
     operands: tuple[Tensor, ...]
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the elements are offsets that wrapped."""
+        return self.op.name in offset_wraps.SYMBOLS
 
     def shown(self, at: tuple[int, ...]) -> str:
         """The op at an element, such as "7 // 0"; "" of a load."""
@@ -121,6 +131,24 @@ class UndefinedValues:
             else:
                 self.marked.pop(value, None)
 
+    def wrapped(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` has run and may have wrapped, in what pointers are moved by."""
+        ev = self._ev
+        types = [value.type for value in op.operands]
+        values = [ev.dense(tile, type_) for tile, type_ in zip(operands, types, strict=True)]
+        bad = self._of_active(offset_wraps.wraps(op, *values))
+        known = self.marked.get(op.result, {})
+        if op.name != "arith.muli":
+            # What wraps twice in a sum has come back.
+            for key, (origin, mark) in list(known.items()):
+                if origin.is_wrapped:
+                    known[key] = (origin, mark & ~bad)
+                    bad = bad & ~mark
+        if bool(bad.any()):
+            bad = ev.full(bad, types[0])
+            mark = bad | known[op][1] if op in known else bad
+            self.marked[op.result] = {**known, op: (Origin(op, bad, tuple(values)), mark)}
+
     def forget(self, values: Iterable[Value]) -> None:
         """Values die; those that blocks are given are theirs to set anew."""
         for value in values:
@@ -187,6 +215,8 @@ class UndefinedValues:
         merged = [self._merged(marks) for marks in each]
         origins = {key: of for marks in each if marks for key, (of, _) in marks.items()}
         for key, origin in origins.items():
+            if origin.is_wrapped and op.name not in (*offset_wraps.CARRIERS, "tt.addptr"):
+                continue  # a remainder or a limit: it was meant
             marks = [found[key][1] if found and key in found else None for found in each]
             flowed = marks_of_results(self._ev, op, operands, marks, merged)
             for result, mark in zip(results, flowed, strict=True):
@@ -284,8 +314,13 @@ class UndefinedValues:
             elif value is mask:
                 use = "masks the access"
             for origin, mark in marks.values():
+                if origin.is_wrapped and place > 0:
+                    continue
                 used = mark if value is mask else mark & allowed
-                self._tell(op, origin, self._of_active(used), use, operands[0])
+                told = use
+                if origin.is_wrapped and isinstance(operands[0], PointerTile):
+                    told = "leads"
+                self._tell(op, origin, self._of_active(used), told, operands[0])
 
     def _allowed(
         self, op: Operation, operands: Sequence[TileValue], mask: Value | None
@@ -297,6 +332,8 @@ class UndefinedValues:
 
     def _used(self, op: Operation, value: Value, use: str) -> None:
         for origin, mark in self.marked.get(value, {}).values():
+            if origin.is_wrapped:
+                continue
             self._tell(op, origin, self._of_active(mark), use, None)
 
     def _tell(
@@ -315,7 +352,7 @@ class UndefinedValues:
         at = self._place_of_origin(origin, program, lane)
         offender = Offender(self._ev.program_at(program), at[1:], None)
         tensor, index = None, None
-        if isinstance(pointer, PointerTile) and use == "is stored":
+        if isinstance(pointer, PointerTile) and (origin.is_wrapped or use == "is stored"):
             tensor = pointer.buffer.name
             index = self._offset(op, pointer, program, lane)
         count = int(used.sum())

@@ -1,0 +1,77 @@
+"""Kernels whose int32 offsets wrap; `# WRAPS` lines are told, the others not."""
+
+import tkdebug
+import tkdebug.language as tl
+
+
+@tkdebug.jit
+def rows(x_ptr, out_ptr, first, stride, n, BLOCK: tl.constexpr):
+    row = first + tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + cols, mask=cols < n)  # WRAPS rows
+    tl.store(out_ptr + tl.program_id(0) * BLOCK + cols, x)
+
+
+@tkdebug.jit
+def rows_in_int64(x_ptr, out_ptr, first, stride, n, BLOCK: tl.constexpr):
+    row = first + tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + (row.to(tl.int64) * stride) % n + cols)
+    tl.store(out_ptr + tl.program_id(0) * BLOCK + cols, x)
+
+
+@tkdebug.jit
+def gathered(x_ptr, rows_ptr, out_ptr, stride, R: tl.constexpr, C: tl.constexpr):
+    rows = tl.load(rows_ptr + tl.arange(0, R))
+    cols = tl.arange(0, C)
+    offs = rows[:, None] * stride + cols[None, :]  # WRAPS gathered
+    x = tl.load(x_ptr + offs)
+    tl.store(out_ptr + tl.arange(0, R)[:, None] * C + cols[None, :], x)
+
+
+@tkdebug.jit
+def offset_of(row, stride):
+    return row * stride  # WRAPS offset_of
+
+
+@tkdebug.jit
+def carried(x_ptr, out_ptr, n, stride):
+    offset = 0
+    total = 0.0
+    for _ in range(n):
+        total += tl.load(x_ptr + offset)
+        offset += offset_of(n, stride)  # CALL
+    tl.store(out_ptr, total)
+
+
+@tkdebug.jit
+def hashed(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mixed = (offs + 7) * factor
+    x = tl.load(x_ptr + tl.abs(mixed % n)) + tl.load(x_ptr + (mixed & (n - 1)))
+    x += tl.load(x_ptr + ((mixed >> 3) & (n - 1)))
+    tl.store(out_ptr + offs, x)
+
+
+@tkdebug.jit
+def masked_off(x_ptr, out_ptr, stride, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs * stride, mask=offs < n, other=0.0)
+    x += tl.load(x_ptr + tl.where(offs < n, offs * stride, 0))
+    tl.store(out_ptr + offs, x)
+
+
+@tkdebug.jit
+def there_and_back(x_ptr, out_ptr, far, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK) + far
+    offs = offs + far
+    offs = offs - far
+    tl.store(out_ptr + tl.arange(0, BLOCK), tl.load(x_ptr + (offs - far)))
+
+
+@tkdebug.jit
+def unsigned(x_ptr, out_ptr, far, BLOCK: tl.constexpr):
+    offs = (tl.arange(0, BLOCK) + far).to(tl.uint32) + far.to(tl.uint32)
+    tl.store(
+        out_ptr + tl.arange(0, BLOCK), tl.load(x_ptr + (offs.to(tl.int64) - 2 * far.to(tl.int64)))
+    )

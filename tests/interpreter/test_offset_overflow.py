@@ -1,0 +1,86 @@
+"""Offsets that wrap in int32: told where an access goes by them, inside the tensor or not."""
+
+from functools import partial
+
+import overflow_kernels as kernels
+import pytest
+import torch
+from differential import run
+from marked_lines import line_of, only
+
+BUDGETS = pytest.mark.parametrize("budget", [None, 64], ids=["whole", "single"])
+FAR = 1 << 30
+line = partial(line_of, kernels)
+
+
+@BUDGETS
+def test_a_row_past_the_end_of_int32_that_wraps_into_the_tensor(budget):
+    # Row 65536 of rows of 65536 elements begins at 2**32, which int32 takes for 0.
+    x, out = torch.arange(65536.0), torch.zeros(3 * 8)
+    faults = run(kernels.rows, (3,), x, out, 65535, 65536, 8, BLOCK=8, budget=budget)
+    wrapped = [fault for fault in faults if fault.kind == "offset-overflow"]
+    fault = only(wrapped)
+    assert (fault.severity, fault.line, fault.tensor) == ("error", line("WRAPS rows"), "x_ptr")
+    # -65536, 0 and 65536.
+    assert [f.kind for f in faults] == ["offset-overflow", "oob-load"]
+    assert fault.program_id == (0, 0, 0)
+    assert fault.count == 3 * 8
+    assert "`65535 * 65536` does not fit int32 and wraps" in fault.message
+    assert f"leads to offset -65536 of `x_ptr` at line {fault.line}" in fault.message
+    assert "tl.int64" in fault.hint
+
+
+def test_nothing_else_is_wrong_with_an_offset_that_wraps_into_the_tensor():
+    x, out = torch.arange(65536.0), torch.zeros(8)
+    fault = only(run(kernels.rows, (1,), x, out, 65536, 65536, 8, BLOCK=8))
+    assert (fault.kind, fault.index) == ("offset-overflow", 0)
+    assert not run(kernels.rows, (1,), x, out, 0, 65536, 8, BLOCK=8)
+
+
+def test_offsets_in_int64_do_not_wrap():
+    x, out = torch.arange(32.0), torch.zeros(24)
+    assert not run(kernels.rows_in_int64, (3,), x, out, 65535, 65536, 16, BLOCK=8)
+
+
+@BUDGETS
+def test_rows_that_were_loaded(budget):
+    x, out = torch.arange(64.0), torch.zeros(4, 8)
+    rows = torch.tensor([0, 1 << 29, 2, 1 << 28], dtype=torch.int32)
+    fault = only(run(kernels.gathered, (1,), x, rows, out, 16, R=4, C=8, budget=budget))
+    assert (fault.kind, fault.line) == ("offset-overflow", line("WRAPS gathered"))
+    assert (fault.lane[0], fault.count) == (1, 16)
+    assert "`536870912 * 16`" in fault.message
+    rows = rows.clamp(max=2)
+    assert not run(kernels.gathered, (1,), x, rows, out, 16, R=4, C=8, budget=budget)
+    rows = rows.long().clamp(max=2)
+    assert not run(kernels.gathered, (1,), x, rows, out, 16, R=4, C=8, budget=budget)
+
+
+def test_through_a_loop_and_a_device_function():
+    x, out = torch.arange(64.0), torch.zeros(1)
+    fault = only(run(kernels.carried, (1,), x, out, 4, FAR))
+    assert [frame.line for frame in fault.frames] == [line("CALL"), line("WRAPS offset_of")]
+    assert fault.count == 3
+
+
+@BUDGETS
+def test_hashes_that_take_a_remainder_or_some_bits_are_meant(budget):
+    x, out = torch.arange(64.0), torch.zeros(16)
+    assert not run(kernels.hashed, (2,), x, out, 1 << 29 | 12345, 64, BLOCK=8, budget=budget)
+
+
+def test_what_a_mask_or_a_choice_drops_is_no_fault():
+    x, out = torch.arange(16.0), torch.zeros(16)
+    assert not run(kernels.masked_off, (1,), x, out, FAR, 1, BLOCK=16)
+
+
+def test_sums_that_wrap_and_come_back_are_right():
+    x, out = torch.arange(16.0), torch.zeros(16)
+    assert not run(kernels.there_and_back, (1,), x, out, FAR, BLOCK=16)
+    assert torch.equal(out, x)
+
+
+def test_unsigned_offsets_have_a_bit_more():
+    x, out = torch.arange(16.0), torch.zeros(16)
+    assert not run(kernels.unsigned, (1,), x, out, FAR, BLOCK=16)
+    assert torch.equal(out, x)

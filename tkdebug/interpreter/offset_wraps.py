@@ -1,0 +1,96 @@
+"""Finds integer arithmetic whose results, past the end of their type, become offsets of pointers.
+
+`row * stride` in int32 wraps where a tensor has more than 2**31 elements, and the access goes
+elsewhere in the same tensor as often as outside it. A wrapped value is no fault by itself: hashes
+wrap on purpose, and take a remainder or some bits before they address anything. So only sums,
+differences and products count that reach a pointer by such alone, and by what moves elements about.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.footprint import forwarded_values
+from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
+
+SYMBOLS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*"}
+# What an offset may go through on its way to a pointer. Zero extension is not there: such values
+# are unsigned, and have one bit more.
+CARRIERS = frozenset(
+    (
+        *SYMBOLS,
+        "arith.extsi",
+        "arith.select",
+        *"tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans".split(),
+    )
+)
+_REGIONS = ("scf.for", "scf.while", "scf.if")
+
+
+def offset_arithmetic(module: Module) -> frozenset[Operation]:
+    """The sums, differences and products below 64 bits that pointers are moved by."""
+    forwarded: dict[Value, list[Value]] = {}
+    pending: list[Value] = []
+    for op in module.walk():
+        if op.name in _REGIONS:
+            for value, source in forwarded_values(op):
+                forwarded.setdefault(value, []).append(source)
+        elif op.name == "tt.addptr":
+            pending.append(op.operands[1])
+    found, seen = set(), set(pending)
+    while pending:
+        value = pending.pop()
+        made_by = value.defining_op
+        sources = forwarded.get(value, [])
+        if made_by is not None and made_by.name in CARRIERS:
+            sources = list(made_by.operands)
+            if made_by.name in SYMBOLS and 1 < ir.element_of(value.type).bits < 64:
+                found.add(made_by)
+        pending += [source for source in sources if source not in seen]
+        seen.update(sources)
+    return frozenset(found)
+
+
+def may_wrap(op: Operation, operands: tuple[TileValue, ...], result: TileValue) -> bool:
+    """Whether `result`, which `op` gave, may not be what its operands come to."""
+    if isinstance(result, AffineTile):
+        return False  # which never wraps
+    (low, high), (low2, high2) = map(_bounds, operands)
+    if op.name == "arith.muli":
+        corners = [low * low2, low * high2, high * low2, high * high2]
+    elif op.name == "arith.addi":
+        corners = [low + low2, high + high2]
+    else:
+        corners = [low - high2, high - low2]
+    limit = 1 << (ir.element_of(op.result.type).bits - 1)
+    return min(corners) < -limit or max(corners) >= limit
+
+
+def wraps(op: Operation, left: Tensor, right: Tensor) -> Tensor:
+    """Where `op` of these values leaves its type."""
+    a, b = left.to(torch.int64), right.to(torch.int64)
+    if op.name == "arith.muli":
+        exact = a * b
+    else:
+        exact = a + b if op.name == "arith.addi" else a - b
+    limit = 1 << (ir.element_of(op.result.type).bits - 1)
+    return (exact < -limit) | (exact >= limit)
+
+
+def _bounds(tile: TileValue) -> tuple[int, int]:
+    if isinstance(tile, int):
+        return tile, tile
+    if isinstance(tile, AffineTile):
+        return tile.bounds()
+    if isinstance(tile, BoxTile):
+        low, high = _bounds(tile.data)
+        low2, high2 = _bounds(tile.fill)
+        return min(low, low2), max(high, high2)
+    assert isinstance(tile, Tensor)
+    if not tile.numel():
+        return 0, 0
+    low, high = tile.aminmax()
+    return int(low), int(high)
