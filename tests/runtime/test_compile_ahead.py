@@ -1,5 +1,6 @@
 """Candidates of a tuner, compiled side by side before the first is wanted."""
 
+import concurrent.futures
 import os
 import signal
 import threading
@@ -16,9 +17,10 @@ from tkdebug.compiler.targets.nvptx import codegen, compile, worker_process
 from tkdebug.errors import CompileError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
-from tkdebug.runtime import autotune, native_launch
+from tkdebug.runtime import native_launch
 from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compile_once import CompileOnce
+from tkdebug.runtime.errors import NoDeviceError, PointerError
 from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 
@@ -100,7 +102,6 @@ def launched(monkeypatch):
 
     monkeypatch.setattr(NativeKernel, "_load_and_submit", submit)
     monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: -1), (lambda index: 0)))
-    monkeypatch.setattr(autotune, "obstacle", lambda: None)
     return seen
 
 
@@ -284,6 +285,13 @@ def test_what_a_hook_leaves_behind_does_not_reach_an_earlier_trial(serial_genera
     assert tune_copies(chosen, [1, 64]) == [[1, 64], [1, 256]]
 
 
+def test_nothing_is_compiled_for_arguments_that_no_launch_can_have(serial_generation):
+    # Tensors of the CPU; or no GPU at all.
+    with pytest.raises((PointerError, NoDeviceError)):
+        tune(configs(*BLOCKS))
+    assert serial_generation.kernels == []
+
+
 def test_kernels_that_hooks_launch_are_launched(serial_generation, launched):
     other = tkdebug.jit(add_one)
     y = torch.zeros(1000)
@@ -327,23 +335,29 @@ def test_dumped_stages_of_all_configurations_are_written(generation, tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="pipes of other systems cannot be waited for")
 def test_ctrl_c_ends_compiles_workers_and_threads(monkeypatch):
     pool = worker_process.WorkerPool(size=2)
-    asked, pids = threading.Barrier(3), []
+    asked, waiting, pids = threading.Barrier(3), threading.Event(), []
     monkeypatch.setattr(worker_process, "POOL", pool)
     monkeypatch.setattr(codegen, "POOL", pool)
     # Workers that hear what they are asked, and never answer.
     monkeypatch.setattr(worker_process, "_BOOTSTRAP", "import sys; sys.stdin.buffer.read()")
-    real = worker_process.WorkerProcess.ask
+    real_ask, real_wait = worker_process.WorkerProcess.ask, concurrent.futures.wait
 
     def ask(worker, *request):
         pids.append(worker.pid)
         asked.wait(60)
-        return real(worker, *request)
+        return real_ask(worker, *request)
+
+    def wait(futures):
+        waiting.set()
+        return real_wait(futures)
 
     def interrupt():
         asked.wait(60)
+        waiting.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(worker_process.WorkerProcess, "ask", ask)
+    monkeypatch.setattr(concurrent.futures, "wait", wait)
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FunctionType
@@ -25,7 +25,6 @@ from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compilation import TRYING
 from tkdebug.runtime.compile_ahead import compile_ahead
 from tkdebug.runtime.config import Config
-from tkdebug.runtime.cuda.device import obstacle
 from tkdebug.runtime.driver import driver
 from tkdebug.runtime.errors import (
     AutotunerError,
@@ -213,22 +212,23 @@ class Autotuner(KernelInterface):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
     ) -> AbstractContextManager[None]:
         """Have what the trials in a `with` block launch compiled side by side before them."""
+        kernel = _plain_kernel(self.fn)
         # What one's hook leaves behind must not reach another that has none, and is tried first.
         hooked = [config.pre_hook is not None for config in candidates]
-        if len(hooked) < 2 or any(hooked) != all(hooked) or not _only_compiles_in_warmup(self.fn):
+        if kernel is None or len(hooked) < 2 or any(hooked) != all(hooked):
             return nullcontext()
-        # Without a GPU the first trial says so.
-        if obstacle() is not None:
-            return nullcontext()
-        return compile_ahead(partial(self._bind, args, kwargs, config) for config in candidates)
+        return compile_ahead(kernel, self._bindings(args, kwargs, candidates))
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config) -> None:
-        """What a trial does up to the compile."""
-        self._refuse_conflicts(config, kwargs)
-        current = {**kwargs, **config.all_kwargs(), "warmup": True}
-        if config.pre_hook is not None:
-            config.pre_hook({**self._positional(), **current})
-        self.fn.run(*args, **current)
+    def _bindings(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
+    ) -> Iterator[Callable[[], Any]]:
+        """For each trial a launch of no programs, after what its hook does to the arguments."""
+        for config in candidates:
+            self._refuse_conflicts(config, kwargs)
+            current = {**kwargs, **config.all_kwargs(), "grid": (0,)}
+            if config.pre_hook is not None:
+                config.pre_hook({**self._positional(), **current, "grid": kwargs["grid"]})
+            yield partial(self.fn.run, *args, **current)
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> Any:
         """Time one configuration, in ms by quantile; infinite when it cannot be compiled."""
@@ -344,21 +344,23 @@ class Autotuner(KernelInterface):
         self, warm_ups: Sequence[Callable[[], Any]]
     ) -> AbstractContextManager[None]:
         """Have what warm-ups in a `with` block compile compiled side by side before them."""
+        kernel = _plain_kernel(self.fn)
         is_native = current_mode(self.base_fn.__name__) == "native"
-        if is_native and len(warm_ups) > 1 and _only_compiles_in_warmup(self.fn):
-            return compile_ahead(warm_ups)
-        return nullcontext()
+        if kernel is None or len(warm_ups) < 2 or not is_native:
+            return nullcontext()
+        return compile_ahead(kernel, warm_ups)
 
 
-def _only_compiles_in_warmup(kernel: Any) -> bool:
-    """Whether warming `kernel` up is known to do nothing else that anybody could notice."""
+def _plain_kernel(kernel: Any) -> JITFunction | None:
+    """The jit function at the bottom, None where a launch is known to do more than launch it."""
     own = getattr(kernel, "run", None), getattr(kernel, "warmup", None)
     run, warmup = (getattr(method, "__func__", None) for method in own)
     if warmup is not KernelInterface.warmup:
-        return False
+        return None
     if run is Heuristics.run:
-        return _only_compiles_in_warmup(kernel.fn)
-    return run is JITFunction.run and not kernel.pre_run_hooks
+        return _plain_kernel(kernel.fn)
+    is_plain = run is JITFunction.run and not kernel.pre_run_hooks
+    return kernel if is_plain else None
 
 
 def _median_ms(timing: Any) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING
 
@@ -30,33 +30,34 @@ Key = tuple[Hashable, ...]
 
 
 class CompileAhead:
-    """Compiles that are begun, until their kernels are wanted."""
+    """Compiles of one jit function that are begun, until their kernels are wanted."""
 
-    def __init__(self) -> None:
-        self._begun: dict[tuple[JITFunction, Key], NativeCompilation] = {}
+    def __init__(self, fn: JITFunction) -> None:
+        self._fn = fn
+        self._begun: dict[Key, NativeCompilation] = {}
         self._begin: Callable[[NativeCompilation], None] | None = None
 
     def begins(self, fn: JITFunction, key: Key, src: Specialization, device: int) -> bool:
-        """Begin the compile of a warm-up, where its kernel is not wanted yet; whether that is so.
+        """Begin a compile, where the kernel is not wanted yet; whether that is so.
 
         Args:
-            fn: the jit function.
+            fn: the jit function that is launched.
             key: the launch key.
             src: what to compile for.
             device: index of the CUDA device.
         """
         from tkdebug.runtime.native_compilation import NativeCompilation
 
-        if self._begin is None or key in fn.kernels:
+        if self._begin is None or fn is not self._fn or key in fn.kernels:
             return False
-        if (fn, key) not in self._begun:
-            begun = self._begun[fn, key] = NativeCompilation(src, device)
+        if key not in self._begun:
+            begun = self._begun[key] = NativeCompilation(src, device)
             self._begin(begun)
         return True
 
     def take(self, fn: JITFunction, key: Key) -> NativeCompilation | None:
         """The compile that was begun of a kernel that is wanted now, if one was."""
-        return self._begun.pop((fn, key), None)
+        return self._begun.pop(key, None) if fn is self._fn else None
 
     def collect(self, calls: Iterable[Callable[[], object]]) -> None:
         """Make the calls, and return when code is generated for all that they want."""
@@ -76,46 +77,50 @@ class CompileAhead:
                 code_keys.add(begun.code_key)
                 futures.append(threads.submit(copy_context().run, begun.generate))
 
-        self._begin = begin
         try:
-            _make(calls)
+            self._make(calls, begin)
             wait(futures)
         except BaseException:  # also Ctrl-C: nobody wants the rest
             stop.set()
             raise
         finally:
-            self._begin = None
             STOP.reset(token)
             threads.shutdown(cancel_futures=stop.is_set())
 
-
-def _make(calls: Iterable[Callable[[], object]]) -> None:
-    """Make the calls, up to one that fails: it will again, where it is heard of."""
-    try:
-        for call in calls:
-            call()
-    except Exception:
-        return
+    def _make(
+        self,
+        calls: Iterable[Callable[[], object]],
+        begin: Callable[[NativeCompilation], None],
+    ) -> None:
+        """Make the calls, up to one that fails: it will again, where it is heard of."""
+        with suppress(Exception):
+            for call in calls:
+                self._begin = begin
+                try:
+                    call()
+                finally:
+                    self._begin = None
 
 
 COMPILE_AHEAD: ContextVar[CompileAhead | None] = ContextVar("tkdebug_compile_ahead", default=None)
 
 
 @contextmanager
-def compile_ahead(calls: Iterable[Callable[[], object]]) -> Iterator[None]:
+def compile_ahead(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Iterator[None]:
     """Have what `calls` want compiled before the body of a `with` block wants it.
 
     Where a `jit_cache_hook` may take compiles upon itself, or edited stages are told of as they are
     read, nothing is compiled ahead.
 
     Args:
-        calls: warm-ups of native kernels, which are made in order; what they return is no kernel.
-            The body makes them again, or launches, in whatever order.
+        fn: the jit function.
+        calls: native warm-ups of it, or launches without programs, made in order; what they return
+            is no kernel. What is done to get at the next is no part of it.
     """
     if COMPILE_HOOKS.before is not None or KNOBS.override_dir is not None:
         yield
         return
-    ahead = CompileAhead()
+    ahead = CompileAhead(fn)
     token = COMPILE_AHEAD.set(ahead)
     try:
         ahead.collect(calls)

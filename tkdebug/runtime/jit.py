@@ -264,7 +264,7 @@ class JITFunction(KernelInterface):
 
         src = self._specialization(values, options, alignment_key(self.params, values))
         ahead = COMPILE_AHEAD.get()
-        if is_warmup and ahead is not None and ahead.begins(self, key, src, device):
+        if ahead is not None and ahead.begins(self, key, src, device):
             return None
 
         def compile(src: Specialization) -> CompiledKernel:
