@@ -313,6 +313,30 @@ def test_batch_norm_counts_replays_only():
     torch.testing.assert_close(y.mean(0), torch.zeros(2, device="cuda"))
 
 
+@pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
+def test_recurrent_layer_with_gradients_enabled():
+    layer = torch.nn.LSTM(4, 4).cuda()
+    x = torch.randn(3, 2, 4, device="cuda")
+    graph, (y, _) = captured(lambda: layer(x))
+    x.fill_(0.5)
+    graph.replay()
+    torch.testing.assert_close(y, layer(x)[0])
+
+
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
+def test_optimizer_counts_replays_only():
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    with pytest.raises(RuntimeError, match="capturable is False"):
+        captured(torch.optim.Adam([weight]).step)
+    optimizer = torch.optim.Adam([weight], capturable=True)
+    optimizer.step()
+    graph, _ = captured(optimizer.step)
+    graph.replay()
+    graph.replay()
+    assert optimizer.state[weight]["step"] == 3
+
+
 def test_make_graphed_callables():
     layer = torch.nn.Linear(4, 3).cuda()
     plain = torch.nn.Linear(4, 3).cuda()
@@ -480,6 +504,7 @@ ALLOWED = {
     "host tensor": lambda x: torch.tensor([1, 2]).tolist(),
     "shape": lambda x: int(x.numel() + x.stride(0)),
     "embedding": lambda x: torch.nn.functional.embedding(x.long(), x[:, None]),
+    "clip": lambda x: _clip(x),
     "autocast": lambda x: _under_autocast(x),
     "event": lambda x: torch.cuda.Event().record(),
     "side stream": lambda x: _on_another_stream(x),
@@ -489,6 +514,13 @@ ALLOWED = {
 def _under_autocast(x):
     with torch.autocast("cuda", dtype=torch.bfloat16):
         return x[None] @ x[:, None]
+
+
+def _clip(x):
+    layer = torch.nn.Linear(3, 2, device="cuda")
+    for foreach in (None, False, True):
+        layer(x).sum().backward()
+        torch.nn.utils.clip_grad_norm_(layer.parameters(), 0.1, foreach=foreach)
 
 
 def _on_another_stream(x):

@@ -150,8 +150,11 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
         changes_only_views = torch.Tag.inplace_view in func.tags
         computes = (made or stored_to) and func.overloadpacket not in _EMPTIES
         if computes and not changes_only_views:
+            with_gradients = torch.is_grad_enabled()
             self.steps.append(
-                RecordedOperation(func, kept_args, kept_keywords, _place(), made, stored_to, read)
+                RecordedOperation(
+                    func, kept_args, kept_keywords, _place(), made, stored_to, read, with_gradients
+                )
             )
         return results
 

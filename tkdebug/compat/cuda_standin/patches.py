@@ -74,6 +74,21 @@ def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return take
 
 
+def _grouped_by_place(original: Callable[..., Any]) -> Callable[..., Any]:
+    # Optimizers and gradient clipping then move things to the device that a group names.
+    def group(tensorlists: Any, with_indices: bool = False) -> Any:
+        groups = original(tensorlists, with_indices)
+        return {
+            (placement.CUDA if placement.split_inputs(lists[:1], []) else device, dtype): (
+                lists,
+                indices,
+            )
+            for (device, dtype), (lists, indices) in groups.items()
+        }
+
+    return group
+
+
 def _scatter(tensor: Tensor, devices: Any, *arguments: Any) -> tuple[Tensor, ...]:
     # For DataParallel, over the one device.
     return (tensor.cuda(),)
@@ -126,6 +141,8 @@ def _patch_libraries(patches: Patches) -> None:
             # The CPU's libraries are the only ones.
             patches.set(torch.backends.cuda, name, lambda backend=None, chosen=chosen: chosen())
     patches.set(torch._C, "_scatter", _scatter)
+    name = "_group_tensors_by_device_and_dtype"
+    patches.set(torch._C, name, _grouped_by_place(getattr(torch._C, name)))
     from_dlpack = _from_dlpack(torch.utils.dlpack.from_dlpack)
     for owner in (torch, torch.utils.dlpack):
         patches.set(owner, "from_dlpack", from_dlpack)

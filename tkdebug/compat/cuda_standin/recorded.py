@@ -33,6 +33,7 @@ class RecordedOperation:
         made: tensors that it made, each with its position among all that it gave.
         stored_to: tensors of its arguments that it writes.
         read: keys of the memory of all its arguments.
+        has_gradients: whether gradients were enabled, which some operations look at.
     """
 
     function: Callable[..., Any]
@@ -42,6 +43,7 @@ class RecordedOperation:
     made: tuple[tuple[int, Tensor], ...]
     stored_to: tuple[Tensor, ...]
     read: frozenset[int]
+    has_gradients: bool
 
     def run(self) -> None:
         """Do it again: what it makes goes where it went when it was captured.
@@ -49,6 +51,7 @@ class RecordedOperation:
         Raises:
             CaptureError: it fails, or gives another shape than then.
         """
+        torch._C._set_grad_enabled(self.has_gradients)
         try:
             results = pytree.tree_leaves(self.function(*self.arguments, **self.keywords))
         except Exception as error:
