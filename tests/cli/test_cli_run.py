@@ -7,7 +7,9 @@ import threading
 import pytest
 from cli_scripts import tkdebug
 
+from tkdebug.cli.summary import print_last_words
 from tkdebug.instrument.reader import Session
+from tkdebug.instrument.recorder import Recorder
 
 
 def test_run_is_silent_on_stdout_and_counts_on_stderr(write_script, run_main):
@@ -24,6 +26,21 @@ def test_run_with_faults_ends_with_3_and_shows_them(write_script, run_main):
     assert f"tkdebug: {script}:2: oob-load in scale: too far\n" in err
     assert "    from tkdebug.errors import Frame\n" in err
     assert "2 launches of 1 kernel, 1 fault\n" in err
+
+
+def test_traceback_of_a_script_is_there_when_the_tui_has_gone(
+    write_script, run_main, tmp_path, capsys
+):
+    script = write_script("launch(); print('much', file=sys.stderr)\nraise ValueError('mine')")
+    path = tmp_path / "run.tkd"
+    status, _, _ = run_main("run", "--no-tui", "-o", path, script)
+    with Session.open(path) as session:
+        print_last_words(session)
+    assert status == 1
+    assert capsys.readouterr().err.startswith("much\nTraceback (most recent call last):\n")
+    with Recorder(path, output=False), Session.open(path) as session:
+        print_last_words(session)
+    assert capsys.readouterr().err == ""
 
 
 def test_run_with_warnings_only_ends_with_0(write_script, run_main):

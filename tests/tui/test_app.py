@@ -133,6 +133,23 @@ async def test_y_copies_what_is_looked_at(session, keys, copied):
     assert told(app)[0].startswith("copied " if copied else "nothing to copy")
 
 
+async def test_w_keeps_the_recording(session, tmp_path, monkeypatch):
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    app = TkdebugApp(session)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(pilot)
+        for number, name in enumerate(("train.tkd", "train-2.tkd"), 1):
+            await pilot.press("w")
+            await until(pilot, lambda number=number: len(told(app)) == number, "what is said of it")
+            with Session.open(folder / name) as copy:
+                assert copy.launch_count() == session.launch_count()
+                assert copy.kernels() == session.kernels()
+    assert told(app)[0] == "saved; tkdebug view train.tkd opens it"
+    assert sorted(path.name for path in folder.iterdir()) == ["train-2.tkd", "train.tkd"]
+
+
 async def test_fault_enter_goes_to_the_line_and_lights_the_ops(session):
     app = TkdebugApp(session)
     async with app.run_test(size=(140, 40)) as pilot:

@@ -7,8 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tkdebug.cli import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.summary import print_summary
+from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.instrument.reader import Session
 
@@ -29,7 +30,7 @@ def run_in_tui(arguments: Arguments) -> int:
         # Ours to delete, since the summary is read from it first.
         command = child_command(arguments, path, temporary=owns_session)
         status = run_live(command, path, owns_session=False)
-        ended = _print_outcome(path, owns_session)
+        ended = _print_outcome(path, owns_session, status)
     finally:
         if owns_session and (ended or not path.exists()):
             shutil.rmtree(path.parent, ignore_errors=True)
@@ -59,13 +60,15 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
     return [*command, arguments.target, *arguments.target_argv]
 
 
-def _print_outcome(path: Path, owns_session: bool) -> bool:
-    """Print the summary where the TUI was; the result is whether the run has ended."""
+def _print_outcome(path: Path, owns_session: bool, status: int) -> bool:
+    """Print where the TUI was what came of the run; the result is whether it has ended."""
     if not path.exists():
         return False
     try:
         with Session.open(path) as session:
             ended = session.run().end_ns is not None
+            if ended and status not in (0, FAULT_STATUS, INTERRUPTED_STATUS):
+                print_last_words(session)
             kept_as = None if owns_session and ended else path
             print_summary(session, session.fault_groups(), kept_as=kept_as, told=False)
     except TkError as error:

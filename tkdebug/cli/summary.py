@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from pathlib import Path
 
 from tkdebug.instrument.reader import Session
@@ -10,6 +11,20 @@ from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.text_format import counted, fault_lines
 
 MAX_SHOWN_FAULTS = 50
+MAX_LAST_LINES = 30
+
+
+def print_last_words(session: Session) -> None:
+    """Print the end of what a script wrote to stderr: its traceback, which left with the TUI."""
+    kept: deque[str] = deque(maxlen=MAX_LAST_LINES)
+    unfinished, since = "", 0
+    while chunks := session.output(since):
+        since = chunks[-1].seq
+        text = unfinished + "".join(chunk.text for chunk in chunks if chunk.stream == "stderr")
+        *lines, unfinished = text.split("\n")
+        kept.extend(lines)
+    for line in (*kept, unfinished) if unfinished else kept:
+        print(line, file=sys.stderr)
 
 
 def print_summary(

@@ -79,6 +79,14 @@ class Session:
         """Close the file; a second call is a no-op."""
         self._connection.close()
 
+    def copy_to(self, path: Path) -> None:
+        """Write the session as it is now to `path`, where nothing may be yet.
+
+        Raises:
+            SessionError: it cannot be written.
+        """
+        self._connection.copy_to(path)
+
     def __enter__(self) -> Session:
         return self
 

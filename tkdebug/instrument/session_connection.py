@@ -7,6 +7,8 @@ to the session.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -69,6 +71,22 @@ class SessionConnection:
                 raise SessionError(
                     f"{self.path}: truncated or damaged session ({error}); record the run again"
                 ) from error
+
+    def copy_to(self, path: Path) -> None:
+        """Write the session as it is now into a file of its own; one that is there is kept.
+
+        Raises:
+            SessionError: it cannot be written, or there is a file of that name.
+        """
+        draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+        try:
+            with contextlib.closing(sqlite3.connect(draft)) as target:
+                self.query(lambda: self._connection.backup(target))
+            os.link(draft, path)
+        except (OSError, sqlite3.Error) as error:
+            raise SessionError(f"{path}: cannot be written ({error})") from error
+        finally:
+            draft.unlink(missing_ok=True)
 
     def _connect(self) -> sqlite3.Connection:
         try:

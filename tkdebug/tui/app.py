@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.text import Text
@@ -33,10 +34,12 @@ from tkdebug.tui.messages import (
     SessionFailed,
     SnapshotTaken,
     StopFinished,
+    Told,
 )
 from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.passes import PassesPane
+from tkdebug.tui.saving import unused_path
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.status import status_line
 from tkdebug.tui.terminal import Terminal
@@ -75,6 +78,7 @@ class TkdebugApp(App[None]):
         ),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("y", "copy", "Copy", show=False),
+        Binding("w", "save", "Save the recording", show=False),
         Binding("T", "turn_theme", "Light or dark", show=False),
         Binding("ctrl+c", "interrupt", "Interrupt script", priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
@@ -375,6 +379,28 @@ class TkdebugApp(App[None]):
         lines = text.count("\n") + 1
         what = text.strip() if lines == 1 else f"{display.count(lines)} lines"
         self.notify(f"copied {display.shown(what, 60)}", timeout=2, markup=False)
+
+    def action_save(self) -> None:
+        """Keep what was recorded until now, in a file named after the script."""
+        session, snapshot = self._session, self._snapshot
+        if session is None or snapshot is None:
+            self.notify("nothing was recorded yet")
+            return
+        path = unused_path(Path.cwd(), snapshot.run.script)
+
+        def save() -> None:
+            try:
+                session.copy_to(path)
+            except SessionError as error:
+                self.post_message(Told(str(error), "error"))
+                return
+            self.post_message(Told(f"saved; tkdebug view {path.name} opens it"))
+
+        self.run_worker(save, thread=True, group="save")
+
+    def on_told(self, event: Told) -> None:
+        """Show it for a while."""
+        self.notify(event.text, severity=event.severity, markup=False)
 
     def action_help(self) -> None:
         """Show the keys."""

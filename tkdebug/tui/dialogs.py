@@ -30,6 +30,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("← →", "scroll sideways"),
             ("/ :N", "in 3 and 5: find text, or go to line N; Enter: next, Esc: close"),
             ("y", "copy the details, the line or the output (OSC 52; else select with Shift)"),
+            ("w", "write what was recorded into a file of the current directory"),
             ("T", "light or dark; TEXTUAL_THEME=textual-light begins light"),
             ("Ctrl-C", "interrupt the script"),
             ("q", "quit; asks first while the script runs"),

@@ -101,6 +101,9 @@ class RecordedRun(Protocol):
     def progress(self) -> tuple[Progress, ...]:
         """As `Session.progress`."""
 
+    def copy_to(self, path: Path) -> None:
+        """As `Session.copy_to`."""
+
     def close(self) -> None:
         """As `Session.close`."""
 

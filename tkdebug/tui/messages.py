@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from textual.message import Message
 
 from tkdebug.instrument.kernel_passes import KernelPasses
@@ -75,6 +77,17 @@ class OpenKernel(Message):
         self.name = name
         self.file = file
         self.line = line
+        super().__init__()
+
+
+class Told(Message):
+    """What a thread has to tell the user."""
+
+    def __init__(
+        self, text: str, severity: Literal["information", "error"] = "information"
+    ) -> None:
+        self.text = text
+        self.severity = severity
         super().__init__()
 
 
