@@ -302,10 +302,12 @@ def test_whole_training_step():
     torch.testing.assert_close(list(graphed.parameters()), list(plain.parameters()))
 
 
-def test_batch_norm_counts_replays_only():
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+def test_batch_norm_counts_replays_only(mode):
     norm = torch.nn.BatchNorm1d(2).cuda()
     x = torch.randn(8, 2, device="cuda") + 3
-    graph, y = captured(lambda: norm(x))
+    with mode():
+        graph, y = captured(lambda: norm(x))
     assert norm.running_mean.tolist() == [0, 0]
     assert norm.num_batches_tracked.item() == 0
     graph.replay()
@@ -532,13 +534,20 @@ def _on_another_stream(x):
     return y
 
 
-@pytest.mark.parametrize("work", ALLOWED.values(), ids=ALLOWED.keys())
-def test_capture_allows_what_a_gpu_does(work):
+@pytest.mark.parametrize("name", ALLOWED)
+def test_capture_allows_what_a_gpu_does(name):
+    work = ALLOWED[name]
     x = torch.ones(3, device="cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         graph, _ = captured(lambda: work(x))
     graph.replay()
+    with torch.inference_mode(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if name != "clip":
+            x = torch.ones(3, device="cuda")
+            graph, _ = captured(lambda: work(x))
+            graph.replay()
 
 
 def test_events_recorded_in_a_capture_are_not_asked():

@@ -47,7 +47,16 @@ _EMPTIES = (
     _ATEN.new_empty_strided,
 )
 # Written although the schema does not say so: positions of the running mean and variance.
-_UNDECLARED_WRITES = {_ATEN.native_batch_norm: (3, 4), _ATEN.cudnn_batch_norm: (3, 4)}
+# Composite operations come here as they are in inference mode.
+_UNDECLARED_WRITES = dict.fromkeys(
+    (
+        _ATEN.batch_norm,
+        _ATEN.instance_norm,
+        _ATEN.native_batch_norm,
+        _ATEN._batch_norm_impl_index,
+    ),
+    (3, 4),
+)
 _OWN_FOLDERS = (f"{torch.__path__[0]}/", f"{__file__.rsplit('/', 3)[0]}/")
 
 
@@ -256,6 +265,8 @@ def _refuse_waiting(func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) 
         return
     if keywords.get("output_size") is not None:
         return
+    if func.overloadpacket is _ATEN.one_hot and (*args, -1)[1] != -1:
+        return  # the number of classes is given
     if func.overloadpacket is _ATEN.index and not any(
         index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
     ):
