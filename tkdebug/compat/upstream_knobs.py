@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from tkdebug.compat.launch_hooks import HookChain, LaunchHookChain
 from tkdebug.errors import UnsupportedError
+from tkdebug.instrument.profiling.profiler import PROFILER
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile_hooks import COMPILE_HOOKS, CompileFunction
 from tkdebug.runtime.load_hooks import LOAD_HOOKS
@@ -109,11 +110,13 @@ class KnobGroup:
     def scope(self) -> Iterator[None]:
         """Undo what is set inside at the end of the `with` block."""
         compile_hooks = replace(COMPILE_HOOKS)
+        profiling_disabled = PROFILER.disabled
         try:
             with KNOBS.scope(**KNOBS.read_all()):
                 yield
         finally:
             COMPILE_HOOKS.before, COMPILE_HOOKS.after = compile_hooks.before, compile_hooks.after
+            PROFILER.disabled = profiling_disabled
 
 
 class RuntimeKnobs(KnobGroup):
@@ -303,6 +306,22 @@ class CacheKnobs(KnobGroup):
     @override_dir.setter
     def override_dir(self, value: str) -> None:
         KNOBS.override_dir = Path(value)
+
+
+class ProtonKnobs(KnobGroup):
+    """`triton.knobs.proton`."""
+
+    _group = "proton"
+    _inert: ClassVar[dict[str, Any]] = {"enable_nvtx": True}
+
+    @property
+    def disable(self) -> bool:
+        """Whether `proton.start` does nothing."""
+        return PROFILER.disabled
+
+    @disable.setter
+    def disable(self, value: bool) -> None:
+        PROFILER.disabled = bool(value)
 
 
 class InertKnobs(KnobGroup):

@@ -9,6 +9,7 @@ from tkdebug.compat.upstream_knobs import (
     CompilationKnobs,
     InertKnobs,
     LanguageKnobs,
+    ProtonKnobs,
     RuntimeKnobs,
 )
 
@@ -20,7 +21,7 @@ build = InertKnobs("build", cc=None, cudacrt_path=None, cudart_path=None, impl=N
 language = LanguageKnobs()
 nvidia = InertKnobs("nvidia", dump_nvptx=False, disable_ptxas_opt=False, libdevice_path=None)
 amd = InertKnobs("amd", use_buffer_ops=True, libhip_path=None)
-proton = InertKnobs("proton", disable=False, enable_nvtx=True)
+proton = ProtonKnobs()
 
 __all__ = [
     "HookChain",

@@ -1,0 +1,196 @@
+"""`proton.scope` and its like: a script's names around its launches.
+
+Scopes are followed while there is a profiling session, active or not, and under a recorder. Else
+entering one is one look at a flag.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling.profiler import METADATA_STATE, PROFILER
+from tkdebug.scopes import SCOPES, Scope, set_state
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_CPU_TIME = "cpu_time (ns)(exc)"
+
+
+class scope:
+    """A named scope: a context manager and a decorator.
+
+    Args:
+        name: of the scope.
+        metrics: numbers, lists of numbers or tensors by name, which are added up over all times
+            that the scope is entered.
+    """
+
+    def __init__(self, name: str, metrics: Mapping[str, Any] | None = None) -> None:
+        self.name = name
+        self.metrics = metrics
+        self.id: int | None = None
+        self._entered: list[Scope | None] = []
+
+    def _enter_scope(self) -> Scope | None:
+        entered = SCOPES.enter(self.name, self.metrics) if SCOPES.tracking else None
+        self.id = None if entered is None else entered.id
+        return entered
+
+    def _exit_scope(self, entered: Scope | None) -> None:
+        if entered is not None:
+            leave_in_order(entered)
+
+    def __enter__(self) -> scope:
+        self._entered.append(self._enter_scope())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._exit_scope(self._entered.pop())
+        except ProfileError:
+            if error is None:
+                raise  # else the script's own exception is what went wrong
+
+    def __call__(self, func: _F) -> _F:
+        """A function that runs inside the scope."""
+
+        @wraps(func)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            entered = self._enter_scope()
+            try:
+                return func(*args, **kwargs)
+            finally:
+                self._exit_scope(entered)
+
+        return wrapper  # type: ignore[return-value]
+
+
+class cpu_timed_scope(scope):
+    """A scope with the wall time between its ends as metric `cpu_time (ns)`."""
+
+    def __init__(self, name: str, metrics: Mapping[str, Any] | None = None) -> None:
+        super().__init__(name, metrics)
+        if metrics and "cpu_time" in metrics:
+            raise ValueError("The metric name 'cpu_time' is reserved.")
+
+    def _exit_scope(self, entered: Scope | None) -> None:
+        if entered is not None:
+            SCOPES.measure(entered, {_CPU_TIME: time.time_ns() - entered.start_ns})
+            leave_in_order(entered)
+
+
+def enter_scope(name: str, *, metrics: Mapping[str, Any] | None = None) -> int | None:
+    """Enter a scope, which `exit_scope` leaves; the result is its number."""
+    if not SCOPES.tracking:
+        return None
+    entered = SCOPES.enter(name, metrics)
+    return None if entered is None else entered.id
+
+
+def exit_scope(name: str | None = None, *, metrics: Mapping[str, Any] | None = None) -> int | None:
+    """Leave the innermost scope.
+
+    Args:
+        name: what it must be called, None for any name.
+        metrics: added to those of the scope.
+
+    Raises:
+        ProfileError: there is none.
+        ValueError: it is called otherwise.
+    """
+    if not SCOPES.tracking:
+        return None
+    entered = SCOPES.current()
+    if entered is None:
+        if not PROFILER.is_on:
+            return None
+        raise ProfileError(
+            "proton.exit_scope: no scope is in force; "
+            "those that were entered before proton.start do not count"
+        )
+    if name and name != entered.name and PROFILER.is_on:
+        raise ValueError(f"Scope name mismatch: {name} != {entered.name}")
+    if metrics:
+        SCOPES.measure(entered, metrics)
+    SCOPES.exit(entered)
+    return entered.id
+
+
+def leave_in_order(entered: Scope) -> None:
+    """Leave `entered`.
+
+    Raises:
+        ProfileError: others were entered in it and not left; they are left now.
+    """
+    inner = SCOPES.exit(entered)
+    if inner and PROFILER.is_on:
+        raise ProfileError(
+            f"scope {entered.name!r} was left before {inner[0]!r}, which was entered in it; "
+            "exit scopes in reverse"
+        )
+
+
+class state:
+    """What is measured inside is put under one more name, innermost: manager and decorator."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> state:
+        enter_state(self.name)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        exit_state()
+
+    def __call__(self, func: _F) -> _F:
+        """A function that runs in the state."""
+
+        @wraps(func)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return func(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+
+class metadata_state(state):
+    """The state in which `launch_metadata` functions run, which viewers leave out."""
+
+    def __init__(self) -> None:
+        super().__init__(METADATA_STATE)
+
+
+def enter_state(name: str) -> None:
+    """Put what is measured from now on under `name`; there is one state at a time."""
+    set_state(name)
+
+
+def exit_state() -> None:
+    """End the state."""
+    set_state(None)
+
+
+def depth(session: int | None = 0) -> int | None:
+    """How many scopes are around, as a session sees it; None where there is no session.
+
+    Raises:
+        ProfileError: there is no session of that number.
+    """
+    if not PROFILER.is_on:
+        return None
+    return PROFILER.profile(0 if session is None else session).depth()

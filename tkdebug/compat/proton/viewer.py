@@ -1,0 +1,105 @@
+"""`triton.profiler.viewer`: `parse` and `print_tree` as scripts call them, and its command.
+
+It needs neither pandas nor hatchet, so what it gives is no `hatchet.GraphFrame`; upstream's own
+viewer reads the files, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tkdebug.errors import TkError
+from tkdebug.instrument.profiling import viewer, viewer_text
+from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling.viewer import ViewedProfile
+
+
+def read(filename: str) -> tuple[ViewedProfile, list[str], list[str], dict[str, object]]:
+    """A profile, its inclusive and its exclusive metrics, and its devices."""
+    profile = viewer.read_profile(str(filename))
+    return profile, profile.inclusive, profile.exclusive, dict(profile.devices)
+
+
+def parse(
+    metrics: list[str],
+    filename: str,
+    include: str | None = None,
+    exclude: str | None = None,
+    threshold: float | None = None,
+) -> tuple[ViewedProfile, list[str]]:
+    """A profile with `metrics` derived, and their names in it.
+
+    Args:
+        metrics: such as time/ms, tflop16/s, gbyte/s, util, time/%.
+        filename: of a .hatchet file.
+        include: regular expression of the names whose paths stay.
+        exclude: of those that go, with what is below.
+        threshold: least value of the first metric.
+
+    Raises:
+        ProfileError: the file is no profile, or has not what a metric takes.
+    """
+    profile = viewer.read_profile(str(filename))
+    names = viewer.derive(profile, metrics)
+    viewer.keep_places(profile, include, exclude, threshold, names[0])
+    return profile, names
+
+
+def print_tree(
+    profile: ViewedProfile,
+    metrics: list[str],
+    depth: int = 100,
+    format: str | None = None,
+    print_sorted: bool = False,
+) -> None:
+    """Print a profile as a tree, `metrics` before each name."""
+    for line in viewer_text.tree_lines(profile, metrics, depth, format):
+        print(line)
+    if print_sorted:
+        for line in viewer_text.sorted_lines(profile, metrics[0]):
+            print(line)
+
+
+def show_metrics(file_name: str) -> None:
+    """Print which metrics a profile has."""
+    for line in viewer_text.metric_lines(viewer.read_profile(file_name)):
+        print(line)
+
+
+def main() -> None:
+    """The command `python -m triton.profiler.viewer`."""
+    parser = argparse.ArgumentParser(
+        prog="triton.profiler.viewer", description="Shows a .hatchet file as a tree."
+    )
+    parser.add_argument("file")
+    parser.add_argument("-l", "--list", action="store_true", help="list the metrics there are")
+    parser.add_argument("-m", "--metrics", help="one or two, such as tflop16/s,time/ms")
+    parser.add_argument("-i", "--include", help="regular expression: show paths through it")
+    parser.add_argument("-e", "--exclude", help="regular expression: leave these out")
+    parser.add_argument("-t", "--threshold", type=float, help="least value of the first metric")
+    parser.add_argument("-d", "--depth", type=int, default=100)
+    parser.add_argument("-f", "--format", choices=viewer_text.FRAME_FORMATS, default="full")
+    parser.add_argument("--print-sorted", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.include and arguments.exclude:
+        parser.error("give --include or --exclude, not both")
+    try:
+        if arguments.list:
+            show_metrics(arguments.file)
+        elif arguments.metrics:
+            profile, names = parse(
+                arguments.metrics.split(","),
+                arguments.file,
+                arguments.include,
+                arguments.exclude,
+                arguments.threshold,
+            )
+            print_tree(profile, names, arguments.depth, arguments.format, arguments.print_sorted)
+        else:
+            parser.error("give --metrics, or --list to see which there are")
+    except TkError as error:
+        sys.exit(f"tkdebug: {error}")
+
+
+__all__ = ["ProfileError", "main", "parse", "print_tree", "read", "show_metrics"]

@@ -1,0 +1,257 @@
+"""Reading a `.hatchet` file back, and the metrics that follow from those in it.
+
+Responsible for sums towards the root, for choosing and deriving metrics by upstream's names
+(`time/ms`, `tflop16/s`, `gbyte/s`, `util`, `time/%`…), and for leaving places out. How it is
+printed is `viewer_text`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tkdebug.instrument.profiling.device_peaks import WIDTHS, max_bps, max_flops
+from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling.profiler import METADATA_STATE
+
+INCLUSIVE = " (inc)"
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_RATE = re.compile(r"([gt]?)(flop(?:8|16|32|64)?|byte)/s")
+_TIME = re.compile(r"(avg_)?(cpu_)?time/(s|ms|us|ns)")
+_PREFIX = {"": 1.0, "g": 1e9, "t": 1e12}
+
+
+@dataclass(slots=True)
+class ViewedPlace:
+    """A place of a profile that was read.
+
+    Attributes:
+        values: its metrics as the file has them, then those that `derive` adds.
+        children: the places below.
+    """
+
+    name: str
+    values: dict[str, Any]
+    children: list[ViewedPlace]
+
+    def walk(self) -> Iterator[ViewedPlace]:
+        """This place and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def number(self, name: str) -> float:
+        """The value of a metric, NaN where it has none."""
+        value = self.values.get(name)
+        return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+@dataclass(slots=True)
+class ViewedProfile:
+    """A profile that was read.
+
+    Attributes:
+        inclusive: names of the metrics that add up towards the root.
+        exclusive: names of the others.
+        devices: facts by device type and index.
+    """
+
+    root: ViewedPlace
+    inclusive: list[str]
+    exclusive: list[str]
+    devices: dict[str, dict[str, dict[str, Any]]]
+
+    def named(self, metric: str) -> str:
+        """The name in the file of a metric that is given without its unit, in any case.
+
+        Raises:
+            ProfileError: there is none.
+        """
+        wanted = metric.lower()
+        for name in (*self.inclusive, *self.exclusive):
+            if wanted in (name, bare_name(name)):
+                return name
+        names = ", ".join(map(bare_name, (*self.inclusive, *self.exclusive)))
+        raise ProfileError(f"Metric {metric} is not found; the profile has {names or 'none'}")
+
+
+def bare_name(name: str) -> str:
+    """A metric's name in small letters and without its unit."""
+    return name.split("(")[0].strip().lower()
+
+
+def read_profile(path: str) -> ViewedProfile:
+    """The profile in the file `path`, its inclusive metrics summed up.
+
+    Raises:
+        ProfileError: it cannot be read, or is no profile.
+    """
+    try:
+        database = json.loads(Path(path).read_text(encoding="utf-8"))
+        root = _place(database[0])
+        devices = database[1] if len(database) > 1 else {}
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ProfileError(
+            f"{path}: is no profile ({type(error).__name__}: {error}); expected a .hatchet file"
+        ) from error
+    if root is None:
+        raise ProfileError(f"{path}: nothing was measured")
+    inclusive = list(root.values)
+    names = dict.fromkeys(name for place in root.walk() for name in place.values)
+    root.values = {}
+    _sum_up(root, inclusive)
+    return ViewedProfile(root, inclusive, [n for n in names if n not in inclusive], devices)
+
+
+def _place(frame: dict[str, Any]) -> ViewedPlace | None:
+    """A place and those below it, without those that hold nothing or only ask for metadata."""
+    name, values = str(frame["frame"]["name"]), dict(frame["metrics"])
+    given = frame.get("children", [])
+    if name == METADATA_STATE or not (values or given):
+        return None
+    children = [child for child in map(_place, given) if child is not None]
+    if given and not children:
+        return None
+    return ViewedPlace(name, values, children)
+
+
+def _sum_up(place: ViewedPlace, inclusive: Sequence[str]) -> None:
+    for child in place.children:
+        _sum_up(child, inclusive)
+    for name in inclusive:
+        values = [p.number(name) for p in (place, *place.children)]
+        known = [value for value in values if not math.isnan(value)]
+        if known:
+            place.values[name] = sum(known)
+
+
+def derive(profile: ViewedProfile, metrics: Sequence[str]) -> list[str]:
+    """Put `metrics` into each place; the result are their names there.
+
+    Raises:
+        ProfileError: one does not follow from what the profile has.
+    """
+    return [_derive(profile, metric) for metric in metrics]
+
+
+def _derive(profile: ViewedProfile, metric: str) -> str:
+    rate, time = _RATE.fullmatch(metric), _TIME.fullmatch(metric)
+    if metric == "util":
+        seconds = _seconds_of(profile, "time")
+        return _put(profile, metric, lambda p: _ratio(_least_seconds(profile, p), seconds(p)))
+    if rate is not None:
+        amount = profile.named("bytes" if rate[2] == "byte" else rate[2].replace("flop", "flops"))
+        seconds, factor = _seconds_of(profile, "time"), _PREFIX[rate[1]]
+        return _put(
+            profile, metric + INCLUSIVE, lambda p: _ratio(p.number(amount), seconds(p)) / factor
+        )
+    if time is not None:
+        seconds, factor = _seconds_of(profile, f"{time[2] or ''}time"), _SECONDS[time[3]]
+        if not time[1]:
+            return _put(profile, metric + INCLUSIVE, lambda p: seconds(p) / factor)
+        count = profile.named("count")
+        return _put(
+            profile, metric + INCLUSIVE, lambda p: _ratio(seconds(p), p.number(count)) / factor
+        )
+    return _share_or_plain(profile, metric)
+
+
+def _share_or_plain(profile: ViewedProfile, metric: str) -> str:
+    base, slash, unit = metric.partition("/")
+    name = profile.named(base)
+    suffix = INCLUSIVE if name in profile.inclusive else ""
+    if not slash:
+        return _put(profile, name + suffix, lambda p: p.number(name))
+    if unit != "%":
+        raise ProfileError(f"Unsupported unit {unit} of metric {metric}; there is %")
+    if suffix:
+        total = profile.root.number(name)
+    else:
+        values = [place.number(name) for place in profile.root.walk()]
+        total = sum(value for value in values if not math.isnan(value))
+    return _put(profile, metric + suffix, lambda p: _ratio(p.number(name), total) * 100)
+
+
+def _put(profile: ViewedProfile, name: str, compute: Callable[[ViewedPlace], float]) -> str:
+    for place in profile.root.walk():
+        place.values[name] = compute(place)
+    return name
+
+
+def _seconds_of(profile: ViewedProfile, metric: str) -> Callable[[ViewedPlace], float]:
+    """A function that gives what a metric of time is at a place, in seconds."""
+    name = profile.named(metric)
+    unit = name.partition("(")[2].rstrip(")")
+    factor = _SECONDS.get(unit, 1.0)
+    return lambda place: place.number(name) * factor
+
+
+def _ratio(value: float, by: float) -> float:
+    return value / by if by else math.nan
+
+
+def _least_seconds(profile: ViewedProfile, place: ViewedPlace) -> float:
+    """How long a place would take at the peak rates of its device; NaN for a scope."""
+    kind, index = place.values.get("device_type"), place.values.get("device_id")
+    facts = profile.devices.get(str(kind), {}).get(str(index))
+    if facts is None:
+        return math.nan
+    flops_s = 0.0
+    for width in WIDTHS:
+        flops = place.number(f"flops{width}")
+        if not math.isnan(flops):
+            peak = max_flops(str(kind), facts["arch"], width, facts["num_sms"], facts["clock_rate"])
+            flops_s += flops / peak
+    moved = place.number("bytes")
+    rate = max_bps(str(kind), facts["arch"], facts["bus_width"], facts["memory_clock_rate"])
+    return max(flops_s, 0.0 if math.isnan(moved) else moved / rate)
+
+
+def keep_places(
+    profile: ViewedProfile,
+    include: str | None,
+    exclude: str | None,
+    threshold: float | None,
+    metric: str,
+) -> None:
+    """Leave out places: all that are on no path through `include`, those at and below `exclude`.
+
+    Args:
+        profile: changed in place.
+        include: regular expression that names match from their beginning.
+        exclude: the same.
+        threshold: least value of `metric`; places above others that have it stay.
+        metric: a derived metric.
+    """
+    root = profile.root
+    if include:
+        found = re.compile(include)
+        root.children = _kept(root, lambda p: bool(found.match(p.name)), whole=True)
+    if exclude:
+        avoided = re.compile(exclude)
+        for place in list(root.walk()):
+            place.children = [c for c in place.children if not avoided.match(c.name)]
+    if threshold:
+        least = threshold
+        root.children = _kept(root, lambda p: p.number(metric) >= least, whole=False)
+
+
+def _kept(
+    place: ViewedPlace, wanted: Callable[[ViewedPlace], bool], whole: bool
+) -> list[ViewedPlace]:
+    """Children that are wanted (`whole`: with all below), or lead to one that is."""
+    kept = []
+    for child in place.children:
+        is_wanted = wanted(child)
+        if not (is_wanted and whole):
+            child.children = _kept(child, wanted, whole)
+        if is_wanted or child.children:
+            kept.append(child)
+    return kept

@@ -1,0 +1,210 @@
+"""The named scopes that a script puts around its launches, and who watches them.
+
+Responsible for which scopes are in force in this thread and context, and for telling watchers (a
+profiling session, the recorder) when one begins and ends. What is made of it is theirs.
+
+Invariants: where nobody watches and nobody asks for balance, entering a scope is one look at
+`SCOPES.tracking`; a scope belongs to the watchers that were there when it was entered, and to no
+other; a thread that has entered none of its own is inside those of the main thread, which is whom
+autograd's threads work for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+Metrics = Mapping[str, object]
+
+
+class ScopeWatcher(Protocol):
+    """Who is told of scopes."""
+
+    def entered(self, scope: Scope, metrics: Metrics) -> None:
+        """`scope` was entered, with what the script measured of it; may refuse by raising."""
+
+    def measured(self, scope: Scope, metrics: Metrics) -> None:
+        """The script measured `metrics` of `scope`, which it entered before."""
+
+    def exited(self, scope: Scope) -> None:
+        """`scope` was left."""
+
+
+class Scope:
+    """One entered scope.
+
+    Attributes:
+        id: unique in the process.
+        parent: the scope around it.
+        watchers: who was told of it.
+        start_ns: when it was entered, in nanoseconds since 1970.
+        thread: native id of the thread that entered it.
+    """
+
+    __slots__ = ("before", "id", "name", "parent", "start_ns", "thread", "watchers")
+
+    def __init__(
+        self,
+        name: str,
+        parent: Scope | None,
+        before: Scope | _Unset | None,
+        watchers: tuple[ScopeWatcher, ...],
+    ) -> None:
+        self.id = next(_IDS)
+        self.name = name
+        self.parent = parent
+        # What was in force in this very context, which may differ from `parent` (see `current`).
+        self.before = before
+        self.watchers = watchers
+        self.start_ns = time.time_ns()
+        self.thread = threading.get_native_id()
+
+    def chain(self) -> Iterator[Scope]:
+        """This scope and those around it, innermost first."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+
+class _Unset:
+    """No scope was entered in this context."""
+
+
+_IDS = itertools.count(1)
+_UNSET = _Unset()
+_CURRENT: ContextVar[Scope | _Unset | None] = ContextVar("tkdebug_scope", default=_UNSET)
+_STATE: ContextVar[str | None] = ContextVar("tkdebug_scope_state", default=None)
+
+
+class Scopes:
+    """The scopes of this process; changes of watchers copy, so that reading needs no lock.
+
+    Attributes:
+        tracking: whether scopes are followed at all.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._watchers: tuple[ScopeWatcher, ...] = ()
+        self._keepers = 0
+        self._main: Scope | None = None
+        self.tracking = False
+
+    def watch(self, watcher: ScopeWatcher) -> None:
+        """Tell `watcher` of scopes entered from now on."""
+        with self._lock:
+            if watcher not in self._watchers:
+                self._watchers = (*self._watchers, watcher)
+            self._update()
+
+    def unwatch(self, watcher: ScopeWatcher) -> None:
+        """Tell `watcher` of no more scopes."""
+        with self._lock:
+            self._watchers = tuple(w for w in self._watchers if w is not watcher)
+            self._update()
+
+    def keep(self, change: int) -> None:
+        """Follow scopes also without watchers: add 1 for a reason to do so, -1 when it is gone."""
+        with self._lock:
+            self._keepers += change
+            self._update()
+
+    def _update(self) -> None:
+        self.tracking = bool(self._watchers) or self._keepers > 0
+
+    def enter(self, name: str, metrics: Metrics | None = None) -> Scope | None:
+        """Enter a scope; None where scopes are not followed.
+
+        Raises:
+            TkError: a watcher does not take the metrics; the scope is not entered then.
+        """
+        if not self.tracking:
+            return None
+        scope = Scope(name, self.current(), _CURRENT.get(), self._watchers)
+        self._set(scope)
+        try:
+            for watcher in scope.watchers:
+                watcher.entered(scope, metrics or {})
+        except BaseException:
+            self.exit(scope)
+            raise
+        return scope
+
+    def measure(self, scope: Scope, metrics: Metrics) -> None:
+        """Tell of `metrics` of an entered scope.
+
+        Raises:
+            TkError: a watcher does not take them.
+        """
+        for watcher in scope.watchers:
+            if watcher in self._watchers:
+                watcher.measured(scope, metrics)
+
+    def exit(self, scope: Scope) -> tuple[str, ...]:
+        """Leave `scope`, and whatever was entered in it and not left.
+
+        Returns:
+            The names of those, innermost first; empty as it should be.
+        """
+        here = self.current()
+        inner: list[Scope] = []
+        for entered in here.chain() if here is not None else ():
+            if entered is scope:
+                self._set(scope.before)
+                break
+            inner.append(entered)
+        else:
+            inner = []  # left in another context than it was entered in
+        for left in (*inner, scope):
+            for watcher in left.watchers:
+                watcher.exited(left)
+        return tuple(left.name for left in inner)
+
+    def current(self) -> Scope | None:
+        """The innermost scope in force in this thread and context."""
+        scope = _CURRENT.get()
+        return self._main if isinstance(scope, _Unset) else scope
+
+    def _set(self, scope: Scope | _Unset | None) -> None:
+        _CURRENT.set(scope)
+        if threading.current_thread() is threading.main_thread():
+            self._main = None if isinstance(scope, _Unset) else scope
+
+    def path(self, watcher: ScopeWatcher | None = None) -> tuple[str, ...]:
+        """Names of the scopes in force, outermost first, then the state if there is one.
+
+        Args:
+            watcher: leave out the scopes it was not told of.
+        """
+        scope, state = self.current(), _STATE.get()
+        if scope is None:
+            return () if state is None else (state,)
+        names = [s.name for s in scope.chain() if watcher is None or watcher in s.watchers]
+        names.reverse()
+        if state is not None:
+            names.append(state)
+        return tuple(names)
+
+
+SCOPES = Scopes()
+
+
+def set_state(name: str | None) -> None:
+    """Put what is measured from now on in this context under `name`; None ends that."""
+    _STATE.set(name)
+
+
+@contextmanager
+def state(name: str) -> Iterator[None]:
+    """Put what is measured inside under `name`."""
+    token = _STATE.set(name)
+    try:
+        yield
+    finally:
+        _STATE.reset(token)
