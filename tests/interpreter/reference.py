@@ -88,6 +88,11 @@ class Memory:
                 offsets = np.add.outer(offsets, np.arange(extent) * stride)
             elements = {int(v) for v in np.unique(offsets)}
             size = tensor.element_size()
+            if elements and 0 in [
+                s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1
+            ]:
+                # An expanded tensor: all from its first element on.
+                elements = set(range(storage.nbytes() // size - tensor.storage_offset()))
             self.legal[place] = (tensor.data_ptr(), size, elements)
             self.hull[place] = 1 + max(elements) if elements else 0
         self.starts = sorted(self.blocks)

@@ -94,6 +94,18 @@ def test_stores_to_strided_views(name, budget):
     assert (big != 0).sum() == (x != 0).sum()
 
 
+@BUDGETS
+@pytest.mark.parametrize("axis", [0, 1])
+def test_strides_of_0_may_be_replaced_within_the_allocation(axis, budget):
+    # Gathers and scatters pass the dimension that they index with a stride of 0, its own beside it.
+    big = torch.arange(80.0 * 90).reshape(80, 90)
+    strides = [0 if dim == axis else stride for dim, stride in enumerate(big.stride())]
+    x, out = big.as_strided((40, 30), strides), torch.zeros(40, 30)
+    grid, strides = (1, 3), (*big.stride(), *out.stride())
+    clean(kernels.copy_2d, grid, x, out, 40, 30, *strides, M=16, N=32, budget=budget)
+    assert torch.equal(big[:40, :30], out)
+
+
 @pytest.mark.parametrize("name", ["columns", "every second row", "every third column"])
 def test_one_element_between_the_elements_of_a_view(name):
     x = VIEWS[name]

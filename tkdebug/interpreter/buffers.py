@@ -2,6 +2,8 @@
 
 The legal elements are those of the tensor *as passed*: a strided view's own elements, not its
 allocation's. Offsets inside the view's hull but between its elements are a kind of their own.
+An expanded view tells no extent along its strides of 0, and gathers step along them by a stride
+that they are passed beside it: there all of the allocation from its first element on is legal.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ class Buffer:
         name: the argument's name, None for memory that is no argument.
         itemsize: bytes per element as the pointer counts them.
         address: byte address of the tensor's first element.
-        hull_elems: elements from the first to the last one, inclusive.
-        is_dense: whether every offset in [0, hull_elems) is an element of the tensor.
+        hull_elems: elements from the first to the last legal one, inclusive.
+        is_dense: whether every offset in [0, hull_elems) is legal.
         storage_key: equal for tensors that share their allocation.
     """
 
@@ -48,6 +50,9 @@ class Buffer:
             expected = self.hull_elems
         self.is_dense = empty or expected == self.hull_elems
         storage = tensor.untyped_storage()
+        if self.is_expanded and not empty:
+            self.hull_elems = storage.nbytes() // self.itemsize - self.storage_offset
+            self.dims, self.is_dense = [(1, self.hull_elems)], True
         self.storage_key: int = storage.data_ptr()
         self.address: int = self.storage_key + self.storage_offset * self.itemsize
         self._storage = storage
