@@ -65,6 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.crash import crash_command
 
                 return crash_command(arguments)
+            case "completion":
+                from tkdebug.cli.completion import completion_command
+
+                return completion_command(arguments.shell)
             case _:
                 from tkdebug.cli.doctor import doctor_command
 

@@ -34,10 +34,13 @@ class Arguments:
         passes: what `passes` is to tell.
         lines: what `lines` is to tell.
         temporary: whether the session is deleted by whoever started this run.
+        shell: which one is to complete command lines.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
     """
 
-    command: Literal["run", "view", "report", "compare", "passes", "lines", "crash", "doctor"]
+    command: Literal[
+        "run", "view", "report", "compare", "passes", "lines", "crash", "doctor", "completion"
+    ]
     target: str = ""
     target_argv: tuple[str, ...] = ()
     is_module: bool = False
@@ -57,6 +60,7 @@ class Arguments:
     lines: LinesQuery | None = None
     temporary: bool = False
     coredump: bool = True
+    shell: str = ""
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -89,6 +93,8 @@ def parse(argv: Sequence[str]) -> Arguments:
             return _lines_arguments(parsed, program)
         case "crash":
             return Arguments("crash", dump=parsed.dump, format=parsed.format)
+        case "completion":
+            return Arguments("completion", shell=parsed.shell)
         case _:
             return Arguments("doctor")
 

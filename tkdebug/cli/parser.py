@@ -11,6 +11,7 @@ from tkdebug.knobs import CHECK_NAMES
 
 FORMATS = ("text", "json")
 REPORT_FORMATS = (*FORMATS, "chrome-trace")
+SHELLS = ("bash", "zsh", "tcsh")
 PASS_FORMATS = ("text", "json", "html")
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
 _EPILOG = """\
@@ -227,6 +228,18 @@ def _add_doctor(add: AddCommand) -> None:
     )
 
 
+def _add_completion(add: AddCommand) -> None:
+    completion = add(
+        "completion",
+        help="make the shell complete this command line",
+        description="Print the script by which a shell completes tkdebug's command line. For bash, "
+        'in ~/.bashrc: eval "$(tkdebug completion bash)"; for zsh, as _tkdebug in a folder of '
+        "$fpath: tkdebug completion zsh > ~/.zfunc/_tkdebug.",
+        allow_abbrev=False,
+    )
+    completion.add_argument("shell", choices=SHELLS)
+
+
 def _add_asked(command: argparse.ArgumentParser, target: str) -> None:
     """What is asked about: a target to run or read, and which of its kernels."""
     command.add_argument("target", metavar=target)
@@ -265,4 +278,5 @@ _COMMANDS = (
     _add_lines,
     _add_crash,
     _add_doctor,
+    _add_completion,
 )
