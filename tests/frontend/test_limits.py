@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 
 import pytest
@@ -144,6 +145,36 @@ def loop_over_zip(p):
     for i, j in zip(range(10**12), range(10**12), strict=True): tl.store(p, i + j)  # fmt: skip
 
 
+@jit
+def power_by_operator(p):
+    tl.store(p, operator.pow(7, 10**10))
+
+
+@jit
+def repeated_by_operator(p):
+    tl.static_print(len(operator.mul("ab", 10**11)))
+
+
+@jit
+def repeated_by_method(p):
+    tl.store(p, len((0,).__mul__(10**10)))
+
+
+@jit
+def joined_by_method(p):
+    tl.static_print(len("".join(("a" * 1000000,) * 60000)))
+
+
+@jit
+def replaced_text(p):
+    tl.static_print(len(("a" * 1000000).replace("a", "b" * 1000000)))
+
+
+@jit
+def expanded_tabs(p):
+    tl.static_print(len(("\t" * 1000000).expandtabs(1000000)))
+
+
 BITS = "gives an int of more than 8192 bits, the most that a constant of a kernel may have"
 ITEMS = "constants of a kernel may have at most 65536"
 CHARS = "constants of a kernel may have at most 1048576"
@@ -165,6 +196,12 @@ TOO_LARGE = {
     formatted_text: CHARS,
     formatted_by_percent: CHARS,
     formatted_by_method: CHARS,
+    power_by_operator: BITS,
+    repeated_by_operator: CHARS,
+    repeated_by_method: ITEMS,
+    joined_by_method: CHARS,
+    replaced_text: CHARS,
+    expanded_tabs: CHARS,
     tuple_of_range: STEPS,
     spread_range: STEPS,
     sum_of_range: STEPS,
@@ -199,6 +236,9 @@ def large(p):
     tl.static_assert(f"{3:08d}" == "00000003" and "%5d" % 2**40 != "")
     tl.static_assert("{} {:>8}".format(2**40, 3) == "1099511627776        3")
     tl.static_assert(math.comb(40, 20) == 137846528820 and pow(2, 10, 1000) == 24)
+    tl.static_assert(("ab" * 20000).replace("c", "d" * 20000) == "ab" * 20000)
+    tl.static_assert(", ".join(("a", "b")) == "a, b" and "7".zfill(3) == "007")
+    tl.static_assert(operator.mul(3, 4) == 12 and "a\tb".expandtabs(4) == "a   b")
     tl.static_assert(10**6 in range(10**12) and len(range(10**12)) == 10**12)
     tl.store(p, mask + table[5000])
 

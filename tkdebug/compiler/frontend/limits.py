@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable
 from itertools import islice
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, MethodWrapperType
 from typing import Any
 
 from tkdebug.compiler.ops.spec import SemanticError
@@ -153,28 +153,41 @@ def check_call(function: Any, arguments: tuple[Any, ...]) -> None:
     """
     if any(function is consumer for consumer in _CONSUMERS):
         for value in arguments:
-            _check_consumed(function, value)
+            if isinstance(value, range):
+                bounded(value, f"`{function.__name__}`")
+    if isinstance(function, MethodWrapperType) and len(arguments) == 1:
+        name = function.__name__.strip("_")
+        check_binary(name, name, function.__self__, arguments[0])
     if not isinstance(function, BuiltinFunctionType):
         return
-    ints = [value for value in arguments if isinstance(value, int)]
-    owner, name = function.__self__, function.__name__
-    if function is pow and len(ints) == 2:
-        check_binary("pow", "pow", *ints)
+    name = function.__name__
+    if (function is pow or function.__module__ == "_operator") and len(arguments) == 2:
+        check_binary(name, name, *arguments)
     elif function in (math.factorial, math.comb, math.perm):
-        if max(ints, default=0) > _MAX_COMBINED:
+        if any(isinstance(value, int) and value > _MAX_COMBINED for value in arguments):
             _check_int_bits(f"`{name}`", MAX_INT_BITS + 2)
-    elif isinstance(owner, str) and name == "format":
+    elif function is format and arguments and isinstance(arguments[-1], str):
+        check_format(arguments[-1])
+    elif isinstance(function.__self__, str | bytes | int):
+        _check_method(name, function.__self__, arguments)
+
+
+def _check_method(name: str, owner: Any, arguments: tuple[Any, ...]) -> None:
+    """Refuse a method of a string or an int whose result would be too large."""
+    ints = [value for value in arguments if isinstance(value, int)]
+    texts = [value for value in arguments if isinstance(value, str)]
+    length = 0
+    if name in _PADDING_METHODS:
+        length = max(ints, default=0) * (owner.count("\t") if name == "expandtabs" else 1)
+    elif name == "replace" and len(texts) == 2:
+        length = len(owner) + owner.count(texts[0]) * len(texts[1])
+    elif name == "join" and arguments and isinstance(arguments[0], tuple):
+        length = sum(len(text) + len(owner) for text in arguments[0] if isinstance(text, str))
+    elif name == "format":
         # A width may itself be a value: "{:{}}".
         check_format(owner, ints if re.search(r"\{[^{}]*\{", owner) else ())
-    elif name in _PADDING_METHODS and isinstance(owner, str | bytes | int):
-        check_format("", ints)
-    elif function is format and isinstance(arguments[-1], str):
-        check_format(arguments[-1])
-
-
-def _check_consumed(function: Any, value: Any) -> None:
-    if isinstance(value, range):
-        bounded(value, f"`{function.__name__}`")
+        length = len(owner) + owner.count("{") * max(map(len, texts), default=0)
+    _check_length(f"`{name}`", "", length)
 
 
 def check_result(function: str, value: Any) -> Any:
