@@ -113,6 +113,24 @@ def count_up(x_ptr, EXCHANGE: tl.constexpr):
 
 
 @tkdebug.jit
+def take_lock(lock_ptr):
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:  # UNWRITTEN take_lock
+        pass
+
+
+@tkdebug.jit
+def add_after_a_flag(flag_ptr, out_ptr):
+    tl.atomic_xchg(flag_ptr, 1)
+    total = tl.load(out_ptr)
+    tl.store(out_ptr, total + 1)  # RACE add_after_a_flag
+
+
+@tkdebug.jit
+def store_at(out_ptr, place):
+    tl.store(out_ptr + place, tl.program_id(0).to(tl.int8))  # RACE store_at
+
+
+@tkdebug.jit
 def softmax(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     row, offs = tl.program_id(0) * n, tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row + offs, mask=offs < n, other=-float("inf"))

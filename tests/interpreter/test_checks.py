@@ -1,5 +1,6 @@
 """What is checked only when asked for: races between programs, unwritten memory, NaNs."""
 
+import sys
 from functools import partial
 
 import checked_kernels as kernels
@@ -108,6 +109,26 @@ def test_sum_without_atomics(checked):
     assert fault.line == line("RACE add_plainly")
 
 
+def test_a_flag_that_nobody_waits_for_orders_nothing(checked, capsys):
+    fault = only(run(kernels.add_after_a_flag, (4,), integers(1), integers(1)))
+    assert (fault.kind, fault.line) == ("race", line("RACE add_after_a_flag"))
+    assert "races are not looked for" not in capsys.readouterr().err
+
+
+def test_races_in_a_large_tensor_take_memory_where_it_is_touched(checked):
+    resource = pytest.importorskip("resource")
+    place = (1 << 26) - 1
+    out, faults = torch.empty(place + 1, dtype=torch.int8), []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with add_hook(fault=faults.append):
+        kernels.store_at.interpret[(2,)](out, place)
+    fault = only(faults)
+    assert (fault.kind, fault.index) == ("race", place)
+    unit_bytes = 1 if sys.platform == "darwin" else 1024
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown * unit_bytes < 1 << 29
+
+
 def test_kernels_that_order_themselves_are_left_alone(checked, capsys):
     out = integers(1)
     assert not run(kernels.last_one_sums, (4,), integers(4), integers(1), out, P=4)
@@ -158,6 +179,11 @@ def test_atomic_on_what_nothing_has_written(marked):
     fault = only(run(kernels.count_up, (1,), torch.empty(4, dtype=torch.int32), EXCHANGE=False))
     assert (fault.kind, fault.line) == ("uninitialised-read", line("UNWRITTEN count_up"))
     assert not run(kernels.count_up, (1,), torch.empty(4, dtype=torch.int32), EXCHANGE=True)
+
+
+def test_lock_that_nothing_has_written(marked):
+    fault = only(run(kernels.take_lock, (1,), torch.empty(1, dtype=torch.int32)))
+    assert (fault.kind, fault.line) == ("uninitialised-read", line("UNWRITTEN take_lock"))
 
 
 def test_what_torch_wrote_and_copied(marked):

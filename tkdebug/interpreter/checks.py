@@ -120,7 +120,7 @@ class Checks:
     def atomic(self, op: Operation, buffer: Buffer, touched: Touched) -> None:
         """Before an atomic."""
         kind = op.attributes.get("kind")
-        if "uninitialised-read" in self.names and kind not in (None, "xchg"):
+        if "uninitialised-read" in self.names and kind != "xchg":
             self._look_for_marks(op, buffer, None, lambda: touched)
         if self._races is not None:
             self._races.atomic(op, buffer, touched)

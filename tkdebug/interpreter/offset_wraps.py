@@ -92,5 +92,5 @@ def _bounds(tile: TileValue) -> tuple[int, int]:
     assert isinstance(tile, Tensor)
     if not tile.numel():
         return 0, 0
-    low, high = tile.aminmax()
-    return int(low), int(high)
+    least, most = tile.aminmax()
+    return int(least), int(most)

@@ -11,6 +11,7 @@ one op.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -19,8 +20,9 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.waiting import is_uncached_load
+from tkdebug.interpreter.waiting import is_uncached_load, waiting_loops
 
+_LAZY_BYTES = 1 << 22
 _APART = "programs of a launch run in any order and at once: make it two launches"
 _HINTS = {
     "store": "give every program elements of its own, or combine them with atomics",
@@ -30,13 +32,16 @@ _HINTS = {
 
 
 def synchronising_op(module: Module) -> Operation | None:
-    """An op by which programs may wait for each other, so that their accesses have an order."""
+    """An op by which programs may wait for each other, so that their accesses have an order.
+
+    They wait by looking at what others change: a flag that is only set orders nothing.
+    """
     for op in module.walk():
         if op.name == "tt.atomic_cas" or is_uncached_load(op):
             return op
-        if op.name == "tt.atomic_rmw" and (op.result.uses or op.attributes["kind"] == "xchg"):
+        if op.name == "tt.atomic_rmw" and op.result.uses:
             return op
-    return None
+    return next(iter(waiting_loops(module)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,14 @@ class Race:
 Report = Callable[[Operation, Buffer, Touched, Race], None]
 
 
+def _zeros(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros that take memory where something is noted: launches touch little of a large tensor."""
+    size_bytes = count * dtype.itemsize
+    if device.type != "cpu" or size_bytes < _LAZY_BYTES:
+        return torch.zeros(count, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, size_bytes), dtype=dtype)
+
+
 class _Marks:
     """Per element who did something to it, and by which op.
 
@@ -95,8 +108,8 @@ class _Marks:
     """
 
     def __init__(self, elements: int, device: torch.device) -> None:
-        self.who = torch.zeros(elements, dtype=torch.int32, device=device)
-        self.op = torch.zeros(elements, dtype=torch.int32, device=device)
+        self.who = _zeros(elements, torch.int32, device)
+        self.op = _zeros(elements, torch.int32, device)
 
     def refine(self, ratio: int) -> None:
         """Count in elements `ratio` times as small."""
@@ -125,7 +138,7 @@ class _Shadow:
         elements = nbytes // itemsize
         self.writers = _Marks(elements, device)
         # Where a store brought another value: only those matter to readers.
-        self.changed = torch.zeros(elements, dtype=torch.bool, device=device)
+        self.changed = _zeros(elements, torch.bool, device)
         self.readers = _Marks(elements, device)
         self.atomics = _Marks(elements, device)
 
