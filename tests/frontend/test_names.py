@@ -46,6 +46,17 @@ def test_assignment_makes_tensors_of_numbers():
     assert "tensor<16xf16>" in line_of(text, "^%z =")
 
 
+def test_host_code_computes_with_constants():
+    assert (SIZE * 2 + 1) // 3 == 11
+    assert -(2**SIZE) % 10 == 4
+    assert 1 << SIZE == 65536
+    assert 15 < SIZE <= 16
+    assert not SIZE > 16
+    assert isinstance(100 / SIZE, tl.constexpr)
+    assert [*tl.constexpr([1, 2])] == [1, 2]
+    assert tl.constexpr([1, 2])[tl.constexpr(1)] == 2
+
+
 @jit
 def promotes(p):
     x = tl.load(p)

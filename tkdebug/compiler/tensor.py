@@ -7,6 +7,8 @@ The front end takes it off whatever comes from there, so that `emit` functions n
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +58,37 @@ class constexpr:
             raise AttributeError(name)
         return getattr(self.value, name)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.value)
+
+    def __getitem__(self, key: object) -> Any:
+        return self.value[unwrap(key)]
+
 
 def unwrap(value: object) -> Any:
     """The Python object inside a constexpr, or `value` itself."""
     return value.value if isinstance(value, constexpr) else value
+
+
+# Host code computes with the constants that kernels read, and gets constants.
+_BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
+    *("lshift", "rshift", "and", "or", "xor"),
+)
+
+
+def _give_operators() -> None:
+    def result_of(compute: Callable[..., Any]) -> Callable[..., constexpr]:
+        return lambda *operands: constexpr(compute(*map(unwrap, operands)))
+
+    for name in (*_BINARY, "lt", "le", "gt", "ge", "neg", "pos", "invert"):
+        setattr(constexpr, f"__{name}__", result_of(getattr(operator, f"__{name}__")))
+    for name in _BINARY:
+        compute = getattr(operator, f"__{name}__")
+        setattr(constexpr, f"__r{name}__", result_of(lambda a, b, of=compute: of(b, a)))
+
+
+_give_operators()
 
 
 class constexpr_type:
