@@ -18,7 +18,8 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.memory import Access, MemoryOps, loaded_type, mask_of
+from tkdebug.interpreter.checked_access import Access, loaded_type, mask_of
+from tkdebug.interpreter.memory import MemoryOps
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.values import (
     AddressTile,

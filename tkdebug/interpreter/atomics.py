@@ -15,7 +15,7 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.addresses import AddressOps
-from tkdebug.interpreter.memory import Access
+from tkdebug.interpreter.checked_access import Access
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import LaunchError
+from tkdebug.interpreter.checked_access import loaded_type
 from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
 from tkdebug.interpreter.in_flight import AsyncOps, LandingQueue, bits_of
-from tkdebug.interpreter.memory import loaded_type
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import BufferView, DescriptorTile, TileValue
 

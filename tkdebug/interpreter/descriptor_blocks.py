@@ -9,7 +9,7 @@ import torch
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.addresses import AddressOps
-from tkdebug.interpreter.memory import Access, loaded_type
+from tkdebug.interpreter.checked_access import Access, loaded_type
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,

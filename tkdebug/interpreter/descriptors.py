@@ -10,8 +10,8 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.atomics import AtomicOps
+from tkdebug.interpreter.checked_access import Access
 from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
-from tkdebug.interpreter.memory import Access
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,

@@ -18,8 +18,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.checked_access import loaded_type
 from tkdebug.interpreter.dots import DotOps
-from tkdebug.interpreter.memory import loaded_type
 from tkdebug.interpreter.shared_buffers import SharedBufferOps
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import BufferView, TileValue

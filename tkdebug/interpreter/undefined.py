@@ -21,8 +21,8 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter import offset_wraps
+from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.faults import FaultLog, Offender
-from tkdebug.interpreter.memory import mask_of
 from tkdebug.interpreter.undefined_flow import marks_of_results, united
 from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
 
