@@ -37,6 +37,12 @@ def count_up(counter):
 
 
 @tkdebug.jit
+def add_pair(given):
+    lanes = tl.arange(0, 4)
+    tl.store(given[1] + lanes, tl.load(given[0] + lanes) + given[2])
+
+
+@tkdebug.jit
 def shout(x):
     tl.device_print("x", tl.load(x))
 
@@ -237,6 +243,22 @@ def test_device_print_prints_in_replays_only(capfd):
     assert "x" not in capfd.readouterr().out
     graph.replay()
     assert "x: 3" in capfd.readouterr().out
+
+
+def test_arguments_of_captured_launches_are_described_without_reading_them(heard):
+    x, out = torch.ones(4, device="cuda"), torch.zeros(4, device="cuda")
+    described = []
+    hook = Hook(exit=lambda kernel, record: described.append(record.arguments))
+    HOOKS.add(hook)
+    try:
+        graph, _ = captured(lambda: add_pair[(1,)]((x, out, 3)))
+    finally:
+        HOOKS.remove(hook)
+    graph.replay()
+    assert out.tolist() == [4] * 4
+    assert [argument.value for argument in described[0]] == [
+        "(a tensor of torch.float32, a tensor of torch.float32, 3)"
+    ]
 
 
 def test_host_work_of_a_capture_is_not_done_again():

@@ -234,7 +234,8 @@ def _fits(spec: ArgSpec, value: Any) -> bool:
 def _shown(value: Any) -> str:
     if is_tensor_like(value):
         return f"a tensor of {value.dtype}"
-    text = repr(value)
+    # The values of tensors in a tuple are none of a launch's business, and their GPU is waited for.
+    text = f"({', '.join(map(_shown, value))})" if isinstance(value, tuple) else repr(value)
     return text if len(text) <= _SHOWN_VALUE_CHARS else text[: _SHOWN_VALUE_CHARS - 1] + "…"
 
 
