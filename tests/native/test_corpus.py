@@ -73,5 +73,5 @@ def test_a_compile_error_is_counted_by_its_cause():
     with mock.patch.object(stages, "lower_module", refuse):
         launch(corpus)
     assert {row.cause for row in corpus.rows} == {
-        "NotImplementedError: op N of N is not known [compile.compile_module]"
+        "NotImplementedError: op N of N is not known [compile.lower_to_llvm]"
     }

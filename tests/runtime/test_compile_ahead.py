@@ -300,6 +300,19 @@ def test_kernels_that_hooks_launch_are_launched(serial_generation, launched):
     assert constants(launched) == [256, 256, 256, 64, 256, 128, 256, 64]
 
 
+def test_kernels_that_heuristics_launch_are_launched(serial_generation, launched):
+    other, y = tkdebug.jit(add_one), torch.zeros(1000)
+
+    def count(named):
+        other[(1,)](y, 1000, BLOCK=256)
+        return 1000
+
+    inner = tkdebug.heuristics({"n": count})(tkdebug.jit(add_one))
+    tkdebug.autotune(configs(64, 128), [])(inner).warmup(torch.float32, grid=(1,))
+    # Once for each configuration before the warm-ups, and for each of these.
+    assert constants(launched) == [256, 256, 256, 256]
+
+
 def test_heuristics_under_a_tuner_are_worked_out_of_each_configuration(generation, launched):
     inner = tkdebug.heuristics({"n": lambda named: named["BLOCK"] * 2})(tkdebug.jit(add_one))
     tuner = tkdebug.autotune(configs(*BLOCKS), [])(inner)
