@@ -133,6 +133,29 @@ async def test_y_copies_what_is_looked_at(session, keys, copied):
     assert told(app)[0].startswith("copied " if copied else "nothing to copy")
 
 
+async def test_few_faults_leave_the_room_to_their_details(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press("2")
+        table = app.query_one("#fault-table", Table)
+        await until(pilot, lambda: table.size.height == 4, "the small table")
+        assert app.query_one("#fault-detail").size.height > 25
+
+
+async def test_narrow_screen_has_the_counts_of_faults_and_help_in_columns(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(60, 20)) as pilot:
+        await loaded(pilot)
+        await pilot.press("2")
+        await until(pilot, lambda: "count" in screen_text(app), "the faults")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: "Everywhere" in screen_text(app), "the help")
+        lines = screen_text(app).splitlines()
+        at = next(number for number, line in enumerate(lines) if "1 … 5" in line)
+        assert lines[at + 1].index("passes") == lines[at].index("launches")
+
+
 async def test_w_keeps_the_recording(session, tmp_path, monkeypatch):
     folder = tmp_path / "kept"
     folder.mkdir()

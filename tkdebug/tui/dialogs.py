@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from rich.table import Table as RichTable
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -89,15 +90,16 @@ _MARKS_HELP = (
 )
 
 
-def help_text() -> Text:
-    """All keys."""
-    text = Text()
+def help_table() -> RichTable:
+    """All keys; what a narrow screen wraps stays in its column."""
+    table = RichTable.grid(padding=(0, 1), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
     for title, keys in (*_HELP, ("Passes", _PASSES_HELP), ("Marks", _MARKS_HELP)):
-        text.append(f"{title}\n", style=palette.STRONG)
+        table.add_row(Text(title, style=palette.STRONG))
         for key, what in keys:
-            text.append(f"  {key:<12}", style=palette.GOOD)
-            text.append(f" {what}\n")
-    return text
+            table.add_row(Text(f"  {key}", style=palette.GOOD), Text(what))
+    return table
 
 
 class HelpScreen(ModalScreen[None]):
@@ -111,7 +113,7 @@ class HelpScreen(ModalScreen[None]):
         """One box."""
         with VerticalScroll(classes="dialog wide", can_focus=True) as box:
             box.border_title = "tkdebug: keys"
-            yield Static(help_text())
+            yield Static(help_table())
 
 
 class QuitScreen(ModalScreen[QuitChoice]):

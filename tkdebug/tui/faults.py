@@ -20,12 +20,12 @@ from tkdebug.tui.messages import OpenFault, OpenKernel
 from tkdebug.tui.snapshot import FaultGroup, LaunchRow, ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
 
-PLACE_WIDTH = 22
+PLACE_WIDTH = 20
 _COLUMNS = (
     Column("kind", 15),
     Column("kernel", 0, keep_end=True),
     Column("line", PLACE_WIDTH),
-    Column("tensor", 10),
+    Column("tensor", 10, from_width=66),
     Column("count", 7, right=True),
 )
 

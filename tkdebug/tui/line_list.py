@@ -117,8 +117,14 @@ class LineList(ScrollView, can_focus=True):
     def content_changed(self) -> None:
         """To be called after any change of the lines."""
         self.cursor = max(0, min(self.cursor, self.line_count - 1))
-        self.virtual_size = Size(self.content_width, self.line_count + self.HEADER_ROWS)
-        self.refresh()
+        size = Size(self.content_width, self.line_count + self.HEADER_ROWS)
+        other_height = size.height != self.virtual_size.height
+        self.virtual_size = size
+        self.refresh(layout=other_height and self.styles.is_auto_height)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """The rows there are and one to spare, where a style asks for as many as needed."""
+        return self.line_count + self.HEADER_ROWS + 1
 
     def move_cursor(self, index: int, *, announce: bool = False, last: int | None = None) -> None:
         """Put the cursor on a line and scroll there.
