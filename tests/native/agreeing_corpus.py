@@ -335,8 +335,8 @@ def _leaves_no_result(fault: Fault) -> bool:
 def _noting_faults() -> Iterator[list[Any]]:
     run, faults = tkdebug.interpreter.run_module, []
 
-    def noting(*arguments: Any) -> Any:
-        found = run(*arguments)
+    def noting(*arguments: Any, **told: Any) -> Any:
+        found = run(*arguments, **told)
         faults.extend(found)
         return found
 
