@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from layout_cases import CASES, LAYOUTS, tile_text
 from single_op import Piece
-from test_reductions import CASES, LAYOUTS
 
-from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
-
-
-def tile_text(layout, element):
-    return f"tensor<{'x'.join(map(str, layout.shape))}x{element}, {layout_text(layout)}>"
 
 
 @pytest.mark.parametrize("element", ["i8", "f32"])

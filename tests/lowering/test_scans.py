@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from layout_cases import CASES, LAYOUTS
 from single_op import Piece
-from test_reductions import CASES, LAYOUTS
 
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked

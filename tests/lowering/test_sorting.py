@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from layout_cases import LAYOUTS, tile_text
 from single_op import Piece
-from test_indexing import tile_text
-from test_reductions import LAYOUTS
 
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.targets import TARGETS

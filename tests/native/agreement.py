@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 import tkdebug
+from tkdebug import TensorDescriptor
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -57,3 +58,33 @@ def expect_agreement(
     """
     for native, interpreted in run_both(kernel, inputs, outputs, num_warps, **constants):
         torch.testing.assert_close(native, interpreted, rtol=relative, atol=0.0, equal_nan=True)
+
+
+def launch_both(
+    kernel: Any, grid: tuple[int, ...], *arguments: Any
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """What each tensor, or what a descriptor is of, holds after a launch: (native, interpreted)."""
+    found = []
+    for mode, device in (("native", "cuda"), ("interpret", "cpu")):
+        moved = [_moved(argument, device) for argument in arguments]
+        with tkdebug.mode(mode):
+            kernel[grid](*moved)
+        tensors = [t.base if isinstance(t, TensorDescriptor) else t for t in moved]
+        found.append([t.cpu() for t in tensors if isinstance(t, torch.Tensor)])
+    return zip(*found, strict=True)
+
+
+def _moved(argument: Any, device: str) -> Any:
+    if isinstance(argument, TensorDescriptor):
+        base = argument.base.to(device)
+        return TensorDescriptor(
+            base, argument.shape, argument.strides, argument.block_shape, argument.padding
+        )
+    # A copy, so that neither mode sees what the other has written.
+    return argument.clone().to(device) if isinstance(argument, torch.Tensor) else argument
+
+
+def expect_same_bits(kernel: Any, grid: tuple[int, ...], *arguments: Any) -> None:
+    """Both modes leave the same bits in every tensor."""
+    for native, interpreted in launch_both(kernel, grid, *arguments):
+        assert torch.equal(native.view(torch.uint8), interpreted.view(torch.uint8))

@@ -6,6 +6,14 @@ import itertools
 
 import pytest
 import torch
+from descriptor_kernels import (
+    carried_kernel,
+    copy_kernel,
+    far_kernel,
+    reduce_kernel,
+    rows_kernel,
+    volume_kernel,
+)
 from lowering_support import run_lowered_too, same_bits
 
 import tkdebug
@@ -30,15 +38,6 @@ def check(kernel, grid, *arguments):
     return modules[0]
 
 
-@tkdebug.jit
-def copy_kernel(source, target, M, N, S, dy, dx, BM: tl.constexpr, BN: tl.constexpr,
-                PAD: tl.constexpr):  # fmt: skip
-    load = tl.make_tensor_descriptor(source, [M, N], [S, 1], [BM, BN], padding_option=PAD)
-    store = tl.make_tensor_descriptor(target, [M, N], [S, 1], [BM, BN])
-    y, x = tl.program_id(0) * BM + dy, tl.program_id(1) * BN + dx
-    store.store([y, x], load.load([y - 1, x + 2]))
-
-
 @pytest.mark.parametrize("pad", ["zero", "nan"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float8_e5m2])
 @pytest.mark.parametrize(("dy", "dx"), [(0, 0), (-3, -5), (4, 32)])
@@ -48,13 +47,6 @@ def test_blocks_that_reach_outside_are_padded_and_cut(dtype, pad, dy, dx):
     check(copy_kernel, (3, 3), source, target, 17, 70, 80, dy, dx, 8, 32, pad)
 
 
-@tkdebug.jit
-def far_kernel(source, target, M, N, y, x):
-    load = tl.make_tensor_descriptor(source, [M, N], [N, 1], [4, 8])
-    store = tl.make_tensor_descriptor(target, [4, 8], [8, 1], [4, 8])
-    store.store([0, 0], load.load([y, x]))
-
-
 @pytest.mark.parametrize(("y", "x"), list(itertools.product((2**31 - 2, -(2**31), 1), repeat=2)))
 def test_offsets_near_the_limits_do_not_wrap_into_the_tensor(y, x):
     check(far_kernel, (1,), torch.randn(8, 16), torch.ones(4, 8), 8, 16, y, x)
@@ -62,12 +54,6 @@ def test_offsets_near_the_limits_do_not_wrap_into_the_tensor(y, x):
 
 def test_negative_extents_hold_no_element():
     check(far_kernel, (1,), torch.randn(8, 16), torch.ones(4, 8), -8, 16, 0, 0)
-
-
-@tkdebug.jit
-def volume_kernel(source, target):
-    block = source.load([tl.program_id(0), 1, tl.program_id(1) * 2, 4])
-    target.store([tl.program_id(0), 0, tl.program_id(1) * 2, 4], block)
 
 
 def test_host_descriptors_of_four_axes_some_of_extent_one():
@@ -98,28 +84,6 @@ def test_host_descriptors_keep_their_padding(padding):
     assert bool(target.isnan().any()) == (padding == "nan")
 
 
-@tkdebug.jit
-def carried_kernel(a, b, out, M, N, rounds, flag):
-    first = tl.make_tensor_descriptor(a, [M, N], [N, 1], [4, 8])
-    second = tl.make_tensor_descriptor(b, [M - 1, N], [N, 1], [4, 8])
-    if flag:
-        chosen = first
-    else:
-        chosen = second
-    total = tl.zeros((4, 8), tl.float32)
-    for i in range(rounds):
-        total += chosen.load([i, 0])
-        first, second = second, first
-        total += first.load([4, i])
-    while rounds > 0:
-        total += 2 * first.load([rounds, 8])
-        first, second = second, first
-        rounds -= 1
-    place = tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :]
-    tl.store(out + place, total)
-    tl.store(out + 32 + place, second.load([5, 3]))
-
-
 @pytest.mark.parametrize("rounds", [0, 2, 3])
 @pytest.mark.parametrize("flag", [False, True])
 def test_descriptors_carried_through_loops_and_branches(rounds, flag):
@@ -140,23 +104,11 @@ def test_descriptors_of_different_padding_in_one_variable_are_an_error():
         check(kernel, (1,), torch.randn(8, 16), torch.zeros(32), 3)
 
 
-@tkdebug.jit
-def rows_kernel(source, target, rows):
-    picked = tl.load(rows + tl.arange(0, 8))
-    target.scatter(source.gather(picked, 4) * 2, picked, 12)
-
-
 def test_gathered_and_scattered_rows():
     source, target = torch.randn(10, 24), torch.zeros(10, 24)
     rows = torch.tensor([0, 3, 9, 11, -1, 2, 5, 7], dtype=torch.int32)
     described = [TensorDescriptor.from_tensor(t, [1, 16]) for t in (source, target)]
     check(rows_kernel, (1,), *described, rows)
-
-
-@tkdebug.jit
-def reduce_kernel(desc, V, KIND: tl.constexpr):
-    value = tl.load(V + tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :])
-    getattr(desc, KIND)([tl.program_id(0) * 2, 4], value)
 
 
 @pytest.mark.parametrize("kind", ["add", "min", "max", "and", "or", "xor"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import descriptor_kernels as descriptors
 import pytest
-import test_lower_descriptors as descriptors
-import test_lower_scaled_dot as scaled
-import test_tensor_maps as maps
+import scaled_dots as scaled
+import tensor_map_kernels as maps
 import torch
+from agreement import expect_same_bits, launch_both
 
 import tkdebug
 import tkdebug.language as tl
@@ -18,33 +19,6 @@ pytestmark = pytest.mark.gpu
 describe = TensorDescriptor.from_tensor
 
 
-def run_both(kernel, grid, *arguments):
-    """What each tensor holds after a launch: native, then interpreted."""
-    found = []
-    for mode, device in (("native", "cuda"), ("interpret", "cpu")):
-        moved = [_moved(argument, device) for argument in arguments]
-        with tkdebug.mode(mode):
-            kernel[grid](*moved)
-        tensors = [t.base if isinstance(t, TensorDescriptor) else t for t in moved]
-        found.append([t.cpu() for t in tensors if isinstance(t, torch.Tensor)])
-    return zip(*found, strict=True)
-
-
-def _moved(argument, device):
-    if isinstance(argument, TensorDescriptor):
-        base = argument.base.to(device)
-        return TensorDescriptor(
-            base, argument.shape, argument.strides, argument.block_shape, argument.padding
-        )
-    # A copy, so that neither mode sees what the other has written.
-    return argument.clone().to(device) if isinstance(argument, torch.Tensor) else argument
-
-
-def same(kernel, grid, *arguments):
-    for native, interpreted in run_both(kernel, grid, *arguments):
-        assert torch.equal(native.view(torch.uint8), interpreted.view(torch.uint8))
-
-
 @pytest.mark.parametrize("pad", ["zero", "nan"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("dy", "dx"), [(0, 0), (-3, -5), (4, 32)])
@@ -52,57 +26,52 @@ def test_blocks_that_reach_outside(dtype, pad, dy, dx):
     source, target = torch.randn(20, 80).to(dtype), torch.zeros(20, 80).to(dtype)
     grid = (3, 3)
     arguments = (source, target, 17, 70, 80, dy, dx, 8, 32, pad)
-    for native, interpreted in run_both(descriptors.copy_kernel, grid, *arguments):
+    for native, interpreted in launch_both(descriptors.copy_kernel, grid, *arguments):
         torch.testing.assert_close(native, interpreted, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(("y", "x"), list(itertools.product((2**31 - 2, -(2**31), 1), repeat=2)))
 def test_offsets_near_the_limits(y, x):
-    same(descriptors.far_kernel, (1,), torch.randn(8, 16), torch.ones(4, 8), 8, 16, y, x)
+    expect_same_bits(
+        descriptors.far_kernel, (1,), torch.randn(8, 16), torch.ones(4, 8), 8, 16, y, x
+    )
 
 
 def test_host_descriptors_of_four_axes():
     source, target = torch.randn(3, 4, 5, 16), torch.zeros(3, 4, 5, 16)
-    described = [TensorDescriptor.from_tensor(t, [1, 2, 2, 8]) for t in (source, target)]
-    same(descriptors.volume_kernel, (4, 3), *described)
+    described = [describe(t, [1, 2, 2, 8]) for t in (source, target)]
+    expect_same_bits(descriptors.volume_kernel, (4, 3), *described)
 
 
 @pytest.mark.parametrize("rounds", [0, 2, 3])
 @pytest.mark.parametrize("flag", [False, True])
 def test_descriptors_carried_through_loops_and_branches(rounds, flag):
     a, b = torch.randn(8, 16), torch.randn(8, 16)
-    same(descriptors.carried_kernel, (1,), a, b, torch.zeros(64), 8, 16, rounds, flag)
+    expect_same_bits(descriptors.carried_kernel, (1,), a, b, torch.zeros(64), 8, 16, rounds, flag)
 
 
 def test_gathered_and_scattered_rows():
     source, target = torch.randn(10, 24), torch.zeros(10, 24)
     rows = torch.tensor([0, 3, 9, 11, -1, 2, 5, 7], dtype=torch.int32)
-    described = [TensorDescriptor.from_tensor(t, [1, 16]) for t in (source, target)]
-    same(descriptors.rows_kernel, (1,), *described, rows)
+    described = [describe(t, [1, 16]) for t in (source, target)]
+    expect_same_bits(descriptors.rows_kernel, (1,), *described, rows)
 
 
 @pytest.mark.parametrize("kind", ["add", "min", "max", "and", "or", "xor"])
 def test_reductions_in_memory(kind):
     start = torch.randint(0, 100, (6, 12), dtype=torch.int32)
     value = torch.randint(0, 100, (4, 8), dtype=torch.int32)
-    described = TensorDescriptor.from_tensor(start, [4, 8])
-    same(descriptors.reduce_kernel, (3,), described, value, f"atomic_{kind}")
+    described = describe(start, [4, 8])
+    expect_same_bits(descriptors.reduce_kernel, (3,), described, value, f"atomic_{kind}")
 
 
 @pytest.mark.parametrize("size", [(200, 136, 336), (64, 64, 64), (1000, 520, 72)])
 @pytest.mark.parametrize(
     ("blocks", "settings"),
     [
-        ((128, 128, 64), {}),
-        ((128, 128, 64), {"turned": True, "num_stages": 4}),
-        ((128, 256, 64), {"num_warps": 8}),
-        ((64, 64, 16), {"num_stages": 2}),
-        ((64, 64, 64), {"num_stages": 1}),
+        *maps.BLOCKS_AND_SETTINGS,
         ((16, 32, 32), {"num_stages": 2}),
         ((64, 64, 32), {"num_warps": 2}),
-        ((64, 64, 32), {"dtype": torch.bfloat16}),
-        ((64, 64, 32), {"dtype": torch.float32}),
-        ((64, 64, 64), {"dtype": torch.float8_e4m3fn, "turned": True}),
         ((64, 64, 64), {"dtype": torch.float8_e4m3fn}),
     ],
 )
@@ -129,7 +98,7 @@ def test_tensor_maps_follow_the_tensors_of_each_launch():
         for size in (64, 128, 80, 64):
             a, b = (maps.whole((size, size + 32)).cuda()[:, 16:-16] for _ in range(2))
             c = torch.zeros(size, size, dtype=torch.float16, device="cuda")
-            described = [TensorDescriptor.from_tensor(t, [64, 64]) for t in (a, b, c)]
+            described = [describe(t, [64, 64]) for t in (a, b, c)]
             maps.product_kernel[(-(-size // 64), -(-size // 64))](*described, size, 64, 64, 64)
             assert torch.equal(c, (a.float() @ b.float()).half())
 
@@ -174,7 +143,7 @@ def test_other_kernels_with_tensor_maps(kernel):
     if kernel == "attention":
         tensors = [maps.whole((128, 64)) / 8 for _ in range(3)]
         described = [describe(x, [64, 64]) for x in (*tensors, torch.zeros_like(tensors[0]))]
-        pairs = run_both(maps.attention_kernel, (2,), *described, 128, 64, 64, 64)
+        pairs = launch_both(maps.attention_kernel, (2,), *described, 128, 64, 64, 64)
     else:
         pages = torch.tensor([2, 0, 3, 1], dtype=torch.int32)
         described = (
@@ -183,7 +152,7 @@ def test_other_kernels_with_tensor_maps(kernel):
             maps.whole((128,)),
             describe(torch.zeros(64, 64, dtype=torch.float16), [64, 64]),
         )
-        pairs = run_both(maps.scaled_kernel, (1,), *described, pages, 128, 32)
+        pairs = launch_both(maps.scaled_kernel, (1,), *described, pages, 128, 32)
     for native, interpreted in pairs:
         torch.testing.assert_close(native, interpreted, rtol=2**-9, atol=2**-6)
 
@@ -199,6 +168,6 @@ def test_microscaled_products(left, right):
     c = torch.randn(scaled.M_SIZE, scaled.N_SIZE)
     shape = (scaled.M_SIZE, scaled.N_SIZE, groups, *a.shape, *b.shape)
     arguments = (a, a_scale, b, b_scale, c, *shape, left, right, False)
-    for native, interpreted in run_both(scaled.scaled_kernel, (1,), *arguments):
+    for native, interpreted in launch_both(scaled.scaled_kernel, (1,), *arguments):
         if native.dtype == torch.float32:
             torch.testing.assert_close(native, interpreted, rtol=1e-4, atol=1e-3, equal_nan=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+import descriptor_kernels as descriptors
 import pytest
-import test_lower_descriptors as descriptors
-import test_tensor_maps as maps
+import tensor_map_kernels as maps
 import torch
-from test_native_descriptors import run_both, same
+from agreement import expect_same_bits, launch_both
 
 import tkdebug
 import tkdebug.language as tl
@@ -68,14 +68,7 @@ def product_kernel(a, b, c, M, N, K, stride_a, BM: tl.constexpr, BN: tl.constexp
 @pytest.mark.parametrize(
     ("blocks", "settings"),
     [
-        ((128, 128, 64), {}),
-        ((128, 128, 64), {"turned": True, "num_stages": 4}),
-        ((128, 256, 64), {"num_warps": 8}),
-        ((64, 64, 16), {"num_stages": 2}),
-        ((64, 64, 64), {"num_stages": 1}),
-        ((64, 64, 32), {"dtype": torch.bfloat16}),
-        ((64, 64, 32), {"dtype": torch.float32}),
-        ((64, 64, 64), {"dtype": torch.float8_e4m3fn, "turned": True}),
+        *maps.BLOCKS_AND_SETTINGS,
         ((64, 64, 64), {"dtype": torch.float8_e5m2}),
         ((64, 64, 64), {"dtype": torch.int8, "out": torch.int32, "turned": True}),
     ],
@@ -201,7 +194,7 @@ def test_stores_of_every_type_and_rank(dtype, rank, last, shift):
     dims = (2, 3, 3, 37, last)
     values = torch.randint(-100, 100, (3 * 16 * 32,)).to(dtype)
     target = torch.full((math.prod(dims) + 64,), 3).to(dtype)
-    same(fill_kernel, (3, 2), values, target, *dims, shift, rank, 16, 32)
+    expect_same_bits(fill_kernel, (3, 2), values, target, *dims, shift, rank, 16, 32)
 
 
 def test_whether_stores_use_tensor_maps():
@@ -220,7 +213,7 @@ def test_whether_stores_use_tensor_maps():
 def test_blocks_that_reach_outside_whole_rows(dtype, pad, dy, dx):
     source, target = torch.randn(20, 80).to(dtype), torch.zeros(20, 80).to(dtype)
     arguments = (source, target, 17, 64, 80, dy, dx, 8, 32, pad)
-    for native, interpreted in run_both(descriptors.copy_kernel, (3, 3), *arguments):
+    for native, interpreted in launch_both(descriptors.copy_kernel, (3, 3), *arguments):
         torch.testing.assert_close(native, interpreted, rtol=0, atol=0, equal_nan=True)
 
 

@@ -5,6 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from corpus import Corpus
+from tensor_map_kernels import (
+    attention_kernel,
+    made_kernel,
+    persistent_kernel,
+    product_kernel,
+    scaled_kernel,
+    whole,
+)
 
 import tkdebug
 import tkdebug.language as tl
@@ -46,26 +54,6 @@ def count(module: Module, name: str) -> int:
 def reasons(module: Module) -> set[str]:
     found = (op.attributes.get("by_pointers") for op in module.walk())
     return {str(reason) for reason in found if reason is not None}
-
-
-@tkdebug.jit
-def product_kernel(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                   B_TURNED: tl.constexpr = False):  # fmt: skip
-    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
-    acc = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, K, BK):
-        a = a_desc.load([m, k])
-        if B_TURNED:
-            b = b_desc.load([n, k]).T
-        else:
-            b = b_desc.load([k, n])
-        acc = tl.dot(a, b, acc)
-    c_desc.store([m, n], acc.to(c_desc.dtype))
-
-
-def whole(shape, dtype=torch.float16):
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(-4, 5, shape, generator=generator).to(dtype)
 
 
 def product(M, N, K, blocks, *, dtype=torch.float16, out=torch.float16, turned=False, **options):
@@ -126,32 +114,12 @@ def test_every_op_has_the_line_of_the_access_it_is_of():
             assert lines == {first + 12}
 
 
-@tkdebug.jit
-def persistent_kernel(a_desc, b_desc, c_desc, K, TILES, BM: tl.constexpr, BN: tl.constexpr,
-                      BK: tl.constexpr):  # fmt: skip
-    for tile in range(tl.program_id(0), TILES, tl.num_programs(0)):
-        acc = tl.zeros((BM, BN), tl.float32)
-        for k in range(0, K, BK):
-            acc = tl.dot(a_desc.load([tile * BM, k]), b_desc.load([k, 0]), acc)
-        c_desc.store([tile * BM, 0], acc.to(tl.float16))
-
-
 def test_programs_that_compute_several_tiles_reuse_their_buffers():
     a, b, c = whole((320, 96)), whole((96, 64)), torch.zeros(320, 64, dtype=torch.float16)
     described = (describe(a, [64, 32]), describe(b, [32, 64]), describe(c, [64, 64]))
     module = compiled(persistent_kernel, (2,), *described, 96, 5, 64, 64, 32)
     assert torch.equal(c, (a.float() @ b.float()).half())
     assert count(module, bulk_copies.STORE) == 1
-
-
-@tkdebug.jit
-def attention_kernel(q, k, v, o, N, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    x = q.load([tl.program_id(0) * BM, 0])
-    acc = tl.zeros((BM, D), tl.float32)
-    for j in range(0, N, BN):
-        s = tl.dot(x, k.load([j, 0]).T)
-        acc = tl.dot(s.to(tl.float16), v.load([j, 0]), acc)
-    o.store([tl.program_id(0) * BM, 0], acc.to(tl.float16))
 
 
 def test_what_is_loaded_once_before_a_loop_lands_where_the_dot_reads_it():
@@ -165,19 +133,6 @@ def test_what_is_loaded_once_before_a_loop_lands_where_the_dot_reads_it():
     assert inside.count(bulk_copies.LOAD) == 2
     assert "ttng.fence_async_shared" not in inside
     assert not [op for op in module.walk() if op.name == "ttg.local_load"]
-
-
-@tkdebug.jit
-def scaled_kernel(a_desc, b_desc, bias, c_desc, pages, K, BK: tl.constexpr):
-    acc = tl.zeros((64, 64), tl.float32)
-    at = tl.arange(0, 64)
-    for k in range(0, K, BK):
-        page = tl.load(pages + k // BK)
-        a = a_desc.load([0, k])
-        a = tl.where(a > 0, a, a * 2)
-        scale = tl.load(bias + k + tl.arange(0, BK)[:, None] + at[None, :] * 0)
-        acc = tl.dot(a, b_desc.load([page * BK, 0]) * scale, acc)
-    c_desc.store([0, 0], acc.to(tl.float16))
 
 
 def test_blocks_that_threads_read_and_rows_that_are_looked_up():
@@ -338,28 +293,6 @@ def test_stores_that_may_begin_within_a_unit_are_made_by_pointers():
 
 
 # Descriptors that the kernel makes
-
-
-@tkdebug.jit
-def made_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                HOW: tl.constexpr = ""):  # fmt: skip
-    at = tl.program_id(0) * BM
-    a_desc = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
-    acc = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, K, BK):
-        b_desc = tl.make_tensor_descriptor(b, [K * 1, N], [N, 1], [BK, BN])
-        acc = tl.dot(a_desc.load([at, k]), b_desc.load([k, 0]), acc)
-    rows = M
-    if HOW == "moved":
-        rows = tl.maximum(M, tl.program_id(0))
-    c_desc = tl.make_tensor_descriptor(c, [rows, N], [N, 1], [BM, BN])
-    if HOW == "at":
-        at = at * (K // K)
-    if HOW == "before":
-        at = 0 - (0 - at)
-    c_desc.store([at, 0], acc.to(tl.float16))
-    if HOW == "read":
-        tl.store(a + tl.arange(0, 64), tl.load(b + tl.arange(0, 64)))
 
 
 def made(M, N, K, how=""):
