@@ -8,6 +8,7 @@ from textual.widgets import TabbedContent
 
 from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.instrument.reader import Session
+from tkdebug.scopes import SCOPES
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.table import Table
 
@@ -76,3 +77,24 @@ async def test_launches_are_in_sight_in_a_few_rows(tmp_path):
             await until(pilot, lambda: summary.size.height == 3, "the smaller summary")
             assert table.size.height >= 3  # titles and two launches
             assert "17  kernel_7" in screen_text(app)
+
+
+def launch_in_a_scope(file):
+    outer = SCOPES.enter("epoch 1")
+    inner = SCOPES.enter("backward")
+    tui_sample.launch(77, kernel="grad_kernel")
+    SCOPES.exit(inner)
+    SCOPES.exit(outer)
+
+
+async def test_launches_show_their_scopes_and_are_filtered_by_them(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd", during=launch_in_a_scope)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            title = "epoch 1 > backward > grad_kernel"
+            await until(pilot, lambda: title in screen_text(app), "the scopes of the launch")
+            await pilot.press("slash", *"backw", "enter")
+            table = app.query_one("#launch-table", Table)
+            await until(pilot, lambda: table.line_count == 1, "the launches of the scope")
+            await until(pilot, lambda: "in epoch 1 > backward\n" in screen_text(app), "its details")

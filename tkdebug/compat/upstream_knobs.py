@@ -102,8 +102,8 @@ class KnobGroup:
             return
         if value != getattr(self, name):
             raise UnsupportedError(
-                f"triton.knobs.{self._group}.{name} cannot be changed: it steers upstream's "
-                f"compiler, which tkdebug does not use (it stays {getattr(self, name)!r})"
+                f"triton.knobs.{self._group}.{name} cannot be changed: it steers what upstream has "
+                f"and tkdebug does not use (it stays {getattr(self, name)!r})"
             )
 
     @contextmanager
@@ -309,10 +309,10 @@ class CacheKnobs(KnobGroup):
 
 
 class ProtonKnobs(KnobGroup):
-    """`triton.knobs.proton`."""
+    """`triton.knobs.proton`; ranges of NVTX are no scopes here."""
 
     _group = "proton"
-    _inert: ClassVar[dict[str, Any]] = {"enable_nvtx": True}
+    _inert: ClassVar[dict[str, Any]] = {"enable_nvtx": False}
 
     @property
     def disable(self) -> bool:

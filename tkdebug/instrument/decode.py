@@ -22,7 +22,9 @@ from tkdebug.instrument.records import (
     Progress,
     RecordedFault,
     RecordedKernel,
+    RecordedScope,
     RunInfo,
+    ScopeSummary,
     Tuning,
 )
 
@@ -121,7 +123,7 @@ def run(row: Row) -> RunInfo:
 def launch(row: Row) -> Launch:
     """A row of `launches`, without its revision."""
     (seq, process, rank, number, kernel, kernel_hash, mode, grid) = row[:8]
-    (options, arguments, stream, start_ns, duration_ns, error) = row[8:]
+    (options, arguments, stream, start_ns, duration_ns, error, scopes) = row[8:]
     return Launch(
         seq=integer(seq),
         process=integer(process),
@@ -137,7 +139,37 @@ def launch(row: Row) -> Launch:
         start_ns=integer(start_ns),
         duration_ns=optional_integer(duration_ns),
         error=optional_text(error),
+        scopes=scope_path(scopes),
     )
+
+
+@lru_cache(maxsize=1024)
+def scope_path(value: object) -> tuple[str, ...]:
+    """Names of scopes, outermost first."""
+    return () if value is None else tuple(text(name) for name in json_list(value))
+
+
+def scope(row: Row) -> RecordedScope:
+    """A row of `scopes`."""
+    seq, process, rank, number, parent, thread, name, metrics, start_ns, end_ns = row
+    return RecordedScope(
+        seq=integer(seq),
+        process=integer(process),
+        rank=integer(rank),
+        id=integer(number),
+        parent=optional_integer(parent),
+        thread=integer(thread),
+        name=text(name),
+        metrics=json_mapping(metrics),
+        start_ns=integer(start_ns),
+        end_ns=integer(end_ns),
+    )
+
+
+def scope_summary(row: Row) -> ScopeSummary:
+    """A path of scopes, a kernel, and its numbers."""
+    path, name, *numbers = row
+    return ScopeSummary(scope_path(path), text(name), *map(integer, numbers))
 
 
 def kernel(row: Row, stages: Mapping[str, tuple[str, ...]]) -> RecordedKernel:

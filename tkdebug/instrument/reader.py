@@ -26,7 +26,9 @@ from tkdebug.instrument.records import (
     Progress,
     RecordedFault,
     RecordedKernel,
+    RecordedScope,
     RunInfo,
+    ScopeSummary,
     Tuning,
 )
 from tkdebug.instrument.schema import SCHEMA_VERSION, TABLE_VERSIONS, TABLES
@@ -75,6 +77,11 @@ class Session:
             raise
         return session
 
+    @property
+    def _launch_columns(self) -> str:
+        scopes = "scopes" if self._version >= TABLE_VERSIONS["scopes"] else "NULL"
+        return f"{_LAUNCH_COLUMNS}, {scopes}"
+
     def close(self) -> None:
         """Close the file; a second call is a no-op."""
         self._connection.close()
@@ -120,7 +127,7 @@ class Session:
 
         def read() -> LaunchPage:
             rows = self._rows(
-                f"SELECT revision, {_LAUNCH_COLUMNS} FROM launches WHERE revision > ? "
+                f"SELECT revision, {self._launch_columns} FROM launches WHERE revision > ? "
                 "ORDER BY revision LIMIT ?",
                 since,
                 limit + 1,
@@ -142,7 +149,7 @@ class Session:
         """Launches with a `seq` beyond `after`, in the order in which they began."""
         return self._records(
             decode.launch,
-            f"SELECT {_LAUNCH_COLUMNS} FROM launches WHERE seq > ? ORDER BY seq LIMIT ?",
+            f"SELECT {self._launch_columns} FROM launches WHERE seq > ? ORDER BY seq LIMIT ?",
             after,
             max(1, min(limit, MAX_PAGE_ROWS)),
         )
@@ -150,7 +157,7 @@ class Session:
     def launch(self, seq: int) -> Launch | None:
         """The launch of that `seq`."""
         found = self._records(
-            decode.launch, f"SELECT {_LAUNCH_COLUMNS} FROM launches WHERE seq = ?", seq
+            decode.launch, f"SELECT {self._launch_columns} FROM launches WHERE seq = ?", seq
         )
         return found[0] if found else None
 
@@ -165,6 +172,30 @@ class Session:
             "SELECT kernel, launches, finished, errors, total_ns, "
             "CASE WHEN finished THEN min_ns ELSE 0 END, max_ns "
             "FROM totals ORDER BY total_ns DESC, kernel",
+        )
+
+    def scope_summaries(self) -> tuple[ScopeSummary, ...]:
+        """Times by scopes and kernel, in the order in which they came up first."""
+        if self._version < TABLE_VERSIONS["scopes"]:
+            return ()
+        return self._records(
+            decode.scope_summary,
+            "SELECT scopes, kernel, count(*), count(duration_ns), coalesce(sum(duration_ns), 0) "
+            "FROM launches WHERE scopes IS NOT NULL GROUP BY scopes, kernel ORDER BY min(seq) "
+            "LIMIT ?",
+            MAX_PAGE_ROWS,
+        )
+
+    def scopes(self, since: int = 0) -> tuple[RecordedScope, ...]:
+        """Scopes that were left, beyond the one of `seq` `since`, in the order of their ends."""
+        if self._version < TABLE_VERSIONS["scopes"]:
+            return ()
+        return self._records(
+            decode.scope,
+            "SELECT seq, process, rank, scope, parent, thread, name, metrics, start_ns, end_ns "
+            "FROM scopes WHERE seq > ? ORDER BY seq LIMIT ?",
+            since,
+            MAX_PAGE_ROWS,
         )
 
     def kernels(self, since: int = 0) -> tuple[RecordedKernel, ...]:

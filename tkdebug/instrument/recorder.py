@@ -28,6 +28,7 @@ from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.output import OutputTee
 from tkdebug.instrument.schema import RunStart, create_session
 from tkdebug.instrument.session import SessionWriter
+from tkdebug.scopes import SCOPES, Metrics, Scope
 
 SESSION_VARIABLE = "TKDEBUG_SESSION"
 FAULT_WAIT_S = 5.0
@@ -77,6 +78,7 @@ class Recorder:
         )
         self._device_times: DeviceTimes | None = None
         self._stored_places: set[tuple[object, ...]] = set()
+        self._scope_metrics: dict[int, dict[str, object]] = {}
 
     @property
     def error(self) -> str | None:
@@ -99,6 +101,7 @@ class Recorder:
         self._put = self._writer.put
         self._owner = os.getpid()
         HOOKS.add(self._hook)
+        SCOPES.watch(self)
         if self._output:
             self._tees = (
                 OutputTee(sys.stdout, "stdout", self._on_output),
@@ -122,6 +125,7 @@ class Recorder:
             tee.stop()
         self._tees = ()
         HOOKS.remove(self._hook)
+        SCOPES.unwatch(self)
         if self._device_times is not None:
             self._device_times.stop()
         # A forked child that comes here, or one that joined, does not end the run.
@@ -158,6 +162,7 @@ class Recorder:
                 record.arguments,
                 record.start_ns,
                 record.stream,
+                SCOPES.path(),
             )
         )
 
@@ -189,6 +194,24 @@ class Recorder:
 
     def _on_progress(self, event: LaunchProgress) -> None:
         self._put((tables.PROGRESS, event))
+
+    def entered(self, scope: Scope, metrics: Metrics) -> None:
+        """A scope of the script's began."""
+        self._scope_metrics[scope.id] = {}
+        self.measured(scope, metrics)
+
+    def measured(self, scope: Scope, metrics: Metrics) -> None:
+        """The script measured something of it."""
+        # To read a tensor would wait for the device.
+        plain = {str(name): v for name, v in metrics.items() if not hasattr(v, "data_ptr")}
+        self._scope_metrics.setdefault(scope.id, {}).update(plain)
+
+    def exited(self, scope: Scope) -> None:
+        """It ended."""
+        parent = None if scope.parent is None else scope.parent.id
+        metrics = self._scope_metrics.pop(scope.id, {})
+        ends = (scope.start_ns, time.time_ns())
+        self._put((tables.SCOPE, scope.id, parent, scope.thread, scope.name, metrics, *ends))
 
     def _on_output(self, stream: str, text: str) -> None:
         self._put((tables.OUTPUT, stream, text, time.time_ns()))

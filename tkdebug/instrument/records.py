@@ -35,6 +35,7 @@ class Launch:
     Attributes:
         seq: unique in the session, in order of recording.
         id: unique in its process.
+        scopes: names of the script's scopes around it, outermost first.
     """
 
     seq: int
@@ -51,6 +52,7 @@ class Launch:
     start_ns: int
     duration_ns: int | None
     error: str | None
+    scopes: tuple[str, ...] = ()
 
     @property
     def running(self) -> bool:
@@ -92,6 +94,40 @@ class KernelSummary:
     def mean_ns(self) -> float:
         """Mean duration of those that have ended, 0 when none has."""
         return self.total_ns / self.finished if self.finished else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedScope:
+    """A scope that the script entered and left.
+
+    Attributes:
+        id: unique in its process.
+        parent: the scope around it, None for none.
+        thread: native id of the thread that entered it.
+        metrics: what the script measured of it.
+    """
+
+    seq: int
+    process: int
+    rank: int
+    id: int
+    parent: int | None
+    thread: int
+    name: str
+    metrics: Mapping[str, object]
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeSummary:
+    """Times of the launches of one kernel under the scopes of one path."""
+
+    scopes: tuple[str, ...]
+    kernel: str
+    launches: int
+    finished: int
+    total_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 from tkdebug.errors import SessionError
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BUSY_TIMEOUT_S = 10.0
 
 # `revision` counts every insert and update of a launch, so that a follower asks for what changed
@@ -35,7 +35,7 @@ TABLES: dict[str, str] = {
     "launches": """(seq INTEGER PRIMARY KEY, revision INTEGER NOT NULL, process INTEGER,
         rank INTEGER, launch INTEGER, kernel_hash TEXT, kernel TEXT, mode TEXT, grid TEXT,
         options TEXT, arguments TEXT, stream, start_ns INTEGER, duration_ns INTEGER,
-        error TEXT)""",
+        error TEXT, scopes TEXT)""",
     "totals": """(kernel TEXT PRIMARY KEY, launches INTEGER, finished INTEGER, errors INTEGER,
         total_ns INTEGER, min_ns INTEGER, max_ns INTEGER)""",
     "kernels": """(seq INTEGER PRIMARY KEY, hash TEXT UNIQUE, process INTEGER, rank INTEGER,
@@ -60,12 +60,15 @@ TABLES: dict[str, str] = {
         count INTEGER, hint TEXT, time_ns INTEGER)""",
     "output": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, time_ns INTEGER,
         stream TEXT, text TEXT)""",
+    "scopes": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, scope INTEGER,
+        parent INTEGER, thread INTEGER, name TEXT, metrics TEXT, start_ns INTEGER,
+        end_ns INTEGER)""",
     "progress": """(process INTEGER, launch INTEGER, rank INTEGER, kernel TEXT,
         programs_done INTEGER, programs INTEGER, elapsed_ns INTEGER,
         PRIMARY KEY (process, launch)) WITHOUT ROWID""",
 }
 # Tables that came with a later schema than the first.
-TABLE_VERSIONS: dict[str, int] = {"passes": 2, "op_ids": 2, "line_tables": 2}
+TABLE_VERSIONS: dict[str, int] = {"passes": 2, "op_ids": 2, "line_tables": 2, "scopes": 3}
 INDEXES = ("CREATE INDEX launches_by_revision ON launches (revision)",)
 
 

@@ -12,17 +12,15 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
-from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, AutotuneChoice, Fault, KernelCompiled, LaunchProgress
-from tkdebug.instrument import pass_rows
+from tkdebug.instrument import encode, pass_rows
 from tkdebug.instrument.schema import BUSY_TIMEOUT_S, process_rank
 
 # Tags of the rows that a recorder queues; what follows the tag is said at the handler.
-STARTED, FINISHED, COMPILED, TUNED, FAULT, OUTPUT, PROGRESS, END = (
+STARTED, FINISHED, COMPILED, TUNED, FAULT, OUTPUT, PROGRESS, SCOPE, END = (
     "started",
     "finished",
     "compiled",
@@ -30,11 +28,10 @@ STARTED, FINISHED, COMPILED, TUNED, FAULT, OUTPUT, PROGRESS, END = (
     "fault",
     "output",
     "progress",
+    "scope",
     "end",
 )
 Row = tuple[object, ...]
-MAX_TEXT_CHARS = 16 << 20
-MAX_VALUE_CHARS = 4096
 MAX_OUTPUT_CHARS = 64 << 20
 
 
@@ -75,6 +72,7 @@ class SessionTables:
             self._write_faults(by_tag.get(FAULT, ()))
             self._write_output(by_tag.get(OUTPUT, ()))
             self._write_progress(by_tag.get(PROGRESS, ()))
+            self._write_scopes(by_tag.get(SCOPE, ()))
             self._write_end(by_tag.get(END, ()))
             execute("UPDATE clock SET revision = ?", (self._revision,))
             execute("COMMIT")
@@ -102,7 +100,7 @@ class SessionTables:
             self._connection.close()
 
     def _write_launches(self, started: Sequence[Row], finished: Sequence[Row]) -> None:
-        """Started: (launch, kernel, hash, mode, grid, options, arguments, start_ns, stream).
+        """Started: launch, kernel, hash, mode, grid, options, arguments, start_ns, stream, scopes.
 
         Finished: (launch, duration_ns, error). A launch with both in one batch is one insert.
         """
@@ -115,7 +113,8 @@ class SessionTables:
         inserts: list[Row] = []
         changes: list[tuple[str, int, object, object, bool]] = []
         for row in started:
-            launch, kernel, kernel_hash, mode, grid, options, arguments, start_ns, stream = row
+            launch, kernel, kernel_hash, mode, grid, options, arguments = row[:7]
+            start_ns, stream, scopes = row[7:]
             seq += 1
             self._revision += 1
             _, duration_ns, error = end = ends.pop(launch, (launch, None, None))
@@ -133,17 +132,18 @@ class SessionTables:
                     kernel_hash,
                     kernel,
                     mode,
-                    _json_grid(cast("tuple[int, ...]", grid)),
-                    _json_options(cast("Mapping[str, object]", options)),
-                    _json_arguments(cast("tuple[ArgumentInfo, ...]", arguments)),
-                    _integer(stream),
+                    encode.json_grid(cast("tuple[int, ...]", grid)),
+                    encode.json_options(cast("Mapping[str, object]", options)),
+                    encode.json_arguments(cast("tuple[ArgumentInfo, ...]", arguments)),
+                    encode.integer(stream),
                     start_ns,
                     duration_ns,
                     error,
+                    encode.json_path(cast("tuple[str, ...]", scopes)) if scopes else None,
                 )
             )
         self._connection.executemany(
-            f"INSERT INTO launches VALUES ({', '.join('?' * 15)})", inserts
+            f"INSERT INTO launches VALUES ({', '.join('?' * 16)})", inserts
         )
         self._finish_launches(ends, changes)
         self._add_totals(changes)
@@ -232,12 +232,12 @@ class SessionTables:
                     kernel.name,
                     kernel.file,
                     kernel.line,
-                    _bounded(kernel.source),
+                    encode.bounded(kernel.source),
                     kernel.signature,
-                    _json_options(kernel.options),
+                    encode.json_options(kernel.options),
                     kernel.compile_ns,
                     int(kernel.cache_hit),
-                    None if kernel.error is None else _utf8(_bounded(kernel.error)),
+                    None if kernel.error is None else encode.utf8(encode.bounded(kernel.error)),
                 ),
             )
             if added.rowcount:
@@ -285,16 +285,18 @@ class SessionTables:
         for stage, lines in kernel.op_lines.items():
             executemany(
                 "INSERT OR REPLACE INTO op_lines VALUES (?, ?, ?, ?)",
-                [(kernel.hash, stage, line, _json_frames(f)) for line, f in lines.items()],
+                [(kernel.hash, stage, line, encode.json_frames(f)) for line, f in lines.items()],
             )
             files.update(frame.file for frames in lines.values() for frame in frames)
         for file in sorted(files):
             self._store_source(file)
 
     def _store_blob(self, text: str) -> str:
-        text = _bounded(text)
+        text = encode.bounded(text)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        self._connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (digest, _utf8(text)))
+        self._connection.execute(
+            "INSERT OR IGNORE INTO blobs VALUES (?, ?)", (digest, encode.utf8(text))
+        )
         return digest
 
     def _store_source(self, file: str) -> None:
@@ -304,11 +306,12 @@ class SessionTables:
         self._stored_sources.add(file)
         try:
             with open(file, encoding="utf-8", errors="replace") as source:
-                text = source.read(MAX_TEXT_CHARS)
+                text = source.read(encode.MAX_TEXT_CHARS)
         except (OSError, ValueError):
             return  # no file behind the code (a notebook cell, exec): the kernel's text is there
         self._connection.execute(
-            "INSERT OR IGNORE INTO sources VALUES (?, ?)", (_utf8(file), self._store_blob(text))
+            "INSERT OR IGNORE INTO sources VALUES (?, ?)",
+            (encode.utf8(file), self._store_blob(text)),
         )
 
     def _write_tunings(self, rows: Sequence[Row]) -> None:
@@ -316,7 +319,14 @@ class SessionTables:
         self._connection.executemany(
             "INSERT INTO tunings VALUES (NULL, ?, ?, ?, ?, ?, ?)",
             [
-                (self._process, self._rank, c.kernel, c.key, c.config, _json(dict(c.timings_ms)))
+                (
+                    self._process,
+                    self._rank,
+                    c.kernel,
+                    c.key,
+                    c.config,
+                    encode.json_text(dict(c.timings_ms)),
+                )
                 for c in (cast("AutotuneChoice", row[0]) for row in rows)
             ],
         )
@@ -334,17 +344,17 @@ class SessionTables:
                     fault.kind,
                     fault.severity,
                     fault.kernel,
-                    _json_frames(fault.frames),
-                    _utf8(_bounded(fault.message)),
+                    encode.json_frames(fault.frames),
+                    encode.utf8(encode.bounded(fault.message)),
                     fault.column,
                     fault.op_id,
-                    _json(fault.program_id),
-                    _json(fault.lane),
+                    encode.json_text(fault.program_id),
+                    encode.json_text(fault.lane),
                     fault.tensor,
-                    _integer(fault.index),
-                    _json(fault.legal),
+                    encode.integer(fault.index),
+                    encode.json_text(fault.legal),
                     fault.count,
-                    fault.hint and _utf8(fault.hint),
+                    fault.hint and encode.utf8(fault.hint),
                     time_ns,
                 ),
             )
@@ -362,13 +372,13 @@ class SessionTables:
         for stream, texts, time_ns in joined:
             if self._output_chars > MAX_OUTPUT_CHARS:
                 return
-            text = _bounded("".join(texts))
+            text = encode.bounded("".join(texts))
             self._output_chars += len(text)
             if self._output_chars > MAX_OUTPUT_CHARS:
                 text += f"\n[tkdebug: output beyond {MAX_OUTPUT_CHARS >> 20} MiB is not recorded]\n"
             self._connection.execute(
                 "INSERT INTO output VALUES (NULL, ?, ?, ?, ?, ?)",
-                (self._process, self._rank, time_ns, stream, _utf8(text)),
+                (self._process, self._rank, time_ns, stream, encode.utf8(text)),
             )
 
     def _write_progress(self, rows: Sequence[Row]) -> None:
@@ -389,6 +399,26 @@ class SessionTables:
                 ),
             )
 
+    def _write_scopes(self, rows: Sequence[Row]) -> None:
+        """Each: (scope, parent, thread, name, metrics, start_ns, end_ns)."""
+        self._connection.executemany(
+            "INSERT INTO scopes VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    self._process,
+                    self._rank,
+                    scope,
+                    parent,
+                    thread,
+                    encode.utf8(str(name)[: encode.MAX_VALUE_CHARS]),
+                    encode.json_metrics(cast("Mapping[str, object]", metrics)),
+                    start_ns,
+                    end_ns,
+                )
+                for scope, parent, thread, name, metrics, start_ns, end_ns in rows
+            ],
+        )
+
     def _write_end(self, rows: Sequence[Row]) -> None:
         """Each: (exit_status or None, end_ns). Of several ranks, the first failure stays."""
         for exit_status, end_ns in rows:
@@ -405,69 +435,10 @@ def line_table_text(make: Callable[[], Mapping[str, object]]) -> str:
         text = json.dumps(make())
     except Exception as error:  # a mistake in making it must not end the recording
         text = _absent_table(f"line table could not be made: {type(error).__name__}: {error}")
-    if len(text) > MAX_TEXT_CHARS:
+    if len(text) > encode.MAX_TEXT_CHARS:
         text = _absent_table(f"line table is too large to be recorded: {len(text) >> 20} MiB")
     return text
 
 
 def _absent_table(reason: str) -> str:
     return json.dumps({"schema": 1, "absent": reason})
-
-
-def _bounded(text: str) -> str:
-    if len(text) <= MAX_TEXT_CHARS:
-        return text
-    return text[:MAX_TEXT_CHARS] + f"\n[tkdebug: cut at {MAX_TEXT_CHARS >> 20} MiB]\n"
-
-
-def _utf8(text: str) -> str:
-    # A lone surrogate (a file name, a script's output) is no UTF-8 and SQLite would refuse it.
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _json(value: object) -> str | None:
-    return None if value is None else json.dumps(value)
-
-
-def _json_frames(frames: Sequence[Frame]) -> str:
-    return json.dumps([(frame.file, frame.line, frame.function) for frame in frames])
-
-
-def _integer(value: object) -> object:
-    # A wild address or a handle may exceed SQLite's 64 signed bits; its column has no type.
-    return str(value) if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 else value
-
-
-@lru_cache(maxsize=256)
-def _json_grid(grid: tuple[int, ...]) -> str:
-    return json.dumps(grid)
-
-
-def _json_options(options: Mapping[str, object]) -> str:
-    items = tuple(options.items())
-    try:
-        return _json_items(items)
-    except TypeError:  # a value that cannot be hashed
-        return _json_items.__wrapped__(items)
-
-
-@lru_cache(maxsize=256)
-def _json_items(items: tuple[tuple[str, object], ...]) -> str:
-    return json.dumps({str(name): _plain(value) for name, value in items})
-
-
-def _plain(value: object) -> object:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value[:64]]
-    text = value if isinstance(value, str) else repr(value)
-    return text[:MAX_VALUE_CHARS]
-
-
-@lru_cache(maxsize=256)
-def _json_arguments(arguments: tuple[ArgumentInfo, ...]) -> str:
-    # Cached: most launches of a script pass arguments of the same few shapes.
-    return json.dumps(
-        [(a.name, a.type, a.value[:MAX_VALUE_CHARS], a.shape, a.strides) for a in arguments]
-    )

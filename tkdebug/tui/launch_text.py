@@ -10,7 +10,7 @@ from rich.text import Text
 from tkdebug.events import ArgumentInfo
 from tkdebug.instrument.records import Launch, Tuning
 from tkdebug.tui import display, palette
-from tkdebug.tui.snapshot import FaultGroup
+from tkdebug.tui.snapshot import SCOPE_SEPARATOR, FaultGroup
 
 MAX_SHOWN_ITEMS = 200
 MAX_SHOWN_TUNINGS = 20
@@ -36,6 +36,10 @@ def launch_text(
     if launch.duration_ns is not None:
         text.append(f"  {display.duration(launch.duration_ns)}")
     text.append("\n")
+    if launch.scopes:
+        path = SCOPE_SEPARATOR.join(launch.scopes)
+        text.append("in ", style=palette.LABEL)
+        text.append(f"{display.shown(path, 1000)}\n")
     if launch.error is not None:
         text.append(f"{display.shown(launch.error, 2000)}\n", style=palette.FAULT)
     for group in faults[:MAX_SHOWN_FAULTS]:

@@ -83,7 +83,7 @@ class LaunchesPane(FilteredPane):
     def compose(self) -> ComposeResult:
         """Summary, filter, launches and details."""
         yield Table(_SUMMARY_COLUMNS, id="summary")
-        yield Input(placeholder="kernel name contains…   Enter: keep   Esc: clear", id="filter")
+        yield Input(placeholder="kernel or scope contains…   Enter: keep   Esc: clear", id="filter")
         with Horizontal(id="launch-split"):
             with Vertical(id="launch-list"):
                 yield Table(_LAUNCH_COLUMNS, id="launch-table")
@@ -125,7 +125,7 @@ class LaunchesPane(FilteredPane):
         table = self.query_one("#launch-table", Table)
         if self.filter_text:
             name = display.shown(self.filter_text, 60)
-            text = f"no launch of a kernel named …{name}…; Esc: show all"
+            text = f"no launch with …{name}… in its kernel or scopes; Esc: show all"
         elif self._state.going_on:
             text = "no kernel launched yet; press 4 to see what the script prints"
         elif self._snapshot is not None and self._snapshot.faults:
@@ -165,12 +165,12 @@ class LaunchesPane(FilteredPane):
         if snapshot is None:
             return
         wanted = self.filter_text.casefold()
-        rows = [r for r in snapshot.rows if wanted in r.kernel.casefold()]
+        rows = [r for r in snapshot.rows if wanted in r.title.casefold()]
         column, descending = self._launch_sort
         now_ns = time.time_ns()
         match column:
             case 1:
-                rows.sort(key=lambda r: r.kernel, reverse=descending)
+                rows.sort(key=lambda r: r.title, reverse=descending)
             case 2:
                 rows.sort(key=lambda r: r.grid[0] * r.grid[1] * r.grid[2], reverse=descending)
             case 3:
@@ -193,7 +193,8 @@ class LaunchesPane(FilteredPane):
         parts = []
         if self.filter_text:
             parts.append(
-                f"{display.count(shown)} of a kernel named …{display.shown(self.filter_text)}…"
+                f"{display.count(shown)} with …{display.shown(self.filter_text)}… "
+                "in kernel or scopes"
             )
         if len(snapshot.rows) < snapshot.launch_count:
             latest, everything = (
@@ -208,7 +209,7 @@ class LaunchesPane(FilteredPane):
         time_ns = self._time_ns(row, time.time_ns())
         return (
             Cell(str(row.id), palette.MUTED),
-            Cell(display.shown(row.kernel, 200)),
+            Cell(display.shown(row.title, 400)),
             Cell(display.grid(row.grid)),
             Cell(
                 "-" if time_ns < 0 else display.duration(time_ns),

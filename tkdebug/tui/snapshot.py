@@ -18,6 +18,7 @@ from tkdebug.instrument.records import (
 )
 
 LaunchKey = tuple[int, int]  # process, launch id
+SCOPE_SEPARATOR = " > "
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class LaunchRow:
     start_ns: int
     duration_ns: int | None
     error: str | None
+    scopes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, launch: Launch) -> LaunchRow:
@@ -49,12 +51,18 @@ class LaunchRow:
             launch.start_ns,
             launch.duration_ns,
             launch.error,
+            launch.scopes,
         )
 
     @property
     def key(self) -> LaunchKey:
         """What progress and faults name it by."""
         return (self.process, self.id)
+
+    @property
+    def title(self) -> str:
+        """The kernel's name after those of the scopes around it."""
+        return SCOPE_SEPARATOR.join((*self.scopes, self.kernel))
 
     @property
     def unfinished(self) -> bool:

@@ -6,6 +6,7 @@ profiler reads the metadata of launches. Hooks of others are put on upstream's l
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -52,6 +53,8 @@ class LaunchHook(Hook):
     flops_width: ClassVar[list[int]] = [8, 16, 32, 64]
     metrics: ClassVar[list[str]] = [*(f"flops{width}" for width in flops_width), "bytes", "flops"]
     _instance: ClassVar[LaunchHook | None] = None
+    _include: re.Pattern[str] | None = None
+    _exclude: re.Pattern[str] | None = None
 
     def __new__(cls) -> LaunchHook:
         """The one there is."""
@@ -59,13 +62,29 @@ class LaunchHook(Hook):
             cls._instance = super().__new__(cls)
         return cls._instance
 
+    def configure(self, *, include: str | None = None, exclude: str | None = None) -> None:
+        """Read the metadata of some kernels only.
+
+        Args:
+            include: regular expression that their names match from the beginning.
+            exclude: one that they do not match.
+        """
+        self._include = None if include is None else re.compile(include)
+        self._exclude = None if exclude is None else re.compile(exclude)
+
+    def matches(self, kernel: str) -> bool:
+        """Whether metadata of that kernel is read."""
+        if self._include is not None and self._include.match(kernel) is None:
+            return False
+        return self._exclude is None or self._exclude.match(kernel) is None
+
     def activate(self) -> None:
         """Have the profiler read metadata."""
-        PROFILER.metadata_wanted = True
+        PROFILER.metadata_wanted = self.matches
 
     def deactivate(self) -> None:
         """Have it read none."""
-        PROFILER.metadata_wanted = False
+        PROFILER.metadata_wanted = None
 
 
 class InstrumentationHook(Hook):

@@ -106,8 +106,9 @@ def _metrics(place: Place, inclusive: set[str]) -> dict[str, object]:
         }
         inclusive |= {COUNT, TIME}
     for metric in place.metrics.values():
-        metrics[metric.name] = metric.value()
-        if metric.inclusive:
+        value = metrics[metric.name] = metric.value()
+        # Viewers add up what is called inclusive, and can add up numbers only.
+        if metric.inclusive and isinstance(value, (int, float)):
             inclusive.add(metric.name)
     return metrics
 

@@ -45,7 +45,8 @@ class Profiler:
     """Sessions by number, counted from 0.
 
     Attributes:
-        metadata_wanted: whether `launch_metadata` of launches is asked for names and metrics.
+        metadata_wanted: which kernels' `launch_metadata` is asked for names and metrics; None for
+            none.
         disabled: whether scripts get no sessions when they start one.
     """
 
@@ -57,7 +58,7 @@ class Profiler:
         self._hook = Hook(enter=self._on_enter, exit=self._on_exit, timed=True)
         self._under_way: dict[int, _Launch] = {}
         self._device_times: DeviceTimes | None = None
-        self.metadata_wanted = False
+        self.metadata_wanted: Callable[[str], bool] | None = None
         variable = os.environ.get("TRITON_PROTON_DISABLE", "")
         self.disabled = variable.lower() in ("1", "true", "yes", "on", "y")
 
@@ -168,7 +169,8 @@ class Profiler:
             device = DeviceName("CPU", "0")
         launch = _Launch(record.kernel, record.stream, record.start_ns, device, paths)
         self._under_way[record.id] = launch
-        if self.metadata_wanted and record.user_metadata is not None:
+        wanted = self.metadata_wanted
+        if wanted is not None and record.user_metadata is not None and wanted(record.kernel):
             with state(METADATA_STATE):
                 told = record.user_metadata()
             launch.name = str(told.get("name", record.kernel))

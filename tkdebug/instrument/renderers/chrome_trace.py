@@ -1,5 +1,7 @@
 """The launches as a Chrome trace, which Perfetto and chrome://tracing open: a track per stream.
 
+A thread that entered scopes has a track, too; its scopes are times of the host.
+
 The format is Google's "Trace Event Format"; times in it are microseconds, here since the run began.
 """
 
@@ -42,6 +44,9 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         told = first_faults.get((launch.process, launch.id), [])
         yield separator + json.dumps(_event(launch, start_ns - run.start_ns, told))
         separator = ",\n"
+    for event in _scope_events(session, run):
+        yield separator + json.dumps(event)
+        separator = ",\n"
     yield "]}\n"
 
 
@@ -55,12 +60,38 @@ def _names(run: RunInfo, launch: Launch, is_new: bool) -> Iterator[dict[str, obj
             "pid": launch.process,
             "args": {"name": name},
         }
-    yield {
+    yield _track_name(launch.process, launch.stream, f"stream {launch.stream}")
+
+
+def _scope_events(session: Session, run: RunInfo) -> Iterator[dict[str, object]]:
+    threads: set[Track] = set()
+    since = 0
+    while page := session.scopes(since):
+        for scope in page:
+            track = (scope.process, scope.thread)
+            if track not in threads:
+                threads.add(track)
+                yield _track_name(*track, f"scopes of thread {scope.thread}")
+            yield {
+                "ph": "X",
+                "name": scope.name,
+                "cat": "scope",
+                "pid": scope.process,
+                "tid": scope.thread,
+                "ts": (scope.start_ns - run.start_ns) / 1e3,
+                "dur": max(0, scope.end_ns - scope.start_ns) / 1e3,
+                "args": dict(scope.metrics),
+            }
+        since = page[-1].seq
+
+
+def _track_name(process: int, track: int, name: str) -> dict[str, object]:
+    return {
         "ph": "M",
         "name": "thread_name",
-        "pid": launch.process,
-        "tid": launch.stream,
-        "args": {"name": f"stream {launch.stream}"},
+        "pid": process,
+        "tid": track,
+        "args": {"name": name},
     }
 
 
@@ -71,6 +102,8 @@ def _event(launch: Launch, start_ns: int, faults: list[str]) -> dict[str, object
         "arguments": {a.name: _argument(a) for a in launch.arguments},
         "options": dict(launch.options),
     }
+    if launch.scopes:
+        details["scopes"] = launch.scopes
     if launch.error is not None:
         details["error"] = launch.error
     if faults:

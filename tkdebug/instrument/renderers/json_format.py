@@ -62,6 +62,7 @@ def _launch(launch: Launch) -> dict[str, object]:
         "process": launch.process,
         "rank": launch.rank,
         "error": launch.error,
+        "scopes": launch.scopes,
     }
 
 

@@ -12,6 +12,7 @@ from tkdebug.errors import shown_path
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo, Tuning
+from tkdebug.instrument.renderers.scope_tree import scope_lines
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _VISIBLE = {code: shown for code, shown in _CONTROLS.items() if chr(code) not in "\n\t"}
@@ -27,6 +28,11 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
             yield visible(line) + "\n"
     else:
         yield "\nno kernels were launched\n"
+    scopes = session.scope_summaries()
+    if scopes:
+        yield "\n"
+        for line in scope_lines(scopes):
+            yield visible(line) + "\n"
     for tuning in recorded_tunings(session):
         yield "\n"
         for line in _tuning_lines(tuning):
