@@ -3,7 +3,8 @@
 A CUDA tensor of the stand-in is CPU memory with a mark on its storage (`placement`). A torch
 function mode in every thread (`function_mode`) reads and sets the mark; `patches` replaces what a
 mode cannot see: `torch.cuda`, generators, streams and events, autocast, autograd's own calls,
-threads.
+threads. CUDA graphs are recorded operations (`graphs`), memory is counted as marks come and go
+(`device_memory`).
 
 Not seen: operations below Python (a gradient is marked when it reaches Python), mixed CPU and CUDA
 operands (a GPU would refuse them), `torch.device(0)` (an extension type's constructor; write
@@ -34,7 +35,12 @@ class CudaStandInInstalled:
         self._mode = CudaStandIn()
         self._patches = patches.Patches()
         self._leave = patches.leave
-        patches.apply(self._patches, self._mode)
+        try:
+            patches.apply(self._patches, self._mode)
+        except BaseException:
+            # Half of a stand-in would be worse than none.
+            self._patches.restore()
+            raise
         self._mode.enter()
 
     def uninstall(self) -> None:
