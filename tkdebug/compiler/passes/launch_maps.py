@@ -15,6 +15,7 @@ from functools import cached_property
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.memory_tiles import pointer_base
+from tkdebug.compiler.analysis.tensor_map_use import STORE, UNIT_BYTES, misplaced, misuse
 from tkdebug.compiler.analysis.tensor_maps import (
     LAUNCH_MADE,
     MAKE,
@@ -28,7 +29,6 @@ from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
-from tkdebug.compiler.passes.tensor_map_use import STORE, UNIT_BYTES, misplaced, misuse
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets import Target
 

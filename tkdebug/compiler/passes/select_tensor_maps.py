@@ -24,12 +24,12 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
+from tkdebug.compiler.analysis.tensor_map_use import misplaced, misuse
 from tkdebug.compiler.analysis.tensor_maps import LAUNCH_MADE, MAKE, misfit, padding_of
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
 from tkdebug.compiler.passes.launch_maps import LaunchMaps
-from tkdebug.compiler.passes.tensor_map_use import misplaced, misuse
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets import Target
 

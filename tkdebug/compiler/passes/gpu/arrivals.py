@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import landing_layout
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.types import I32, I64, MemDescType, TensorType
 from tkdebug.compiler.layouts import shared
 from tkdebug.compiler.ops import bulk_copies
-from tkdebug.compiler.passes.tensor_map_use import LOAD
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 

@@ -16,6 +16,8 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
 from tkdebug.compiler.analysis.axis_info import analyse
+from tkdebug.compiler.analysis.dot_use import feeds_dot
+from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.vectorization import (
     MAX_ACCESS_BYTES,
     accessible_elems,
@@ -24,8 +26,6 @@ from tkdebug.compiler.analysis.vectorization import (
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
-from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
-from tkdebug.compiler.passes.tensor_map_use import LOAD
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import IRError
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import I1, I32, MemDescType, TensorType, element_of, shape_of
 from tkdebug.compiler.passes.gpu.arrivals import Arrivals, holds_block, make_mutable
-from tkdebug.compiler.passes.tensor_map_use import LOAD
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.analysis.tensor_map_use import STORE
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape_of
 from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes.gpu.arrivals import FENCE
-from tkdebug.compiler.passes.tensor_map_use import STORE
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.memory_tiles import pointer_base
+from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_index, vector_elems
 from tkdebug.compiler.ir.constants import constant_value
@@ -32,7 +33,6 @@ from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.compiler.passes.gpu.run_ahead import Slice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
-from tkdebug.compiler.passes.tensor_map_use import LOAD
 
 DOTS = ("tt.dot", "ttg.local_dot", "ttng.warp_group_dot")
 # The least that cp.async copies (PTX ISA, "cp.async").

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis import layout_inference as rules
+from tkdebug.compiler.analysis.dot_use import feeds_dot
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
-from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets import Target
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.dot_use import feeds_dot
 from tkdebug.compiler.ir.core import Value
 from tkdebug.compiler.ir.types import DescriptorType
-from tkdebug.compiler.passes.gpu.dot_use import feeds_dot
 
 LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
 # What bulk stores write at once.
