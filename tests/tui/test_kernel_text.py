@@ -4,7 +4,7 @@ import tui_sample
 
 from tkdebug.tui.follow import Follower
 from tkdebug.tui.highlight import highlight_ir, highlight_python, highlight_sass
-from tkdebug.tui.kernel_text import load_kernel_text
+from tkdebug.tui.kernel_text import first_to_show, load_kernel_text
 
 
 def load(session, stage=None):
@@ -104,3 +104,10 @@ def test_highlight_sass_tells_addresses_guards_instructions_registers_and_consta
         ("0x10", "number"),
         ("// last", "comment"),
     ]
+
+
+def test_kernel_with_the_most_stages_is_shown_first(session):
+    (native,) = session.kernels()
+    interpreted = replace(native, hash="h-interpreted", stages=("tile-ir",))
+    assert first_to_show([interpreted, native]) is native
+    assert first_to_show([interpreted]) is interpreted

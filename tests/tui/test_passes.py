@@ -138,7 +138,7 @@ async def test_line_is_followed_from_the_kernel_through_every_pass_and_back(nati
     app = TkdebugApp(native)
     async with app.run_test(size=(150, 40)) as pilot:
         await loaded(pilot)
-        await pilot.press("3", "n")
+        await pilot.press("3")
         await until(pilot, lambda: "for sm_90a" in str(title(app)), "the native kernel")
         app.query_one("#source", CodeView).go_to(LOAD_LINE)
         await pilot.press("l")
@@ -176,7 +176,7 @@ async def test_kernel_pane_lights_sass_of_a_line_and_the_line_of_an_instruction(
     app = TkdebugApp(native)
     async with app.run_test(size=(150, 40)) as pilot:
         await loaded(pilot)
-        await pilot.press("3", "n")
+        await pilot.press("3")
         await until(pilot, lambda: "for sm_90a" in str(title(app)), "the native kernel")
         await pilot.press("t")
         await until(pilot, lambda: "sass" in screen_text(app), "the list of stages")
@@ -218,7 +218,7 @@ async def test_kernel_pane_shows_what_the_assembler_notes(native, monkeypatch):
     app = TkdebugApp(native)
     async with app.run_test(size=(150, 40)) as pilot:
         await loaded(pilot)
-        await pilot.press("3", "n")
+        await pilot.press("3")
         await until(pilot, lambda: "C7510: serialised" in screen_text(app), "the note")
 
 
@@ -291,7 +291,7 @@ async def test_followed_line_shows_its_text_and_counts_lines(native):
     app = TkdebugApp(native)
     async with app.run_test(size=(120, 40)) as pilot:
         await loaded(pilot)
-        await pilot.press("3", "n")
+        await pilot.press("3")
         source = app.query_one("#source", CodeView)
         await until(pilot, lambda: source.has_focus and source.line == 7, "the kernel")
         await pilot.press(*["down"] * (LOAD_LINE - 7), "l")

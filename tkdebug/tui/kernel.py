@@ -18,7 +18,13 @@ from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices, kernel_title
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.follow import RecordedRun
-from tkdebug.tui.kernel_text import FIRST_STAGE, Code, KernelText, load_kernel_text
+from tkdebug.tui.kernel_text import (
+    FIRST_STAGE,
+    Code,
+    KernelText,
+    first_to_show,
+    load_kernel_text,
+)
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 
@@ -86,7 +92,7 @@ class KernelPane(Container):
             self._faults = snapshot.faults
             self._show_marks()
         if self._text is None and self._wanted is None and self._kernels:
-            self._load(self._kernels[0], None, None)
+            self._load(first_to_show(self._kernels), None, None)
         if self._text is None:
             self._show_empty(state)
         else:

@@ -5,7 +5,7 @@ Headless; loaded in a thread, immutable afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tkdebug.errors import Frame
@@ -46,6 +46,12 @@ class Code:
         """Where the line of that number is in `lines`."""
         index = line - self.first_line
         return index if 0 <= index < len(self.lines) else None
+
+
+def first_to_show(kernels: Sequence[RecordedKernel]) -> RecordedKernel:
+    """The first that was compiled natively, which has more stages; else the first."""
+    native = (k for k in kernels if any(stage.startswith("gpu-ir") for stage in k.stages))
+    return next(native, kernels[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tkdebug.tui import display, palette
 from tkdebug.tui.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kernel_title
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.follow import RecordedRun
+from tkdebug.tui.kernel_text import first_to_show
 from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
 from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
 from tkdebug.tui.snapshot import ScriptState, Snapshot
@@ -95,7 +96,7 @@ class PassesPane(Container):
         """Focus the list; what is not loaded yet is loaded now that somebody looks."""
         self.query_one("#pass-table", Table).focus()
         if self._wanted is None and self._kernels:
-            self._load(_best(self._kernels))
+            self._load(first_to_show(self._kernels))
 
     def show(
         self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
@@ -335,12 +336,6 @@ class PassesPane(Container):
         if kernels:
             screen = PickScreen("Kernels", kernel_choices(kernels), KERNEL_DETAILS, at)
             self.app.push_screen(screen, picked)
-
-
-def _best(kernels: tuple[RecordedKernel, ...]) -> RecordedKernel:
-    """The first that was compiled natively, whose passes say more; else the first."""
-    native = (k for k in kernels if any(stage.startswith("gpu-ir") for stage in k.stages))
-    return next(native, kernels[0])
 
 
 def _cells(diff: PassDiff) -> tuple[Cell, ...]:
