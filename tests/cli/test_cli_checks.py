@@ -38,6 +38,18 @@ def test_check_is_off_by_default(script):
     assert kinds(script) == []
 
 
+NUDGE = "are looked for by --check all"
+
+
+def test_run_without_faults_says_what_was_not_looked_for(script):
+    told = tkdebug("run", "--no-tui", script).stderr.splitlines()
+    assert told[-2].endswith(NUDGE)
+    assert told[-1].endswith("no faults")
+    assert NUDGE not in tkdebug("run", "--no-tui", "--check", "nan", script).stderr
+    script.write_text(SCRIPT.replace("torch.zeros(1,", "torch.zeros(0,"))
+    assert NUDGE not in tkdebug("run", "--no-tui", script).stderr
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -12,6 +12,7 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.instrument.reader import Session
+from tkdebug.knobs import KNOBS
 
 
 def run_in_tui(arguments: Arguments) -> int:
@@ -30,7 +31,8 @@ def run_in_tui(arguments: Arguments) -> int:
         # Ours to delete, since the summary is read from it first.
         command = child_command(arguments, path, temporary=owns_session)
         status = run_live(command, path, owns_session=False)
-        ended = _print_outcome(path, owns_session, status)
+        checks = arguments.checks or KNOBS.checks
+        ended = _print_outcome(path, owns_session, status, checks)
     finally:
         if owns_session and (ended or not path.exists()):
             shutil.rmtree(path.parent, ignore_errors=True)
@@ -60,7 +62,7 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
     return [*command, arguments.target, *arguments.target_argv]
 
 
-def _print_outcome(path: Path, owns_session: bool, status: int) -> bool:
+def _print_outcome(path: Path, owns_session: bool, status: int, checks: tuple[str, ...]) -> bool:
     """Print where the TUI was what came of the run; the result is whether it has ended."""
     if not path.exists():
         return False
@@ -70,7 +72,8 @@ def _print_outcome(path: Path, owns_session: bool, status: int) -> bool:
             if ended and status not in (0, FAULT_STATUS, INTERRUPTED_STATUS):
                 print_last_words(session)
             kept_as = None if owns_session and ended else path
-            print_summary(session, session.fault_groups(), kept_as=kept_as, told=False)
+            faults = session.fault_groups()
+            print_summary(session, faults, kept_as=kept_as, told=False, checks=checks)
     except TkError as error:
         print(f"tkdebug: {error}", file=sys.stderr)
         return False

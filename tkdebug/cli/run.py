@@ -179,6 +179,7 @@ def _conclude(
                 kept_as=arguments.session if kept else None,
                 # The traceback of a script that dies of a compile error has said it all.
                 told=isinstance(ending.error, CompileError),
+                checks=arguments.checks or KNOBS.checks,
             )
             _tell_unmatched(arguments.interpret, session)
             if status == 0 and any(group.fault.severity == "error" for group in faults):

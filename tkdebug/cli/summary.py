@@ -28,7 +28,11 @@ def print_last_words(session: Session) -> None:
 
 
 def print_summary(
-    session: Session, faults: tuple[FaultGroup, ...], kept_as: Path | None, told: bool
+    session: Session,
+    faults: tuple[FaultGroup, ...],
+    kept_as: Path | None,
+    told: bool,
+    checks: tuple[str, ...],
 ) -> None:
     """Print the summary.
 
@@ -37,6 +41,7 @@ def print_summary(
         faults: its faults, in groups.
         kept_as: the session file to name, None when it is a temporary one.
         told: whether compile errors have been shown already.
+        checks: the kinds of faults that were asked for besides.
     """
     shown = [f for f in faults if not (told and f.fault.kind == "compile-error")]
     for group in shown[:MAX_SHOWN_FAULTS]:
@@ -51,5 +56,16 @@ def print_summary(
     if not launches:
         print(f"tkdebug: no kernels were launched, {number}{where}", file=sys.stderr)
         return
+    if not faults and not checks and _is_interpreted(session):
+        print(
+            "tkdebug: races, unwritten memory, NaNs and undefined values are looked for by "
+            "--check all",
+            file=sys.stderr,
+        )
     kernels = counted(len(session.kernel_summaries()), "kernel")
     print(f"tkdebug: {counted(launches, 'launch')} of {kernels}, {number}{where}", file=sys.stderr)
+
+
+def _is_interpreted(session: Session) -> bool:
+    """Whether the first launch was interpreted."""
+    return any(launch.mode == "interpret" for launch in session.launches(limit=1).launches)
