@@ -497,3 +497,74 @@ def test_scopes_in_kernels_are_ignored_and_with_is_refused_at_its_line(proton):
     with pytest.raises(CompileError, match="with") as refused:
         managed[(1,)](x)
     assert refused.value.frames[-1].line == managed.fn.__code__.co_firstlineno + 2
+
+
+def test_viewer_shows_what_was_measured(proton, kernels, capsys):
+    import triton.profiler.viewer as viewer
+
+    proton.start("p", hook="triton")
+    with proton.scope("s"):
+        kernels.add()
+        kernels.add()
+    proton.finalize()
+    tree, metrics = viewer.parse(["count", "gbyte/s"], "p.hatchet")
+    capsys.readouterr()
+    viewer.print_tree(tree, metrics)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines] == ["ROOT", "s", "add_100_4"]
+    assert "2.000" in lines[2]
+    viewer.show_metrics("p.hatchet")
+    assert "- flops32" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float8_e4m3fn"])
+def test_cublas_multiplies_by_the_transposed(proton, dtype):
+    import torch
+    from triton._C.libtriton import nvidia
+
+    kind = getattr(torch, dtype)
+    a, b = (torch.randint(-2, 3, (size, 8)).to(kind).to("cuda") for size in (4, 6))
+    c = torch.empty(4, 6, dtype=kind, device="cuda")
+    blas = nvidia.cublas.CublasLt(torch.empty(16, device="cuda", dtype=torch.uint8))
+    blas.matmul(a, b, c)
+    assert torch.equal(c.float(), a.float() @ b.float().T)
+    with pytest.raises(TkError, match=r"got a \(4, 8\), b \(6, 8\), c \(6, 4\), expected"):
+        blas.matmul(a, b, c.T)
+
+
+def test_benchmark_that_profiles_beside_a_library(proton, kernels, capsys):
+    """The profiling part of a benchmark: warm up, record, and show, for a library, too."""
+    import torch
+    import triton.profiler.viewer as viewer
+    from triton._C.libtriton import nvidia
+
+    a = torch.ones(16, 16, device="cuda")
+    blas = nvidia.cublas.CublasLt(torch.empty(16, device="cuda", dtype=torch.uint8))
+
+    def library():
+        with proton.scope("cublas", {"bytes": 3 * 16 * 16 * 4, "flops32": 2.0 * 16**3}):
+            blas.matmul(a, a, torch.empty_like(a))
+
+    @contextlib.contextmanager
+    def recording():
+        proton.activate(session)
+        try:
+            yield
+        finally:
+            proton.deactivate(session)
+
+    session = proton.start("bench", hook="triton")
+    proton.deactivate()
+    for work in (library, kernels.add):
+        work()
+        with recording():
+            for _ in range(3):
+                work()
+    proton.finalize()
+    tree, metrics = viewer.parse(["tflop32/s", "time/ms"], "bench.hatchet")
+    viewer.print_tree(tree, metrics)
+    rows = {line.split()[-1]: line for line in capsys.readouterr().out.splitlines()}
+    assert list(rows) == ["ROOT", "add_100_4", "cublas"]
+    assert "nan nan" in rows["cublas"]
+    assert find(read("bench")[0], "add_100_4")[0]["metrics"]["count"] == 3
+    assert find(read("bench")[0], "cublas")[0]["metrics"]["flops32"] == 3 * 2.0 * 16**3

@@ -60,8 +60,10 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
         if not all(part.isidentifier() for part in target.split(".")):
             raise NoProgramError(f"-m {target}: expected a module name such as package.module")
         program = Program(target, ("-m", *argv), str(Path.cwd()), True)
-        with _search_path(program):
-            _find_spec(target.partition(".")[0])  # the parts below it run code of the user's
+        top = target.partition(".")[0]
+        if top != "triton":  # which is ours, and in place for the run alone
+            with _search_path(program):
+                _find_spec(top)  # the parts below it run code of the user's
         return program
     path = Path(target)
     if not path.exists():

@@ -150,7 +150,9 @@ def _derive(profile: ViewedProfile, metric: str) -> str:
         amount = profile.named("bytes" if rate[2] == "byte" else rate[2].replace("flop", "flops"))
         seconds, factor = _seconds_of(profile, "time"), _PREFIX[rate[1]]
         return _put(
-            profile, metric + INCLUSIVE, lambda p: _ratio(p.number(amount), seconds(p)) / factor
+            profile,
+            metric + INCLUSIVE,
+            lambda p: _ratio(_timed(p, amount, seconds), seconds(p)) / factor,
         )
     if time is not None:
         seconds, factor = _seconds_of(profile, f"{time[2] or ''}time"), _SECONDS[time[3]]
@@ -161,6 +163,21 @@ def _derive(profile: ViewedProfile, metric: str) -> str:
             profile, metric + INCLUSIVE, lambda p: _ratio(seconds(p), p.number(count)) / factor
         )
     return _share_or_plain(profile, metric)
+
+
+def _timed(place: ViewedPlace, amount: str, seconds: Callable[[ViewedPlace], float]) -> float:
+    """An inclusive metric of a place without what comes of places that have no time.
+
+    Such are scopes around kernels of torch: their work would count, and the time of it not.
+    """
+    if math.isnan(seconds(place)):
+        return math.nan
+    left_out = 0.0
+    for child in place.children:
+        whole, timed = child.number(amount), _timed(child, amount, seconds)
+        if not math.isnan(whole):
+            left_out += whole - (0.0 if math.isnan(timed) else timed)
+    return place.number(amount) - left_out
 
 
 def _share_or_plain(profile: ViewedProfile, metric: str) -> str:
