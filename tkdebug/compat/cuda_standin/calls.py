@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin import placement
+from tkdebug.compat.cuda_standin import operator_libraries, placement
 from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
 
 Arguments = tuple[Any, ...]
@@ -32,7 +32,11 @@ def call(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
         if kwargs and placement.split_inputs(kwargs.values(), others):
             on_cuda = True
     try:
-        result = func(*args, **kwargs) if kwargs else func(*args)
+        if on_cuda:
+            with operator_libraries.found():
+                result = func(*args, **kwargs)
+        else:
+            result = func(*args, **kwargs) if kwargs else func(*args)
     except RuntimeError as error:
         if on_cuda and is_out_of_memory(error):
             raise out_of_memory(error) from None
@@ -51,7 +55,11 @@ def _call_on_device(
     if on_cuda:
         kwargs["device"] = placement.CPU
     try:
-        result = func(*args, **kwargs)
+        if on_cuda:
+            with operator_libraries.found(makes_tensors=True):
+                result = func(*args, **kwargs)
+        else:
+            result = func(*args, **kwargs)
     except RuntimeError as error:
         if on_cuda and is_out_of_memory(error):
             raise out_of_memory(error) from None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tkdebug.compat.cuda_standin import operator_libraries
 from tkdebug.compat.cuda_standin.calls import Arguments, Function, call
 
 _HALVES = (torch.float16, torch.bfloat16)
@@ -51,6 +52,9 @@ ACCUMULATED_IN_FP32 = _functions(_NAMES) | _NORMS
 
 def run_in_fp32(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     """`func`, a matrix product or norm: in fp32 and rounded back when its operands are halves."""
+    if operator_libraries.replace_torch():
+        # What takes the place of torch's own products is to see their operands.
+        return call(func, args, kwargs)
     operands: list[Tensor] = []
     _collect(args, operands)
     _collect(tuple(kwargs.values()), operands)

@@ -20,7 +20,13 @@ import torch.utils.checkpoint
 import torch.utils.dlpack
 from torch import Tensor
 
-from tkdebug.compat.cuda_standin import collectives, placement, profilers, streams
+from tkdebug.compat.cuda_standin import (
+    collectives,
+    operator_libraries,
+    placement,
+    profilers,
+    streams,
+)
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
 
@@ -230,7 +236,7 @@ def _patch_autograd(patches: Patches, mode: CudaStandIn) -> None:
     def run_backward(*arguments: Any, **keywords: Any) -> Any:
         # `x.backward()` arrives here from inside the mode's handler: hooks and backward functions
         # are the script's own code and must hear the stand-in's answers.
-        with _Entered(mode):
+        with _Entered(mode), operator_libraries.found():
             return run(*arguments, **keywords)
 
     for owner in (torch.autograd, torch.autograd.graph):
@@ -308,6 +314,9 @@ def _patch_custom_ops(patches: Patches, mode: CudaStandIn) -> None:
         return add if fn is None else add(fn)
 
     patches.set(definition, "register_kernel", register_kernel)
+    library = torch.library.Library
+    under_mode = functools.partial(_under, mode)
+    patches.set(library, "impl", operator_libraries.noting_kernels(library.impl, under_mode))
 
 
 def _chosen_kernel(definition: Any, kernels: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
