@@ -173,7 +173,7 @@ class Scopes:
 
     def _set(self, scope: Scope | _Unset | None) -> None:
         _CURRENT.set(scope)
-        if threading.current_thread() is threading.main_thread():
+        if threading.get_ident() == threading.main_thread().ident:
             self._main = None if isinstance(scope, _Unset) else scope
 
     def path(self, watcher: ScopeWatcher | None = None) -> tuple[str, ...]:
