@@ -161,6 +161,13 @@ def gather_rows(x_ptr, index_ptr, out_ptr, n, stride, R: tl.constexpr, C: tl.con
 
 
 @tkdebug.jit
+def stale_address(address_ptr, out_ptr, BLOCK: tl.constexpr):
+    x_ptr = tl.load(address_ptr).to(tl.pointer_type(tl.float32))
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs))  # FAULT stale_address
+
+
+@tkdebug.jit
 def three_axes(x_ptr, out_ptr, nx, ny, nz, BLOCK: tl.constexpr):
     x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     offs = x * BLOCK + tl.arange(0, BLOCK)

@@ -307,6 +307,18 @@ def test_gather_with_a_bad_row(budget):
     assert fault.line == line("FAULT gather")
     assert (fault.program_id, fault.lane, fault.index) == ((0, 0, 0), (2, 0), 128)
     assert fault.count == 32
+    loaded_at = line("FAULT gather") - 1
+    assert fault.hint.endswith(
+        f"; the offset comes of what line {loaded_at} loads from `index_ptr`"
+    )
+
+
+def test_address_of_a_tensor_that_is_gone():
+    address = torch.tensor([64])
+    fault = only(run(kernels.stale_address, (1,), address, zeros(8), BLOCK=8))
+    assert (fault.kind, fault.line) == ("oob-load", line("FAULT stale_address"))
+    assert "address 0x40, which belongs to no tensor" in fault.message
+    assert "still alive" in fault.hint
 
 
 @pytest.mark.parametrize("grid", [(2, 3, 4), (1, 3, 5), (2, 1, 4), (3, 5, 1)])

@@ -10,7 +10,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.events import HOOKS, Fault, FaultKind
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.hints import access_hint, counted
+from tkdebug.interpreter.hints import access_hint, counted, loaded_offset
 from tkdebug.interpreter.races import Race
 
 _VERBS = {
@@ -131,8 +131,17 @@ class FaultLog:
     ) -> None:
         """Record an access outside a tensor, or between its elements."""
         hint = None
-        if buffer is not None and offender.index is not None:
+        if buffer is None:
+            hint = (
+                "it was loaded, or made of a number: is the tensor that it was taken of, by "
+                "data_ptr(), still alive?"
+            )
+        elif offender.index is not None:
             hint = access_hint(op, buffer, mask, offender, self.grid)
+            source = loaded_offset(op)
+            if source is not None:
+                load, name = source
+                hint += f"; the offset comes of what {_place(load, op)} loads from `{name}`"
         self._record(
             op,
             kind,

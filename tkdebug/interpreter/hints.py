@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _LOOPS = ("scf.for", "scf.while")
 # Offsets this far below 0 come of sums and products past the end of int32.
 _FAR = 1 << 28
+# What makes pointers of the pointers that are their first operand.
+_POINTER_STEPS = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape")
 # How many ops back a mask or a pointer is followed.
 _SEARCH_DEPTH = 100
 
@@ -73,6 +75,35 @@ def access_hint(
     if any(offender.program_id) and not _varies_by_program(mask):
         return f"{shown}, the same in every program, but {elements}: check {elsewhere}"
     return f"{shown} but {elements}"
+
+
+def loaded_offset(op: Operation) -> tuple[Operation, str] | None:
+    """The load that access `op` takes its offset from, and the argument that it loads."""
+    seen, pending = set(op.operands[:1]), list(op.operands[:1])
+    while pending and len(seen) <= _SEARCH_DEPTH:
+        made_by = pending.pop().defining_op
+        if made_by is None or made_by.regions:
+            continue
+        if made_by.name == "tt.load":
+            name = _argument_name(made_by.operands[0])
+            if name is not None:
+                return made_by, name
+            continue
+        pending += [operand for operand in made_by.operands if operand not in seen]
+        seen.update(made_by.operands)
+    return None
+
+
+def _argument_name(pointer: Value) -> str | None:
+    """The parameter that a pointer was made of by adding offsets alone."""
+    while pointer.defining_op is not None and pointer.defining_op.name in _POINTER_STEPS:
+        pointer = pointer.defining_op.operands[0]
+    block = pointer.owner
+    if not isinstance(block, Block) or not _is_parameter(pointer) or block.parent_op is None:
+        return None
+    names = block.parent_op.attributes.get("arg_names")
+    place = block.arguments.index(pointer)
+    return str(names[place]) if isinstance(names, tuple) and place < len(names) else None
 
 
 def counted(elements: int) -> str:
