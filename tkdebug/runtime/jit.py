@@ -1,23 +1,20 @@
 """`@jit`: a Python function as a kernel that compiles for what it is launched with.
 
-Responsible for the decorator, for finding or making the compiled kernel of a launch, and for what
-scripts read off a jit function. Invariant: nothing of the source is looked at before the first
-launch, so that decorating never fails for want of source.
+Responsible for the decorator, and for finding or making the compiled kernel of a launch. Invariant:
+nothing of the source is looked at before the first launch, so that decorating never fails for want
+of source.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Collection, Hashable
 from functools import cached_property, lru_cache, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
 from tkdebug.compiler.frontend.scope import UsedGlobal
-from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
@@ -26,9 +23,9 @@ from tkdebug.runtime.compilation import compile_kernel
 from tkdebug.runtime.compile_ahead import COMPILE_AHEAD
 from tkdebug.runtime.compile_once import CompileOnce
 from tkdebug.runtime.compiled import CompiledKernel
-from tkdebug.runtime.dependencies import content_key
 from tkdebug.runtime.device_caches import DeviceCaches
 from tkdebug.runtime.errors import ArgumentOverflowError, GlobalChangedError, OutsideKernelError
+from tkdebug.runtime.function_source import FunctionSource
 from tkdebug.runtime.grid import grid_dimensions
 from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.modes import current_mode
@@ -45,12 +42,10 @@ Key = tuple[Hashable, ...]
 PreRunHook = Callable[..., object]
 
 
-class JITFunction(KernelInterface):
+class JITFunction(FunctionSource, KernelInterface):
     """A kernel, or a function that kernels call.
 
     Attributes:
-        fn: the Python function.
-        source_edits: how often `_unsafe_update_src` replaced its source.
         pre_run_hooks: called with each launch's arguments before it.
         kernels: compiled kernels by launch key.
     """
@@ -72,7 +67,7 @@ class JITFunction(KernelInterface):
             )
         _watch_addresses()
         prestart()
-        self.fn = fn
+        super().__init__(fn)
         self.do_not_specialize = tuple(do_not_specialize or ())
         self.do_not_specialize_on_alignment = tuple(do_not_specialize_on_alignment or ())
         self.version = version
@@ -81,11 +76,6 @@ class JITFunction(KernelInterface):
         self.launch_metadata = launch_metadata
         self.module = fn.__module__
         self.pre_run_hooks: list[PreRunHook] = []
-        self.__name__ = fn.__name__
-        self.__qualname__ = fn.__qualname__
-        self.__module__ = fn.__module__
-        self.__doc__ = fn.__doc__
-        self.__globals__ = fn.__globals__
         self._repr = repr
         self._binder: Callable[..., Bound] | None = None
         self.kernels: dict[Key, CompiledKernel] = {}
@@ -93,11 +83,6 @@ class JITFunction(KernelInterface):
         self._native_path: NativePath | None = None
         # The same, where a launch may take it without a look at anything else.
         self._native: NativePath | None = None
-        self._edited_source: KernelSource | None = None
-        self.source_edits = 0
-        # `cache_key` once it was worked out; set to None to have it worked out again.
-        self.hash: str | None = None
-        self._lock = threading.RLock()
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -333,66 +318,10 @@ class JITFunction(KernelInterface):
             raise UsageError(f"add_pre_run_hook: got {hook!r}, expected a function")
         self.pre_run_hooks.append(hook)
 
-    @property
-    def kernel_source(self) -> KernelSource:
-        """The function's source.
-
-        Raises:
-            CompileError: it is not available.
-        """
-        return self._edited_source or KernelSource.of(self.fn)
-
-    @property
-    def src(self) -> str:
-        """The function's text from `def` on."""
-        source = self.kernel_source
-        skipped = source.definition.lineno - source.first_line
-        return "".join(source.text.splitlines(keepends=True)[skipped:])
-
-    @property
-    def raw_src(self) -> list[str]:
-        """The lines of the function as they stand in its file, decorators included."""
-        return [f"{line}\n" for line in self.kernel_source.lines]
-
-    @property
-    def starting_line_number(self) -> int:
-        """Line of the first decorator, or of `def`."""
-        return self.kernel_source.first_line
-
-    def parse(self) -> ast.Module:
-        """The function's text from `def` on, as an AST of its own."""
-        return ast.parse(self.src)
-
     def _unsafe_update_src(self, new_src: str) -> None:
         """Compile `new_src` from now on; callers must forget their own `hash` themselves."""
-        original = KernelSource.of(self.fn)
-        first_line = original.definition.lineno
-        tree = ast.parse(new_src)
-        definition = tree.body[0]
-        if len(tree.body) != 1 or not isinstance(definition, ast.FunctionDef):
-            raise UsageError(f"kernel {self.__name__}: the new source is not a single `def`")
-        ast.increment_lineno(definition, first_line - 1)
-        lines = tuple(new_src.splitlines())
-        self._edited_source = KernelSource(
-            self.__name__, original.file, first_line, new_src, definition, lines
-        )
-        self.source_edits += 1
-        self.hash = None
+        super()._unsafe_update_src(new_src)
         self.kernels.clear()
-
-    @property
-    def cache_key(self) -> str:
-        """Content hash of the source, of what it calls and of the constants it reads."""
-        with self._lock:
-            if self.hash is None:
-                # Stands in while the callees are read, which may call this function again.
-                self.hash = f"recursion:{self.__qualname__}"
-                try:
-                    self.hash = content_key(self.fn, self.kernel_source)
-                except BaseException:
-                    self.hash = None
-                    raise
-            return self.hash
 
     def repr(self, specialization: Specialization) -> str:
         """The kernel's name in one specialisation: what `repr=` gives, else the function's."""
