@@ -171,8 +171,7 @@ class Profiler:
         self._under_way[record.id] = launch
         wanted = self.metadata_wanted
         if wanted is not None and record.user_metadata is not None and wanted(record.kernel):
-            with state(METADATA_STATE):
-                told = record.user_metadata()
+            told = _metadata_of(record.kernel, record.user_metadata)
             launch.name = str(told.get("name", record.kernel))
             metrics = {n: v for n, v in told.items() if n not in _NOT_METRICS and is_number(v)}
             launch.metrics = kept(metrics)
@@ -202,6 +201,17 @@ class Profiler:
         for profile, path in launch.paths:
             event = LaunchEvent((*path, launch.name), launch.stream, launch.start_ns, duration_ns)
             profile.add_launch(event, launch.device)
+
+
+def _metadata_of(kernel: str, ask: Callable[[], dict[str, object]]) -> dict[str, object]:
+    try:
+        with state(METADATA_STATE):
+            return ask()
+    except Exception as error:
+        raise ProfileError(
+            f"launch_metadata of {kernel} raised {type(error).__name__}: {error}; "
+            "the profile has the launch, and no metrics of it"
+        ) from error
 
 
 PROFILER = Profiler()
