@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tui_sample
+from pilot_support import loaded, screen_text, told, until
 from textual.color import Color
 from textual.widgets import Input, Static, TabbedContent, TabPane
 
@@ -24,30 +25,6 @@ from tkdebug.tui.output import OutputView
 from tkdebug.tui.table import Cell, Table
 
 SIZES = [(80, 24), (110, 30), (200, 60)]
-
-
-async def until(pilot, condition, what: str) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        await pilot.pause(0.05)
-    raise AssertionError(f"waited in vain for {what}")
-
-
-def screen_text(app: TkdebugApp) -> str:
-    width = app.size.width
-    strips = app.screen._compositor.render_strips()
-    return "\n".join(strip.text[:width].rstrip() for strip in strips)
-
-
-def told(app: TkdebugApp) -> list[str]:
-    return [notification.message for notification in app._notifications]
-
-
-async def loaded(pilot) -> None:
-    app = pilot.app
-    await until(pilot, lambda: app._snapshot is not None, "the session")
-    await until(pilot, lambda: app.query_one("#source", CodeView).line_count > 0, "the source")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -1,7 +1,7 @@
 """A line that no pass touches is told to be so, by the TUI and by `tkdebug passes`."""
 
 import pytest
-from test_app import loaded, screen_text, until
+from pilot_support import loaded, screen_text, until
 
 from tkdebug.cli import main
 from tkdebug.instrument.reader import Session

@@ -3,7 +3,7 @@
 import math
 
 import tui_sample
-from test_app import screen_text, told, until
+from pilot_support import screen_text, told, until
 from textual.widgets import TabbedContent
 
 from tkdebug.events import HOOKS, AutotuneChoice

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tui_sample
-from test_app import loaded, screen_text, until
+from pilot_support import loaded, screen_text, until
 from textual.widgets import Static
 
 from tkdebug.cli import main

@@ -1,0 +1,30 @@
+"""What tests wait for and look at while a pilot drives the app."""
+
+from __future__ import annotations
+
+from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.code_view import CodeView
+
+
+async def until(pilot, condition, what: str) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        await pilot.pause(0.05)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def screen_text(app: TkdebugApp) -> str:
+    width = app.size.width
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text[:width].rstrip() for strip in strips)
+
+
+def told(app: TkdebugApp) -> list[str]:
+    return [notification.message for notification in app._notifications]
+
+
+async def loaded(pilot) -> None:
+    app = pilot.app
+    await until(pilot, lambda: app._snapshot is not None, "the session")
+    await until(pilot, lambda: app.query_one("#source", CodeView).line_count > 0, "the source")
