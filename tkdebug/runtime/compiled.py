@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.errors import LaunchError
-from tkdebug.events import ArgumentInfo, LaunchRecord, Mode, next_launch_id
+from tkdebug.events import LaunchRecord, Mode, next_launch_id
+from tkdebug.runtime.argument_infos import ArgumentInfos, shown_value
 from tkdebug.runtime.driver import GPUTarget
 from tkdebug.runtime.errors import ArgumentTypeError, MissingArtifactError
 from tkdebug.runtime.grid import Grid, grid_dimensions
@@ -24,8 +25,6 @@ from tkdebug.runtime.specialize import constant_key, is_tensor_like, language_dt
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.runtime.specialization import Specialization
-
-_SHOWN_VALUE_CHARS = 80
 
 
 class KernelMetadata(NamedTuple):
@@ -175,7 +174,7 @@ class CompiledKernel:
             grid,
             self.mode,
             self._shown_options,
-            partial(self._describe_arguments, values),
+            partial(self._argument_infos.of, values),
             self.hash,
             time.time_ns(),
             None,
@@ -186,11 +185,9 @@ class CompiledKernel:
             record.user_metadata = lambda: dict(add_metadata(grid, self.metadata, named))
         return record
 
-    def _describe_arguments(self, values: tuple[Any, ...]) -> tuple[ArgumentInfo, ...]:
-        return tuple(
-            _describe_argument(name, kind, value)
-            for (name, kind), value in zip(self.src.signature.items(), values, strict=True)
-        )
+    @cached_property
+    def _argument_infos(self) -> ArgumentInfos:
+        return ArgumentInfos(self.src.signature, self.src.constants)
 
     def __getitem__(self, grid: Any) -> Any:
         """`kernel[grid](…)`: launch with a value for each parameter, constants included."""
@@ -213,8 +210,8 @@ class CompiledKernel:
         for (name, spec), value in zip(arguments.items(), values, strict=True):
             if not _fits(spec, value):
                 raise LaunchError(
-                    f"compiled kernel {self.name}: argument `{name}` is {_shown(value)}, but the "
-                    f"kernel was compiled for {name}: {self.src.signature[name]}"
+                    f"compiled kernel {self.name}: argument `{name}` is {shown_value(value)}, but "
+                    f"the kernel was compiled for {name}: {self.src.signature[name]}"
                     f"{f' = {spec.value!r}' if isinstance(spec, Constant) else ''}; "
                     "launch the jit function instead, which compiles for what it gets"
                 )
@@ -229,22 +226,3 @@ def _fits(spec: ArgSpec, value: Any) -> bool:
     if isinstance(spec, pointer_type):
         return is_tensor_like(value) and language_dtype(value.dtype) == spec.element_ty
     return True
-
-
-def _shown(value: Any) -> str:
-    if is_tensor_like(value):
-        return f"a tensor of {value.dtype}"
-    # The values of tensors in a tuple are none of a launch's business, and their GPU is waited for.
-    text = f"({', '.join(map(_shown, value))})" if isinstance(value, tuple) else repr(value)
-    return text if len(text) <= _SHOWN_VALUE_CHARS else text[: _SHOWN_VALUE_CHARS - 1] + "…"
-
-
-def _describe_argument(name: str, kind: Any, value: Any) -> ArgumentInfo:
-    described = value if is_tensor_like(value) else getattr(value, "base", None)
-    if not is_tensor_like(described):
-        return ArgumentInfo(name, str(kind), _shown(value))
-    shape = tuple(int(size) for size in value.shape)
-    strides = value.strides if hasattr(value, "strides") else value.stride()
-    return ArgumentInfo(
-        name, str(kind), _shown(described), shape, tuple(int(stride) for stride in strides)
-    )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.runtime.cuda.binary import Binary
     from tkdebug.runtime.cuda.launcher import LaunchShape
+    from tkdebug.runtime.cuda.timing import SpanTimer
     from tkdebug.runtime.specialization import Specialization
 
 _BYTES_PER_REGISTER = 4
@@ -263,13 +264,17 @@ class NativeKernel(CompiledKernel):
                 IN_FLIGHT.add(ran or self, record, passed)
             HOOKS.exit(hooks, self, record)
 
+    @cached_property
+    def _timer(self) -> SpanTimer:
+        from tkdebug.runtime.cuda.device import device
+        from tkdebug.runtime.cuda.timing import span_timer
+
+        return span_timer(device(self.device))
+
     def _submit_timed(
         self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]
     ) -> NativeKernel | None:
-        from tkdebug.runtime.cuda.device import device
-        from tkdebug.runtime.cuda.timing import start_span
-
-        span = start_span(device(self.device), stream)
+        span = self._timer.start(stream)
         ran = self.submit(*grid, stream, *passed)
         if span is not None:
             span.end()

@@ -1,11 +1,12 @@
 """Calls into the CUDA driver, with its answers checked.
 
-Responsible for turning a driver status into an error that names it. Not responsible for what the
-calls mean.
+Responsible for turning a driver status into an error that names it, and for the functions as they
+are where each launch calls them. Not responsible for what the calls mean.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -97,3 +98,24 @@ def function_address(name: str, version: int) -> int:
             f"expected {version // 1000}.{version % 1000 // 10} or newer; update the driver"
         )
     return int(address)
+
+
+def raw_function(
+    name: str, *arguments: type[Any], version: int = 12000, keeps_gil: bool = False
+) -> Callable[..., int]:
+    """The driver function itself, which takes numbers and gives a status, unchecked.
+
+    The bindings make an object of every number, which takes several times as long.
+
+    Args:
+        name: of the function.
+        arguments: their ctypes types.
+        version: of CUDA, whose form of the function is wanted.
+        keeps_gil: for one that never waits: to give the GIL up and to get it back again, among
+            busy threads, takes longer than the call.
+
+    Raises:
+        CudaError: the driver is too old to have it.
+    """
+    make = ctypes.PYFUNCTYPE if keeps_gil else ctypes.CFUNCTYPE
+    return make(ctypes.c_int, *arguments)(function_address(name, version))

@@ -73,9 +73,7 @@ class LaunchShape:
 @cache
 def launch_function() -> Callable[[int, int, int, None], int]:
     """cuLaunchKernelEx(config, function, parameters, None) -> status."""
-    pointer = ctypes.c_void_p
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, pointer)
-    return prototype(driver_api.function_address("cuLaunchKernelEx", 12000))
+    return driver_api.raw_function("cuLaunchKernelEx", *[ctypes.c_void_p] * 4)
 
 
 def make_submit(

@@ -146,10 +146,8 @@ def _encode_function() -> Callable[..., int]:
     """cuTensorMapEncodeTiled, called without the bindings, which take ten times as long."""
     number, array = ctypes.c_int, ctypes.c_char_p
     place = ctypes.c_void_p
-    prototype = ctypes.CFUNCTYPE(
-        number, place, number, ctypes.c_uint, place, array, array, array, array, *[number] * 4
-    )
-    return prototype(driver_api.function_address("cuTensorMapEncodeTiled", 12000))
+    described = (place, number, ctypes.c_uint, place, array, array, array, array, *[number] * 4)
+    return driver_api.raw_function("cuTensorMapEncodeTiled", *described)
 
 
 @cache

@@ -1,42 +1,107 @@
 """Device time of launches by CUDA events, read when they have passed and never waited for.
 
-Only launches that somebody times come here. Invariant: nothing here synchronises unless told to
-wait, and no event is recorded into a CUDA graph that is being captured.
+Only launches that somebody times come here, each on its way to the GPU, so the driver is called
+without the bindings, and without giving the GIL up where a call does not wait. Invariant: nothing
+here synchronises unless told to wait, and no event is recorded into a CUDA graph that is being
+captured.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.device import Device
 
 _NS_PER_MS = 1_000_000
+# CUstreamCaptureMode (cuda.h): what this thread asks does not break a capture.
+_RELAXED = 2
+_NO_CONTEXT = (driver_api.INVALID_CONTEXT, driver_api.NOT_INITIALIZED)
 
 
-class EventPool:
-    """Events of one device that are free to be recorded again."""
+class _Calls(NamedTuple):
+    """Functions of the driver; handles are numbers."""
 
-    def __init__(self) -> None:
-        self._free: list[Any] = []
+    is_capturing: Callable[..., int]
+    record: Callable[..., int]
+    elapsed: Callable[..., int]
+    synchronize: Callable[..., int]
+    push_context: Callable[..., int]
+    pop_context: Callable[..., int]
+    exchange_capture_mode: Callable[..., int]
 
-    def take(self) -> Any:
+
+@cache
+def _calls() -> _Calls:
+    handle = ctypes.c_void_p
+
+    def found(name: str, *arguments: type[Any], keeps_gil: bool = True) -> Callable[..., int]:
+        return driver_api.raw_function(name, *arguments, keeps_gil=keeps_gil)
+
+    return _Calls(
+        found("cuStreamIsCapturing", handle, handle),
+        # Waits where the stream's queue is full, maybe of Python callbacks.
+        found("cuEventRecord", handle, handle, keeps_gil=False),
+        found("cuEventElapsedTime", handle, handle, handle),
+        found("cuEventSynchronize", handle, keeps_gil=False),
+        found("cuCtxPushCurrent", handle),
+        found("cuCtxPopCurrent", handle),
+        found("cuThreadExchangeStreamCaptureMode", handle),
+    )
+
+
+class SpanTimer:
+    """Starts spans on the streams of one device; its events are recorded again and again."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.calls = _calls()
+        self._free: list[int] = []
+
+    def start(self, stream: int) -> DeviceSpan | None:
+        """Start timing work on `stream`; None while a graph is captured from it, as nothing runs.
+
+        Raises:
+            CudaError: the driver refuses.
+        """
+        capturing = ctypes.c_int()
+        status = self.calls.is_capturing(stream, ctypes.addressof(capturing))
+        if status in _NO_CONTEXT:
+            # A thread that has called nothing of CUDA yet, such as autograd's.
+            self.device.make_current()
+            status = self.calls.is_capturing(stream, ctypes.addressof(capturing))
+        # Where the question itself is forbidden, so is the launch, which says so.
+        return None if status or capturing.value else DeviceSpan(self, stream)
+
+    def take(self) -> int:
         """An event."""
         try:
             return self._free.pop()
         except IndexError:
-            return driver_api.call("cuEventCreate", 0)
+            with self.device.entered():
+                return int(driver_api.call("cuEventCreate", 0))
 
-    def give_back(self, event: Any) -> None:
+    def give_back(self, event: int) -> None:
         """Keep `event` for the next one who asks."""
         self._free.append(event)
 
-
-_POOLS: dict[int, EventPool] = {}
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Let this thread ask after events, beside captures that other threads make."""
+        mode = ctypes.c_int(_RELAXED)
+        self.calls.push_context(self.device.context)
+        self.calls.exchange_capture_mode(ctypes.addressof(mode))
+        try:
+            yield
+        finally:
+            self.calls.exchange_capture_mode(ctypes.addressof(mode))
+            self.calls.pop_context(ctypes.byref(ctypes.c_void_p()))
 
 
 class DeviceSpan:
@@ -47,27 +112,33 @@ class DeviceSpan:
         settled_ns: when it became known, in nanoseconds since 1970.
     """
 
-    def __init__(self, device: Device, stream: int) -> None:
-        self._device = device
-        self._stream = driver_api.driver().CUstream(stream)
-        self._pool = _POOLS.setdefault(device.index, EventPool())
+    __slots__ = ("_end", "_lock", "_start", "_stream", "_timer", "duration_ns", "settled_ns")
+
+    def __init__(self, timer: SpanTimer, stream: int) -> None:
+        self._timer = timer
+        self._stream = stream
         self._lock = threading.Lock()
-        self._start = self._pool.take()
-        self._end = self._pool.take()
         self.duration_ns: int | None = None
         self.settled_ns: int | None = None
-        driver_api.call("cuEventRecord", self._start, self._stream)
+        self._start = timer.take()
+        self._end = timer.take()
+        self._record(self._start)
 
     def end(self) -> None:
         """Mark the end, after the launch was made."""
-        with self._device.entered():
-            driver_api.call("cuEventRecord", self._end, self._stream)
+        self._record(self._end)
+
+    def _record(self, event: int) -> None:
+        status = self._timer.calls.record(event, self._stream)
+        if status:
+            raise driver_api.cuda_error(status, "cuEventRecord")
 
     def __del__(self) -> None:
         # Nobody asked: an event may be recorded again whatever became of it.
-        if getattr(self, "duration_ns", 0) is None:
-            self._pool.give_back(self._start)
-            self._pool.give_back(self._end)
+        if self.duration_ns is None:
+            for name in ("_start", "_end"):
+                if hasattr(self, name):
+                    self._timer.give_back(getattr(self, name))
 
     def __call__(self, wait: bool = False) -> int | None:
         """The span's length in nanoseconds; None when it has not passed yet.
@@ -80,39 +151,27 @@ class DeviceSpan:
         """
         with self._lock:
             if self.duration_ns is None:
-                with self._device.entered(), _beside_captures():
+                with self._timer.asking():
                     self._resolve(wait)
             return self.duration_ns
 
     def _resolve(self, wait: bool) -> None:
-        if wait:
-            driver_api.call("cuEventSynchronize", self._end)
-        status = int(driver_api.driver().cuEventQuery(self._end)[0])
+        calls = self._timer.calls
+        if wait and (status := calls.synchronize(self._end)):
+            raise driver_api.cuda_error(status, "cuEventSynchronize")
+        elapsed_ms = ctypes.c_float()
+        status = calls.elapsed(ctypes.addressof(elapsed_ms), self._start, self._end)
         if status == driver_api.NOT_READY:
             return
-        if status != driver_api.SUCCESS:
-            raise driver_api.cuda_error(status, "cuEventQuery")
-        elapsed_ms = driver_api.call("cuEventElapsedTime", self._start, self._end)
-        self.duration_ns = round(elapsed_ms * _NS_PER_MS)
+        if status:
+            raise driver_api.cuda_error(status, "cuEventElapsedTime")
+        self.duration_ns = round(elapsed_ms.value * _NS_PER_MS)
         self.settled_ns = time.time_ns()
-        self._pool.give_back(self._start)
-        self._pool.give_back(self._end)
+        self._timer.give_back(self._start)
+        self._timer.give_back(self._end)
 
 
-def start_span(device: Device, stream: int) -> DeviceSpan | None:
-    """Start timing work on `stream`; None while a graph is captured from it, as nothing runs."""
-    with device.entered():
-        status = driver_api.call("cuStreamIsCapturing", driver_api.driver().CUstream(stream))
-        return DeviceSpan(device, stream) if int(status) == 0 else None
-
-
-@contextmanager
-def _beside_captures() -> Iterator[None]:
-    """Let this thread ask after events without breaking a capture that another thread makes."""
-    bindings = driver_api.driver()
-    relaxed = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    before = driver_api.call("cuThreadExchangeStreamCaptureMode", relaxed)
-    try:
-        yield
-    finally:
-        driver_api.call("cuThreadExchangeStreamCaptureMode", before)
+@cache
+def span_timer(device: Device) -> SpanTimer:
+    """The timer of `device`."""
+    return SpanTimer(device)
