@@ -357,7 +357,9 @@ def test_ctrl_c_ends_compiles_workers_and_threads(monkeypatch):
 
     def ask(worker, *request):
         pids.append(worker.pid)
-        asked.wait(60)
+        # A third may come, before those that wait for a worker are told to go.
+        if len(pids) <= 2:
+            asked.wait(60)
         return real_ask(worker, *request)
 
     def wait(futures):
@@ -376,7 +378,7 @@ def test_ctrl_c_ends_compiles_workers_and_threads(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         warm_up(tuned(configs(*BLOCKS)))
     thread.join()
-    assert len(pids) == 2
+    assert len(pids) >= 2
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
