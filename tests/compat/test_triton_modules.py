@@ -20,7 +20,7 @@ triton.runtime triton.runtime.jit triton.runtime.autotuner triton.runtime.driver
 triton.runtime.errors triton.runtime.cache triton.runtime.interpreter triton.compiler
 triton.compiler.compiler triton.compiler.errors triton.backends triton.backends.compiler
 triton.backends.driver triton.knobs triton.tools triton.tools.tensor_descriptor triton.testing
-triton.errors triton._utils triton._C triton._C.libtriton""".split()
+triton.errors triton._utils triton._C triton._C.libtriton triton.tools.mxfp""".split()
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ MODE = os.environ.get("TKDEBUG_TEST_MODE", "interpret")
 _RECORD = RECORD.open("a", buffering=1, encoding="utf-8")
 
 # Modules of upstream's package that its tests import and kernels' authors do not.
-_FROM_CHECKOUT = ("triton._internal_testing", "triton.tools.mxfp")
+_FROM_CHECKOUT = ("triton._internal_testing",)
 # Modules that lead into libtriton: they import, and a test that uses them is skipped.
 _LIBTRITON = {
     "triton._filecheck": "compares the text of libtriton's IR",

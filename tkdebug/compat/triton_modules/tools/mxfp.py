@@ -1,0 +1,7 @@
+"""`triton.tools.mxfp`."""
+
+from __future__ import annotations
+
+from tkdebug.compat.microscaled import MXFP4Tensor, MXScaleTensor
+
+__all__ = ["MXFP4Tensor", "MXScaleTensor"]
