@@ -21,6 +21,10 @@ _SIGN_BIT = 8
 _E8M0_BIAS, _E8M0_NAN, _E8M0_MAX = 127, 255, 254
 
 
+class MicroscaledError(UsageError, AssertionError):
+    """What a tensor cannot be asked; an AssertionError, as upstream's are."""
+
+
 class _Microscaled:
     """What both formats share.
 
@@ -58,7 +62,7 @@ class _Microscaled:
         import torch
 
         if dtype != torch.float32:
-            raise UsageError(f"{type(self).__name__}.to: got {dtype}, expected torch.float32")
+            raise MicroscaledError(f"{type(self).__name__}.to: got {dtype}, expected torch.float32")
 
 
 class MXFP4Tensor(_Microscaled):
@@ -98,8 +102,9 @@ class MXFP4Tensor(_Microscaled):
         import torch
 
         if not 0 <= dim < self.data.ndim:
-            raise UsageError(
-                f"MXFP4Tensor.to_packed_tensor: got dim {dim}, expected 0 to {self.data.ndim - 1}"
+            raise MicroscaledError(
+                "The dimension to pack along is not within the range of tensor dimensions: "
+                f"got {dim}, expected 0 to {self.data.ndim - 1}"
             )
         data = self.data.movedim(dim, -1)
         if data.shape[-1] % 2:
@@ -125,7 +130,7 @@ class MXScaleTensor(_Microscaled):
         least = 0 if low is None else max(0, _biased_exponent(low))
         most = _E8M0_MAX if high is None else min(_E8M0_MAX, max(0, _biased_exponent(high)))
         if least > most:
-            raise UsageError(f"MXScaleTensor.random: got low {low} above high {high}")
+            raise MicroscaledError(f"MXScaleTensor.random: got low {low} above high {high}")
         self.data = self._integers(least, most + 1)
         return self
 
