@@ -11,7 +11,7 @@ import hashlib
 import pytest
 import torch
 from agreement import tile
-from test_native_dots import multiply, wgmma_fp8
+from dot_sums import multiply, wgmma_fp8
 
 import tkdebug.language as tl
 
