@@ -85,10 +85,29 @@ def test_replaced_products_get_their_operands_in_halves(aten):
 
 
 def test_replaced_operators_are_differentiated_with_replaced_ones(aten):
-    aten.impl("_softmax_backward_data", lambda grad, out, dim, dtype: out * 0 + 3, "CUDA")
+    heard = []
+
+    def backward(grad, out, dim, dtype):
+        heard.append((grad.device, out.device))
+        return out * 0 + 3
+
+    aten.impl("_softmax_backward_data", backward, "CUDA")
     x = torch.ones(2, device="cuda", requires_grad=True)
     x.softmax(0).sum().backward()
     assert (x.grad.device, x.grad.tolist()) == (CUDA, [3, 3])
+    assert heard == [(CUDA, CUDA)]
+
+
+def test_functions_made_of_operators_hand_cuda_tensors_on(aten):
+    heard = []
+
+    def gather(x, dim, index, sparse_grad=False):
+        heard.append(index.device)
+        return x.new_zeros(index.shape)
+
+    aten.impl("gather", gather, "CUDA")
+    torch.quantile(torch.ones(3, device="cuda"), 0.5)
+    assert set(heard) == {CUDA}
 
 
 def test_gradients_stay_where_they_are_beside_replaced_operators(aten):

@@ -22,16 +22,19 @@ from tkdebug.compat.cuda_standin import placement
 Kernel = Callable[..., Any]
 # By the operator's full name, as `aten::add.Tensor`; of several the last one counts.
 _kernels: dict[str, list[Kernel]] = {}
+# On a library: what is to be done when it goes.
+_FORGET = "_tkdebug_forget"
 _NOTHING: AbstractContextManager[object] = nullcontext()
 
 
-def found(makes_tensors: bool = False) -> AbstractContextManager[object]:
+def found(makes_tensors: bool = False, in_backward: bool = False) -> AbstractContextManager[object]:
     """Inside the `with` operators find the kernels for CUDA.
 
     Args:
         makes_tensors: whether an operator that gets no tensors makes CUDA tensors.
+        in_backward: whether autograd runs them, whose gradients bear no mark.
     """
-    return _CudaKernels(makes_tensors) if _kernels else _NOTHING
+    return _CudaKernels(makes_tensors, in_backward) if _kernels else _NOTHING
 
 
 def replace_torch() -> bool:
@@ -40,9 +43,10 @@ def replace_torch() -> bool:
 
 
 class _CudaKernels(TorchDispatchMode):
-    def __init__(self, makes_tensors: bool) -> None:
+    def __init__(self, makes_tensors: bool, in_backward: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._makes_tensors = makes_tensors
+        self._in_backward = in_backward
 
     def __torch_dispatch__(
         self,
@@ -53,20 +57,20 @@ class _CudaKernels(TorchDispatchMode):
     ) -> Any:
         keywords = dict(kwargs or {})
         kernels = _kernels.get(func.name())
-        if not kernels:
-            return self._run(func, args, keywords)
         others: list[Tensor] = []
         on_cuda = placement.split_inputs([*args, *keywords.values()], others)
-        if not on_cuda and (others or not self._makes_tensors):
-            return self._run(func, args, keywords)
-        if keywords.get("device") == placement.CPU:
-            keywords["device"] = placement.CUDA
-        return kernels[-1](*args, **keywords)
-
-    def _run(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        # What it gives is marked by the function that is in progress, not by the operators in it.
+        if kernels and (on_cuda or (self._makes_tensors and not others)):
+            if self._in_backward:
+                placement.place_results(others, [])
+            if keywords.get("device") == placement.CPU:
+                keywords["device"] = placement.CUDA
+            return kernels[-1](*args, **keywords)
         with torch._C.DisableTorchFunction():
-            return func(*args, **keywords)
+            result = func(*args, **keywords)
+            # Of several operators that a function is made of, a later one may have a kernel.
+            if not self._in_backward and (on_cuda or not others):
+                placement.place_results(result, others)
+        return result
 
 
 def noting_kernels(impl: Kernel, under_mode: Callable[[Kernel], Kernel]) -> Kernel:
@@ -93,10 +97,22 @@ def noting_kernels(impl: Kernel, under_mode: Callable[[Kernel], Kernel]) -> Kern
                     kernel, torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
                 )
             _kernels.setdefault(name, []).append(kernel)
-            weakref.finalize(self, _forget, name, kernel)
+            vars(self).setdefault(_FORGET, []).append(weakref.finalize(self, _forget, name, kernel))
         return result
 
     return register
+
+
+def forgetting_kernels(destroy: Callable[[Any], None]) -> Callable[[Any], None]:
+    """`Library._destroy` that forgets the library's kernels for CUDA as well."""
+
+    @functools.wraps(destroy)
+    def forget(self: Any) -> None:
+        for finalizer in vars(self).pop(_FORGET, ()):
+            finalizer()
+        destroy(self)
+
+    return forget
 
 
 def _forget(name: str, kernel: Kernel) -> None:

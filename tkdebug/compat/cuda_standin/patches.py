@@ -236,7 +236,7 @@ def _patch_autograd(patches: Patches, mode: CudaStandIn) -> None:
     def run_backward(*arguments: Any, **keywords: Any) -> Any:
         # `x.backward()` arrives here from inside the mode's handler: hooks and backward functions
         # are the script's own code and must hear the stand-in's answers.
-        with _Entered(mode), operator_libraries.found():
+        with _Entered(mode), operator_libraries.found(in_backward=True):
             return run(*arguments, **keywords)
 
     for owner in (torch.autograd, torch.autograd.graph):
@@ -317,6 +317,7 @@ def _patch_custom_ops(patches: Patches, mode: CudaStandIn) -> None:
     library = torch.library.Library
     under_mode = functools.partial(_under, mode)
     patches.set(library, "impl", operator_libraries.noting_kernels(library.impl, under_mode))
+    patches.set(library, "_destroy", operator_libraries.forgetting_kernels(library._destroy))
 
 
 def _chosen_kernel(definition: Any, kernels: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
