@@ -21,14 +21,20 @@ from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses, tile
 from tkdebug.compiler.passes.pipeline import PassManager
 
 
-def coalesced(body: str, *, divisors: tuple[int, ...] = (16,) * 6, warps: int = 4) -> Module:
+def coalesced(
+    body: str,
+    *,
+    divisors: tuple[int, ...] = (16,) * 6,
+    warps: int = 4,
+    vector_atomics: bool = False,
+) -> Module:
     """The module after the pass."""
     module = parse_module(
         "tt.func @k(%p: !tt.ptr<f16>, %q: !tt.ptr<f32>, %w: !tt.ptr<i8>, %n: i32, %s: i32, "
         f"%t: i32) attributes {{num_warps = {warps}, arg_divisibility = {list(divisors)}}} {{"
         f"\n{body}\n  tt.return\n}}"
     )
-    PassManager((CoalesceAccesses(),), verify_each=True).run(module)
+    PassManager((CoalesceAccesses(vector_atomics),), verify_each=True).run(module)
     return module
 
 
@@ -182,19 +188,30 @@ def test_gather_takes_the_layout_of_its_indices() -> None:
     assert width(module, second) == 1
 
 
-def test_atomics_side_by_side_are_one_element_a_lane() -> None:
-    module = coalesced(
-        RANGE
-        + row("q", "x", "r", "f32")
-        + """
+ATOMIC_ROW = (
+    RANGE
+    + row("q", "x", "r", "f32")
+    + """
   %v = tt.load %x : tensor<1024x!tt.ptr<f32>> -> tensor<1024xf32>
-  %o = tt.atomic_rmw %x, %v {kind = "fadd", sem = "relaxed", scope = "gpu"}
+  %o = tt.atomic_rmw %x, %v {kind = "KIND", sem = "relaxed", scope = "gpu"}
       : (tensor<1024x!tt.ptr<f32>>, tensor<1024xf32>) -> tensor<1024xf32>
 """
-    )
+)
+
+
+@pytest.mark.parametrize(("kind", "has_vectors"), [("fadd", False), ("exch", True)])
+def test_atomics_side_by_side_are_one_element_a_lane(kind, has_vectors) -> None:
+    module = coalesced(ATOMIC_ROW.replace("KIND", kind), vector_atomics=has_vectors)
     load, atomic = accesses(module)
     assert width(module, load) == 4
     assert layout_of(atomic).bases("lane")[0] == (1,)
+
+
+def test_sums_of_16_bytes_share_the_layout_of_their_load() -> None:
+    module = coalesced(ATOMIC_ROW.replace("KIND", "fadd"), vector_atomics=True)
+    load, atomic = accesses(module)
+    assert width(module, atomic) == 4
+    assert layout_of(load) == layout_of(atomic)
 
 
 @given(

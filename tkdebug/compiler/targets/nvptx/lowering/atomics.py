@@ -78,7 +78,7 @@ def _group(ctx: Lowering, op: Operation) -> int:
     pointer, type_ = op.operands[0], ctx.element_type(op.result)
     if not isinstance(pointer.type, TensorType) or op.attributes["kind"] != "fadd":
         return 1
-    vectors = ctx.target.capability >= (9, 0)
+    vectors = ctx.target.vector_atomics
     longest = {"half": 8 if vectors else 2, "bfloat": 8 if vectors else 1, "float": 4 * vectors}
     place = mask_index(op)
     mask = None if place is None else ctx.axis_info[op.operands[place]]
