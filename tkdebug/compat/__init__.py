@@ -32,6 +32,7 @@ class Installed:
         self, mode: ModeName, quick: bool, interpret: tuple[str, ...], checks: tuple[str, ...]
     ) -> None:
         from tkdebug.compat import children
+        from tkdebug.compat.eager_compile import CompileRunsEagerly
         from tkdebug.compat.finder import InstalledFinder
 
         self.stand_in: CudaStandInInstalled | None = None
@@ -51,6 +52,8 @@ class Installed:
                     from tkdebug.compat.marked_empties import mark_empties
 
                     undo.callback(mark_empties())
+            if self.stand_in is None:
+                undo.callback(CompileRunsEagerly().restore)
             variables = children.environment(
                 mode, KNOBS.quick, patterns, checks, self.stand_in is not None
             )

@@ -87,8 +87,16 @@ def arm() -> None:
         watch_from_environment()
     if kind == "stand-in" and os.environ.get("TKDEBUG_MODE") in MODE_NAMES:
         after_torch(_stand_in)
+    else:
+        _compile_eagerly()
     if "uninitialised-read" in os.environ.get("TKDEBUG_CHECKS", "").split(","):
         after_torch(_mark_empties)
+
+
+def _compile_eagerly() -> None:
+    from tkdebug.compat.eager_compile import CompileRunsEagerly
+
+    CompileRunsEagerly()
 
 
 def _mark_empties() -> None:

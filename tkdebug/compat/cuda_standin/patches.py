@@ -8,7 +8,6 @@ them last first, so that torch is the very torch it was.
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +28,7 @@ from tkdebug.compat.cuda_standin import (
 )
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
+from tkdebug.compat.eager_compile import eager_compile
 
 _overrides: Any = torch.overrides
 _MISSING = object()
@@ -111,7 +111,7 @@ def apply(patches: Patches, mode: CudaStandIn) -> None:
     _patch_threads(patches, mode)
     profilers.apply(patches)
     collectives.apply(patches)
-    patches.set(torch, "compile", _compile_eagerly)
+    patches.set(torch, "compile", eager_compile(torch.compile, None))
     _register_loading(patches)
 
 
@@ -395,20 +395,6 @@ def _patch_threads(patches: Patches, mode: CudaStandIn) -> None:
             bootstrap(self)
 
     patches.set(threading.Thread, "_bootstrap_inner", start_thread)
-
-
-def _compile_eagerly(model: Any = None, **options: Any) -> Any:
-    """Stands in for `torch.compile`: the function itself, and a word about it."""
-    _say_compile_once()
-    return (lambda function: function) if model is None else model
-
-
-@functools.cache
-def _say_compile_once() -> None:
-    print(
-        "tkdebug: torch.compile runs its functions eagerly where the CPU stands in for CUDA",
-        file=sys.stderr,
-    )
 
 
 def _register_loading(patches: Patches) -> None:

@@ -1,0 +1,70 @@
+"""`torch.compile` under tkdebug: functions run eagerly, and that is said once.
+
+Its default backend, inductor, writes Triton kernels that only upstream's compiler takes. Where a
+CUDA device is usable, other backends are left alone; where the CPU stands in for it, none can see
+what the tensors pose as.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Collection
+from typing import Any
+
+from tkdebug.compat.children import after_torch
+
+_WRITES_KERNELS = "inductor"
+
+
+def eager_compile(
+    original: Callable[..., Any], backends: Collection[object] | None
+) -> Callable[..., Any]:
+    """What takes the place of `torch.compile`.
+
+    Args:
+        original: torch's own.
+        backends: those whose functions run eagerly; None for all of them.
+    """
+
+    @functools.wraps(original)
+    def compile(model: Any = None, *, backend: Any = _WRITES_KERNELS, **options: Any) -> Any:
+        if backends is not None and backend not in backends:
+            return original(model, backend=backend, **options)
+        _say_once()
+        return (lambda function: function) if model is None else model
+
+    return compile
+
+
+class CompileRunsEagerly:
+    """Has what inductor would compile run eagerly, from when torch is imported until `restore`."""
+
+    def __init__(self) -> None:
+        self._original: Callable[..., Any] | None = None
+        self._wanted = True
+        after_torch(self._replace)
+
+    def _replace(self) -> None:
+        import torch
+
+        if self._wanted:
+            self._original = torch.compile
+            torch.compile = eager_compile(torch.compile, (_WRITES_KERNELS,))
+
+    def restore(self) -> None:
+        """Put torch's own back; a second call does nothing."""
+        self._wanted = False
+        if self._original is not None:
+            import torch
+
+            torch.compile, self._original = self._original, None
+
+
+@functools.cache
+def _say_once() -> None:
+    print(
+        "tkdebug: torch.compile runs its functions eagerly: the kernels that it writes need "
+        "upstream's compiler",
+        file=sys.stderr,
+    )
