@@ -31,6 +31,7 @@ def proton(tmp_path, monkeypatch):
         yield proton
         proton.finalize()
     assert not SCOPES.tracking
+    assert SCOPES.current() is None
 
 
 @pytest.fixture
@@ -432,6 +433,7 @@ def test_sessions_and_formats_that_are_not_there_are_told(proton):
         proton.finalize(session, "chrome_trace")
     with pytest.raises(ValueError, match="Scope name mismatch: b != a"):
         (proton.enter_scope("a"), proton.exit_scope("b"))
+    proton.exit_scope("a")
     proton.finalize(session)
     proton.start("no/such/folder/p")
     with pytest.raises(RuntimeError, match=r"no/such/folder/p\.hatchet: profile cannot be written"):

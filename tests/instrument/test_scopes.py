@@ -101,6 +101,20 @@ def test_thread_is_in_the_scopes_of_the_main_thread_until_it_has_its_own(recorde
     }
 
 
+def test_recorder_hears_of_no_scope_that_was_entered_before_it(tmp_path):
+    SCOPES.keep(1)
+    before = SCOPES.enter("before")
+    try:
+        with Recorder(tmp_path / "run.tkd", output=False) as recorder:
+            inside = SCOPES.enter("inside")
+            launch("add_kernel")
+            SCOPES.exit(inside)
+            assert launches_by_kernel(recorder) == {"add_kernel": ("inside",)}
+    finally:
+        SCOPES.exit(before)
+        SCOPES.keep(-1)
+
+
 def test_scope_of_one_context_is_not_in_force_in_another(recorder):
     one, two = contextvars.copy_context(), contextvars.copy_context()
     first = one.run(SCOPES.enter, "first")

@@ -162,7 +162,7 @@ class Recorder:
                 record.arguments,
                 record.start_ns,
                 record.stream,
-                SCOPES.path(),
+                SCOPES.path(self),
             )
         )
 
