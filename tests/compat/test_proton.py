@@ -296,6 +296,31 @@ def test_threads_have_scopes_of_their_own(proton, kernels):
     assert shape(read("p")[0]) == {"a": {"copy": 1}, "b": {"copy": 1}}
 
 
+def test_one_scope_object_may_be_entered_by_several_threads_and_again_inside(proton, kernels):
+    session, left = proton.start("p"), []
+    shared, first_in, second_in = proton.scope("shared"), threading.Event(), threading.Event()
+
+    def work():
+        with shared:
+            first_in.set()
+            second_in.wait(20)
+            kernels.copy()
+        left.append(proton.context.depth(session))
+
+    thread = threading.Thread(target=work)
+    with proton.scope("outer"):
+        thread.start()
+        first_in.wait(20)
+        with shared, shared:
+            second_in.set()
+            thread.join()
+            kernels.add()
+    proton.finalize()
+    assert shape(read("p")[0]) == {"outer": {"shared": {"copy": 1, "shared": {"add": 1}}}}
+    # Out of its own scope, the thread is in those of the main thread.
+    assert left == [3]
+
+
 def test_states_are_innermost(proton, kernels):
     proton.start("p")
     with proton.scope("s"), proton.state("warm"), proton.scope("t", {"a": 1.0}):

@@ -55,10 +55,20 @@ class scope:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._exit_scope(self._entered.pop())
+            self._exit_scope(self._take())
         except ProfileError:
             if error is None:
                 raise  # else the script's own exception is what went wrong
+
+    def _take(self) -> Scope | None:
+        """What was entered in this thread and context, of a scope that several use at once."""
+        here = SCOPES.current()
+        if len(self._entered) > 1 and here is not None:
+            for entered in here.chain():
+                if entered in self._entered:
+                    self._entered.remove(entered)
+                    return entered
+        return self._entered.pop()
 
     def __call__(self, func: _F) -> _F:
         """A function that runs inside the scope."""
