@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -595,3 +596,37 @@ def test_benchmark_that_profiles_beside_a_library(proton, kernels, capsys):
     assert "nan nan" in rows["cublas"]
     assert find(read("bench")[0], "add_100_4")[0]["metrics"]["count"] == 3
     assert find(read("bench")[0], "cublas")[0]["metrics"]["flops32"] == 3 * 2.0 * 16**3
+
+
+def test_viewer_reads_a_graph_frame_where_hatchet_is(proton, kernels, monkeypatch):
+    import triton.profiler.viewer as viewer
+
+    class GraphFrame:
+        """What is asked of hatchet's."""
+
+        def __init__(self, literal):
+            self.literal = literal
+            self.dataframe = SimpleNamespace(columns=["name", "count", "time (ns)", "device_id"])
+
+        from_literal = classmethod(lambda cls, literal: cls(literal))
+
+        def show_metric_columns(self):
+            return sorted(self.literal[0]["metrics"])
+
+        def update_inclusive_columns(self):
+            self.updated = True
+
+    proton.start("p")
+    with proton.scope("empty"):
+        pass
+    kernels.copy()
+    proton.finalize()
+    monkeypatch.setitem(sys.modules, "hatchet", None)
+    with pytest.raises(ImportError, match=r"pip install llnl-hatchet; viewer\.parse and print"):
+        viewer.read("p.hatchet")
+    monkeypatch.setitem(sys.modules, "hatchet", SimpleNamespace(GraphFrame=GraphFrame))
+    frame, inclusive, exclusive, devices = viewer.read("p.hatchet")
+    assert frame.updated
+    assert [child["frame"]["name"] for child in frame.literal[0]["children"]] == ["copy"]
+    assert (inclusive, exclusive) == (["count", "time (ns)"], ["name", "device_id"])
+    assert "CPU" in devices

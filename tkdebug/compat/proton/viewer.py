@@ -1,24 +1,49 @@
-"""`triton.profiler.viewer`: `parse` and `print_tree` as scripts call them, and its command.
+"""`triton.profiler.viewer`: what scripts call of it, and its command.
 
-It needs neither pandas nor hatchet, so what it gives is no `hatchet.GraphFrame`; upstream's own
-viewer reads the files, too.
+`parse` and `print_tree` need neither pandas nor hatchet, so what goes between them is no
+`hatchet.GraphFrame`. `read` gives one, as scripts go on with its queries and data frames.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from tkdebug.errors import TkError
 from tkdebug.instrument.profiling import viewer, viewer_text
 from tkdebug.instrument.profiling.errors import ProfileError
-from tkdebug.instrument.profiling.viewer import ViewedProfile
+from tkdebug.instrument.profiling.viewer import ViewedPlace, ViewedProfile
 
 
-def read(filename: str) -> tuple[ViewedProfile, list[str], list[str], dict[str, object]]:
-    """A profile, its inclusive and its exclusive metrics, and its devices."""
-    profile = viewer.read_profile(str(filename))
-    return profile, profile.inclusive, profile.exclusive, dict(profile.devices)
+def read(filename: str) -> tuple[Any, list[str], list[str], dict[str, Any]]:
+    """A profile as a `hatchet.GraphFrame`, its inclusive and its exclusive metrics, its devices.
+
+    Raises:
+        ProfileError: the file is no profile.
+        ImportError: hatchet is not installed.
+    """
+    root, devices = viewer.read_places(str(filename))
+    try:
+        from hatchet import GraphFrame
+    except ImportError as error:
+        raise ImportError(
+            "triton.profiler.viewer.read gives a hatchet.GraphFrame, but hatchet cannot be "
+            f"imported ({error}): pip install llnl-hatchet; viewer.parse and print_tree need none"
+        ) from error
+    frame = GraphFrame.from_literal([_literal(root)])
+    inclusive = list(frame.show_metric_columns())
+    exclusive = [name for name in frame.dataframe.columns if name not in inclusive]
+    frame.update_inclusive_columns()
+    return frame, inclusive, exclusive, dict(devices)
+
+
+def _literal(place: ViewedPlace) -> dict[str, Any]:
+    return {
+        "frame": {"name": place.name, "type": "function"},
+        "metrics": place.values,
+        "children": [_literal(child) for child in place.children],
+    }
 
 
 def parse(

@@ -19,6 +19,7 @@ from tkdebug.instrument.profiling.device_peaks import WIDTHS, max_bps, max_flops
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.profiler import METADATA_STATE
 
+Devices = dict[str, dict[str, dict[str, Any]]]
 INCLUSIVE = " (inc)"
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _RATE = re.compile(r"([gt]?)(flop(?:8|16|32|64)?|byte)/s")
@@ -64,7 +65,7 @@ class ViewedProfile:
     root: ViewedPlace
     inclusive: list[str]
     exclusive: list[str]
-    devices: dict[str, dict[str, dict[str, Any]]]
+    devices: Devices
 
     def named(self, metric: str) -> str:
         """The name in the file of a metric that is given without its unit, in any case.
@@ -91,6 +92,20 @@ def read_profile(path: str) -> ViewedProfile:
     Raises:
         ProfileError: it cannot be read, or is no profile.
     """
+    root, devices = read_places(path)
+    inclusive = list(root.values)
+    names = dict.fromkeys(name for place in root.walk() for name in place.values)
+    root.values = {}
+    _sum_up(root, inclusive)
+    return ViewedProfile(root, inclusive, [n for n in names if n not in inclusive], devices)
+
+
+def read_places(path: str) -> tuple[ViewedPlace, Devices]:
+    """The places of the profile in the file `path` as they stand there, and its devices.
+
+    Raises:
+        ProfileError: it cannot be read, or is no profile.
+    """
     try:
         database = json.loads(Path(path).read_text(encoding="utf-8"))
         root = _place(database[0])
@@ -103,11 +118,7 @@ def read_profile(path: str) -> ViewedProfile:
         ) from error
     if root is None:
         raise ProfileError(f"{path}: nothing was measured")
-    inclusive = list(root.values)
-    names = dict.fromkeys(name for place in root.walk() for name in place.values)
-    root.values = {}
-    _sum_up(root, inclusive)
-    return ViewedProfile(root, inclusive, [n for n in names if n not in inclusive], devices)
+    return root, devices
 
 
 def _place(frame: dict[str, Any]) -> ViewedPlace | None:
