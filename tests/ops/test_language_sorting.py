@@ -61,9 +61,7 @@ def test_sort_orders_the_last_axis(dtype, descending):
 
 
 @tkdebug.jit
-def topk_kernel(
-    X, Z, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, DESCENDING: tl.constexpr
-):
+def topk_kernel(X, Z, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, DESCENDING: tl.constexpr):
     rows = tl.arange(0, M)[:, None]
     x = tl.load(X + rows * N + tl.arange(0, N)[None, :])
     found = tl.topk(x, K, descending=DESCENDING)
