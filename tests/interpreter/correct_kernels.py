@@ -352,3 +352,12 @@ def compare_and_swap(out_ptr, old_ptr, x_ptr):
     pid = tl.program_id(0)
     x = tl.load(x_ptr + pid)
     tl.store(old_ptr + pid, tl.atomic_cas(out_ptr, x, x + 1))
+
+
+@tkdebug.jit
+def random_numbers_64(out_ptr, BLOCK: tl.constexpr):
+    """A linear congruential generator, whose constants are about as large as int64."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    state = (offs + 5).to(tl.int64) * 6364136223846793005 + 1442695040888963407
+    state = state * -7046029254386353131 - state * 3
+    tl.store(out_ptr + offs, state)

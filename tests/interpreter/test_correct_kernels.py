@@ -387,3 +387,11 @@ def test_compare_and_swap_in_program_order(dtype, budget):
     x = torch.tensor([0, 1, 1, 2, 7, 3], dtype=dtype)
     clean(kernels.compare_and_swap, (6,), out, old, x, budget=budget)
     assert out.item() == 4
+
+
+@BUDGETS
+@pytest.mark.parametrize("programs", [1, 4])
+def test_random_numbers_that_wrap_in_int64(programs, budget):
+    out = torch.zeros(16 * programs, dtype=torch.int64)
+    clean(kernels.random_numbers_64, (programs,), out, BLOCK=16, budget=budget)
+    assert len(out.unique()) == len(out)

@@ -67,7 +67,7 @@ class AffineForms:
         if low < -limit or high >= limit:
             low, high = tile.bounds(exact=True)
             if low < -limit or high >= limit:
-                return self.ev.materialize(tile).to(self.ev.int_dtypes[bits])
+                return self.ev.materialize(_in_int64(tile)).to(self.ev.int_dtypes[bits])
         return tile
 
     def _bits(self, op: Operation) -> int:
@@ -115,3 +115,13 @@ class AffineForms:
         if isinstance(value, int):
             return value >= 0
         return isinstance(value, AffineTile) and value.bounds(exact=True)[0] >= 0
+
+
+def _in_int64(tile: AffineTile) -> AffineTile:
+    """The same values modulo 2**64, of numbers that tensors take."""
+    return AffineTile(
+        wrap(tile.const, 64),
+        tile.base,
+        tuple(wrap(coef, 64) for coef in tile.coefs),
+        tile.shape,
+    )
