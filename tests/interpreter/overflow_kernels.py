@@ -75,3 +75,28 @@ def unsigned(x_ptr, out_ptr, far, BLOCK: tl.constexpr):
     tl.store(
         out_ptr + tl.arange(0, BLOCK), tl.load(x_ptr + (offs.to(tl.int64) - 2 * far.to(tl.int64)))
     )
+
+
+@tkdebug.jit
+def remainders(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mixed = (offs + 7) * factor
+    by_division = mixed - mixed // n * n
+    by_division = tl.where(by_division < 0, by_division + n, by_division)
+    by_shifts = mixed[:, None] - ((mixed >> 3) << 3)[:, None]
+    x = tl.load(x_ptr + by_division) + tl.sum(tl.load(x_ptr + by_shifts), 1)
+    tl.store(out_ptr + offs, x)
+
+
+@tkdebug.jit
+def differences(x_ptr, out_ptr, tile, factor, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    relative = (tile * factor + offs) - tile * factor
+    between = (tile + 1) * factor - tile * factor - factor
+    tl.store(out_ptr + offs, tl.load(x_ptr + relative + between))
+
+
+@tkdebug.jit
+def difference_of_one(x_ptr, out_ptr, row, stride, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + (row * stride - row + offs)))  # WRAPS difference

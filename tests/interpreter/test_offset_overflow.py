@@ -84,3 +84,23 @@ def test_unsigned_offsets_have_a_bit_more():
     x, out = torch.arange(16.0), torch.zeros(16)
     assert not run(kernels.unsigned, (1,), x, out, FAR, BLOCK=16)
     assert torch.equal(out, x)
+
+
+@BUDGETS
+def test_remainders_by_hand_are_meant(budget):
+    x, out = torch.arange(64.0), torch.zeros(16)
+    assert not run(kernels.remainders, (2,), x, out, 1 << 29 | 12345, 64, BLOCK=8, budget=budget)
+
+
+@BUDGETS
+def test_differences_of_what_wrapped_alike_are_right(budget):
+    x, out = torch.arange(16.0), torch.zeros(16)
+    assert not run(kernels.differences, (2,), x, out, FAR, 3, BLOCK=8, budget=budget)
+    assert torch.equal(out, x)
+
+
+def test_a_difference_of_which_one_operand_wrapped():
+    x, out = torch.arange(FAR // 1024 + 8.0), torch.zeros(8)
+    fault = only(run(kernels.difference_of_one, (1,), x, out, -(1 << 20), 4096, BLOCK=8))
+    assert (fault.kind, fault.index) == ("offset-overflow", 1 << 20)
+    assert fault.line == line("WRAPS difference")

@@ -4,6 +4,7 @@
 elsewhere in the same tensor as often as outside it. A wrapped value is no fault by itself: hashes
 wrap on purpose, and take a remainder or some bits before they address anything. So only sums,
 differences and products count that reach a pointer by such alone, and by what moves elements about.
+`h - h // n * n` is a remainder, and so no difference.
 """
 
 from __future__ import annotations
@@ -17,16 +18,12 @@ from tkdebug.interpreter.footprint import forwarded_values
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
 
 SYMBOLS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*"}
+_MOVES = frozenset("tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans".split())
 # What an offset may go through on its way to a pointer. Zero extension is not there: such values
 # are unsigned, and have one bit more.
-CARRIERS = frozenset(
-    (
-        *SYMBOLS,
-        "arith.extsi",
-        "arith.select",
-        *"tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans".split(),
-    )
-)
+CARRIERS = frozenset((*SYMBOLS, "arith.extsi", "arith.select", *_MOVES))
+# How far a difference is looked into.
+_MOST_STEPS = 64
 _REGIONS = ("scf.for", "scf.while", "scf.if")
 
 
@@ -45,13 +42,42 @@ def offset_arithmetic(module: Module) -> frozenset[Operation]:
         value = pending.pop()
         made_by = value.defining_op
         sources = forwarded.get(value, [])
-        if made_by is not None and made_by.name in CARRIERS:
+        if made_by is not None and made_by.name in CARRIERS and not is_remainder(made_by):
             sources = list(made_by.operands)
             if made_by.name in SYMBOLS and 1 < ir.element_of(value.type).bits < 64:
                 found.add(made_by)
         pending += [source for source in sources if source not in seen]
         seen.update(sources)
     return frozenset(found)
+
+
+def is_remainder(op: Operation) -> bool:
+    """Whether `op` takes from a value what was made of it by division, shifts or bits."""
+    if op.name != "arith.subi":
+        return False
+    whole, taken = map(_unmoved, op.operands)
+    pending, seen = [(taken, False)], {(taken, False)}
+    while pending and len(seen) < _MOST_STEPS:
+        value, is_part = pending.pop()
+        made_by = value.defining_op
+        if is_part and value is whole:
+            return True
+        if made_by is None or made_by.regions:
+            continue
+        is_part = is_part or made_by.name not in CARRIERS
+        for operand in made_by.operands:
+            step = (_unmoved(operand), is_part)
+            if step not in seen:
+                seen.add(step)
+                pending.append(step)
+    return False
+
+
+def _unmoved(value: Value) -> Value:
+    """What `value` was before its elements were moved about."""
+    while value.defining_op is not None and value.defining_op.name in _MOVES:
+        value = value.defining_op.operands[0]
+    return value
 
 
 def may_wrap(op: Operation, operands: tuple[TileValue, ...], result: TileValue) -> bool:

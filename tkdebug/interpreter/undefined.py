@@ -137,6 +137,9 @@ class UndefinedValues:
         types = [value.type for value in op.operands]
         values = [ev.dense(tile, type_) for tile, type_ in zip(operands, types, strict=True)]
         bad = self._of_active(offset_wraps.wraps(op, *values))
+        lost = self._cancelled(op)
+        if lost is not None:
+            bad = bad & ~lost
         known = self.marked.get(op.result, {})
         if op.name != "arith.muli":
             # What wraps twice in a sum has come back.
@@ -214,15 +217,32 @@ class UndefinedValues:
             return results
         merged = [self._merged(marks) for marks in each]
         origins = {key: of for marks in each if marks for key, (of, _) in marks.items()}
+        lost = self._cancelled(op)
         for key, origin in origins.items():
             if origin.is_wrapped and op.name not in (*offset_wraps.CARRIERS, "tt.addptr"):
                 continue  # a remainder or a limit: it was meant
             marks = [found[key][1] if found and key in found else None for found in each]
             flowed = marks_of_results(self._ev, op, operands, marks, merged)
             for result, mark in zip(results, flowed, strict=True):
+                if mark is not None and lost is not None and origin.is_wrapped:
+                    mark = mark & ~lost
                 if mark is not None and bool(mark.any()):
                     result[key] = (origin, mark)
         return results
+
+    def _cancelled(self, op: Operation) -> Tensor | None:
+        """Where both operands of a difference have wrapped: it may be right all the same."""
+        if op.name != "arith.subi":
+            return None
+        left, right = (self._wrapped_of(value) for value in op.operands)
+        return None if left is None or right is None else left & right
+
+    def _wrapped_of(self, value: Value) -> Tensor | None:
+        total = None
+        for origin, mark in self.marked.get(value, {}).values():
+            if origin.is_wrapped:
+                total = united(total, mark)
+        return total
 
     def _merged(self, marks: Marked | None) -> Tensor | None:
         total = None
