@@ -169,6 +169,19 @@ def test_session_opened_before_its_writer_sees_what_is_written(tmp_path):
             assert session.launch_count() == 1
 
 
+def test_session_whose_writer_came_and_went_unseen_is_read_anew(tmp_path):
+    path = tmp_path / "run.tkd"
+    recorder = Recorder(path).start()
+    with Session.open(path) as session:
+        # Nothing was recorded yet, so there is no log; and none is left when all is.
+        assert session.launch_count() == 0
+        launch()
+        recorder.stop()
+        assert not path.with_name("run.tkd-wal").exists()
+        assert session.launch_count() == 1
+        assert session.run().end_ns is not None
+
+
 def test_session_reading_does_not_change_the_file(recorded):
     before = recorded.read_bytes()
     read_all(recorded)

@@ -36,6 +36,7 @@ class SessionConnection:
         self._lock = threading.Lock()
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._log_absent = False
+        self._file_state: tuple[int, int] | None = None
         self._connection = self._connect()
 
     def close(self) -> None:
@@ -58,8 +59,7 @@ class SessionConnection:
         """
         with self._lock:
             try:
-                if self._log_absent and log_size_bytes(self.path) is not None:
-                    # A writer has come since: from now on the file changes under us.
+                if self._log_absent and self._was_written():
                     self._connection.close()
                     self._connection = self._connect()
                 return read()
@@ -88,6 +88,10 @@ class SessionConnection:
         finally:
             draft.unlink(missing_ok=True)
 
+    def _was_written(self) -> bool:
+        """Whether a writer has come since the file was opened; it may have gone again."""
+        return log_size_bytes(self.path) is not None or _file_state(self.path) != self._file_state
+
     def _connect(self) -> sqlite3.Connection:
         try:
             return self._open_in_place()
@@ -106,6 +110,7 @@ class SessionConnection:
     def _open_in_place(self) -> sqlite3.Connection:
         # A log-mode file with no log beside it has no writer: reading it as immutable needs no
         # shared-memory file next to it, and so works in read-only places and leaves no litter.
+        self._file_state = _file_state(self.path)
         self._log_absent = log_size_bytes(self.path) is None
         connection = open_read_only(self.path, "immutable=1" if self._log_absent else "mode=ro")
         try:
@@ -130,3 +135,11 @@ class SessionConnection:
                 "record the run again"
             ) from error
         return connection
+
+
+def _file_state(path: Path) -> tuple[int, int] | None:
+    """What changes when the file is written; None where it is gone."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
+    return None
