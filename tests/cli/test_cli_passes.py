@@ -263,12 +263,20 @@ def test_gpu_pass_of_a_run_without_gpu_says_how_to_record_it(script, run_main, t
 
 def test_run_with_a_target_records_the_passes_and_sass_for_it(script, run_main, tmp_path):
     path = tmp_path / "run.tkd"
-    assert run_main("run", "--no-tui", "--target", "sm_80", "-o", path, script)[0] == 0
+    status, _, err = run_main("run", "--no-tui", "--target", "sm_80", "-o", path, script)
+    assert status == 0
+    assert f"for sm_80: `tkdebug lines {path}` and `tkdebug passes {path}` show them" in err
     assert KNOBS.cross_compile is None
     assert "TKDEBUG_CROSS_COMPILE" not in os.environ
     out = run_main("passes", path, "--kernel", "copy", "--pass", "assign-layouts")[1]
     assert "for sm_80" in out
     assert "SASS" in run_main("lines", path, "--kernel", "copy")[1]
+
+
+def test_run_with_a_target_and_no_session_says_what_keeps_what_was_compiled(script, run_main):
+    err = run_main("run", "--no-tui", "--target", "sm_90", script)[2]
+    assert "for sm_90a: -o FILE keeps them for `tkdebug lines` and `tkdebug passes`\n" in err
+    assert "compiled kernel" not in run_main("run", "--no-tui", script)[2]
 
 
 def test_layouts_are_assigned_to_tiles_and_scalars_are_left_alone(session, run_main):

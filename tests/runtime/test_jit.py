@@ -100,7 +100,8 @@ def test_grid_function_sees_plain_constants(launches, x):
         ((1, 1, 1, 1), "has 4 axes, expected 1 to 3"),
         ("abc", "grid is a str"),
         (None, "grid is a NoneType"),
-        ((1, 70000), "limit along y is 65535"),
+        ((1, 70000), "limit along y is 65535; put the long axis first, or loop in the kernel"),
+        ((1 << 31,), "limit along x is 2147483647; loop in the kernel"),
         (lambda meta: 2.0, "grid is a float"),
     ],
 )

@@ -104,6 +104,11 @@ def test_compute_capability(arch, number):
 def test_compute_capability_refuses():
     with pytest.raises(OptionValueError, match="gfx942"):
         compute_capability("gfx942")
+    with (
+        scope(override_arch="h200"),
+        pytest.raises(OptionValueError, match="TKDEBUG_OVERRIDE_ARCH: got 'h200'"),
+    ):
+        compute_capability("h200")
 
 
 def test_allocator_must_be_set():

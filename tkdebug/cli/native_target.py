@@ -6,10 +6,14 @@ Responsible for what is asked by `--target` and `TKDEBUG_CROSS_COMPILE`; compili
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.errors import UnsupportedError, UsageError
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.renderers.text_format import counted
 from tkdebug.knobs import KNOBS, ModeName
 
 VARIABLE = "TKDEBUG_CROSS_COMPILE"
@@ -67,3 +71,26 @@ def cross_compiling(asked: str | None) -> Iterator[None]:
             yield
     finally:
         environment.restore()
+
+
+def tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
+    """Say where what was compiled for `asked` besides can be seen.
+
+    Args:
+        session: the run.
+        asked: the architecture.
+        kept_as: the session file, None when it is a temporary one.
+    """
+    from tkdebug.compiler.targets import target_of
+
+    target = target_of(asked).name
+    kernels = [kernel for kernel in session.kernels() if "ptx" in kernel.stages]
+    if not kernels:
+        return
+    where = (
+        "-o FILE keeps them for `tkdebug lines` and `tkdebug passes`"
+        if kept_as is None
+        else f"`tkdebug lines {kept_as}` and `tkdebug passes {kept_as}` show them"
+    )
+    compiled = counted(len(kernels), "compiled kernel")
+    print(f"tkdebug: {compiled} for {target}: {where}", file=sys.stderr)

@@ -20,7 +20,7 @@ from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.endings import end_by_signal
 from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.native_target import check_target_of_run, cross_compiling
+from tkdebug.cli.native_target import check_target_of_run, cross_compiling, tell_compiled
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import Ending, Program, find_program, run_program
@@ -181,6 +181,9 @@ def _conclude(
                 told=isinstance(ending.error, CompileError),
                 checks=arguments.checks or KNOBS.checks,
             )
+            if arguments.native_target is not None and not arguments.temporary:
+                kept_as = arguments.session if kept else None
+                tell_compiled(session, arguments.native_target, kept_as)
             _tell_unmatched(arguments.interpret, session)
             if status == 0 and any(group.fault.severity == "error" for group in faults):
                 status = FAULT_STATUS

@@ -88,8 +88,8 @@ def run(
         where = op.location.primary
         raise UnsupportedError(
             f"{where.file}:{where.line}: inline assembly `{error}` is not understood under "
-            "interpret; it needs a GPU. Straight-line PTX of arithmetic, logic, conversions, "
-            "selects and moves between registers is"
+            "interpret, which expects straight-line PTX of arithmetic, logic, conversions, selects "
+            "and moves between registers; the rest needs a GPU"
         ) from None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.errors import OptionValueError
 
 if TYPE_CHECKING:
@@ -205,12 +206,14 @@ def compute_capability(arch: str | int | None) -> int:
     """
     if arch is None:
         arch = driver.active.get_current_target().arch
-    return _capability(arch)
+    capability = _capability(arch)
+    if capability is None:
+        asked = "TKDEBUG_OVERRIDE_ARCH" if arch == KNOBS.override_arch else "arch"
+        raise OptionValueError(f"{asked}: got {arch!r}, expected one such as 'sm90'")
+    return capability
 
 
 @cache
-def _capability(arch: str | int) -> int:
+def _capability(arch: str | int) -> int | None:
     match = re.fullmatch(r"(?:sm_?)?(\d{2,3})[af]?", str(arch))
-    if match is None:
-        raise OptionValueError(f"arch: got {arch!r}, expected one such as 'sm90'")
-    return int(match[1])
+    return None if match is None else int(match[1])

@@ -56,6 +56,6 @@ def _count(kernel: str, axis: int, count: Any) -> int:
     if size > GRID_LIMITS[axis]:
         raise GridError(
             f"{where} is {size}, the hardware's limit along {_AXES[axis]} is {GRID_LIMITS[axis]}; "
-            "put the long axis first, or loop in the kernel"
+            + ("put the long axis first, or loop in the kernel" if axis else "loop in the kernel")
         )
     return size

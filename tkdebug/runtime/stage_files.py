@@ -56,7 +56,7 @@ class StageDump:
             raise UsageError(
                 f"TKDEBUG_DUMP: cannot write {path} ({error.strerror}); "
                 "name a directory to write to"
-            ) from error
+            ) from None
 
     def write_ir(self, file: str, module: Module) -> None:
         """Write IR with locations, so that an edited copy can take the stage's place."""

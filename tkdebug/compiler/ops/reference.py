@@ -30,8 +30,8 @@ Generated from the op table by `python -m tkdebug.compiler.ops.reference`; a tes
 page is out of date. `import triton.language as tl` and `import tkdebug.language as tl` give the
 same. A function marked *method* is also one of tensors: `x.sum(0)`.
 
-Everything here runs under interpret but what is marked *native only*: that compiles, and says so
-by name when an interpreted kernel reaches it.
+Everything here compiles natively, and runs under interpret but for what is marked *native only*:
+that says so by name when an interpreted kernel reaches it.
 
 ## Numeric semantics
 
@@ -137,12 +137,12 @@ def _libdevice() -> Iterator[str]:
 
 def _ops() -> Iterator[str]:
     yield "## Ops of the IR\n"
-    yield "| op | operands | computes | effects | modes |"
-    yield "|---|---|---|---|---|"
+    yield "| op | operands | computes | effects |"
+    yield "|---|---|---|---|"
     for spec in OPS.values():
         count = "any" if spec.operands is None else str(spec.operands)
         doc = spec.doc.replace("|", "\\|")
-        yield f"| `{spec.name}` | {count} | {doc} | {_effects(spec)} | interpret |"
+        yield f"| `{spec.name}` | {count} | {doc} | {_effects(spec)} |"
 
 
 def _effects(spec: OpSpec) -> str:
