@@ -101,6 +101,21 @@ def formatted_by_method(p):
 
 
 @jit
+def formatted_by_keyword(p):
+    tl.static_print("{:{width}}".format(3, width="1" + "0" * 10))
+
+
+@jit
+def formatted_by_star(p):
+    tl.static_print(operator.mod("%*d", (10**10, 3)))
+
+
+@jit
+def formatted_many_times(p):
+    tl.static_print(operator.mod("%60000d" * 60000, (3,) * 60000))
+
+
+@jit
 def tuple_of_range(p):
     tl.store(p, len(tuple(range(10**12))))
 
@@ -196,6 +211,9 @@ TOO_LARGE = {
     formatted_text: CHARS,
     formatted_by_percent: CHARS,
     formatted_by_method: CHARS,
+    formatted_by_keyword: CHARS,
+    formatted_by_star: CHARS,
+    formatted_many_times: CHARS,
     power_by_operator: BITS,
     repeated_by_operator: CHARS,
     repeated_by_method: ITEMS,
@@ -235,6 +253,12 @@ def large(p):
     tl.static_assert(len("ab" * 1000) == 2000)
     tl.static_assert(f"{3:08d}" == "00000003" and "%5d" % 2**40 != "")
     tl.static_assert("{} {:>8}".format(2**40, 3) == "1099511627776        3")
+    tl.static_assert(
+        "{:{}}, below 4294967296{{".format(2**40, 2) == "1099511627776, below 4294967296{"
+    )
+    tl.static_assert(operator.mod("%*d%% 4294967296", (2, 2**40)) == "1099511627776% 4294967296")
+    tl.static_assert("4294967296 %d%%4294967296" % 3 == "4294967296 3%4294967296")
+    tl.static_assert("%%4294967296 {[0]:d}".format((2**40,)) == "%%4294967296 1099511627776")
     tl.static_assert(math.comb(40, 20) == 137846528820 and pow(2, 10, 1000) == 24)
     tl.static_assert(("ab" * 20000).replace("c", "d" * 20000) == "ab" * 20000)
     tl.static_assert(", ".join(("a", "b")) == "a, b" and "7".zfill(3) == "007")

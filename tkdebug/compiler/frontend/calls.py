@@ -145,7 +145,7 @@ def _call_python(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
             f"`{name}` is a plain Python function and was given a run-time value"
             f"{near or '; decorate it with @triton.jit to call it from a kernel'}"
         )
-    check_call(function, arguments)
+    check_call(function, arguments, keywords)
     try:
         result = unwrap_deep(function(*arguments, **keywords))
     except Exception as error:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import BuiltinFunctionType, MethodWrapperType
 from typing import Any
@@ -26,6 +28,8 @@ _MAX_COMBINED = 1024
 
 _PADDING_METHODS = ("ljust", "rjust", "center", "zfill", "expandtabs", "to_bytes")
 _NUMBER = re.compile(r"\d+")
+# "%(name)-8.3f", and where a width is a value, "%*d".
+_CONVERSION = re.compile(r"%(?:\([^()]*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.)", re.DOTALL)
 # They take all of an iterable at once.
 _CONSUMERS = (sorted, any, all, math.prod, math.fsum)
 
@@ -47,7 +51,7 @@ def check_binary(name: str, symbol: str, left: Any, right: Any) -> None:
     ):
         _check_length(f"`{symbol}`", left, _size(left) + _size(right))
     elif name == "mod" and isinstance(left, str):
-        check_format(left)
+        _check_conversions(left, right)
 
 
 def _result_bits(name: str, left: int, right: int) -> int:
@@ -102,23 +106,54 @@ def check_tuple(items: tuple[Any, ...]) -> tuple[Any, ...]:
     return items
 
 
-def check_format(template: str, sizes: Iterable[Any] = ()) -> None:
+def check_format(spec: str, padded: int = 0) -> int:
     """Refuse a format that pads by too much.
 
     Args:
-        template: the format, with its widths and precisions.
-        sizes: values that it may take them from.
+        spec: the format of one value, with its width and precision.
+        padded: what those before it pad by.
+
+    Returns:
+        Characters that they may pad by together.
 
     Raises:
         SemanticError: it does.
     """
-    widths = [int(number[:20]) for number in _NUMBER.findall(template)]
-    widths += [size for size in sizes if isinstance(size, int)]
-    if max(widths, default=0) > MAX_TEXT_CHARS:
+    padded += sum(int(number[:20]) for number in _NUMBER.findall(spec))
+    _check_padding(padded)
+    return padded
+
+
+def _check_padding(characters: int) -> None:
+    if characters > MAX_TEXT_CHARS:
         raise SemanticError(
-            f"formatting gives a string of {max(widths)} characters or more; constants of a "
+            f"formatting gives a string of {characters} characters or more; constants of a "
             f"kernel may have at most {MAX_TEXT_CHARS}"
         )
+
+
+def _check_conversions(template: str, values: Any) -> None:
+    """Refuse `template % values` if that pads by too much."""
+    given = iter(values if isinstance(values, tuple) else (values,))
+    padded = 0
+    for width, precision, kind in _CONVERSION.findall(template):
+        for size in (width, precision):
+            if size == "*":
+                size = str(next(given, ""))
+            padded = check_format(size, padded)
+        if kind != "%":
+            next(given, None)
+
+
+class _PaddingCheck(string.Formatter):
+    """Formats as `str.format` does, and adds up what that pads by."""
+
+    def __init__(self) -> None:
+        self._padded = 0
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        self._padded = check_format(format_spec, self._padded)
+        return str(super().format_field(value, format_spec))
 
 
 def bounded(values: Iterable[Any], what: str) -> list[Any]:
@@ -145,7 +180,9 @@ def check_steps(steps: int, what: str) -> None:
         )
 
 
-def check_call(function: Any, arguments: tuple[Any, ...]) -> None:
+def check_call(
+    function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any] | None = None
+) -> None:
     """Refuse a call of one of Python's own functions that would make something too large.
 
     Raises:
@@ -169,10 +206,12 @@ def check_call(function: Any, arguments: tuple[Any, ...]) -> None:
     elif function is format and arguments and isinstance(arguments[-1], str):
         check_format(arguments[-1])
     elif isinstance(function.__self__, str | bytes | int):
-        _check_method(name, function.__self__, arguments)
+        _check_method(name, function.__self__, arguments, keywords or {})
 
 
-def _check_method(name: str, owner: Any, arguments: tuple[Any, ...]) -> None:
+def _check_method(
+    name: str, owner: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> None:
     """Refuse a method of a string or an int whose result would be too large."""
     ints = [value for value in arguments if isinstance(value, int)]
     texts = [value for value in arguments if isinstance(value, str)]
@@ -184,8 +223,9 @@ def _check_method(name: str, owner: Any, arguments: tuple[Any, ...]) -> None:
     elif name == "join" and arguments and isinstance(arguments[0], tuple):
         length = sum(len(text) + len(owner) for text in arguments[0] if isinstance(text, str))
     elif name == "format":
-        # A width may itself be a value: "{:{}}".
-        check_format(owner, ints if re.search(r"\{[^{}]*\{", owner) else ())
+        # What else is wrong with it, the call says.
+        with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            _PaddingCheck().vformat(owner, arguments, keywords)
         length = len(owner) + owner.count("{") * max(map(len, texts), default=0)
     _check_length(f"`{name}`", "", length)
 
