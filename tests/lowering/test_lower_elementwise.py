@@ -278,14 +278,33 @@ def test_inline_ptx_is_emitted_per_pack(operands, results, attributes, count):
 @pytest.mark.parametrize(
     ("constraints", "message"),
     [
-        ("=r,r,r", "name 2 inputs, but with pack=1 there are 1"),
-        ("=r,=r,r", "name 2 outputs, but with pack=1 there are 1"),
+        ("=r,r,r", "name 2 inputs, but with pack=1 there must be 1"),
+        ("=r,=r,r", "name 2 outputs, but with pack=1 there must be 1"),
         ("=r,z", "constraint 'z' of '=r,z' is not supported"),
     ],
 )
 def test_inline_ptx_with_wrong_constraints_is_refused(constraints, message):
     with pytest.raises(LoweringError, match=message):
         ptx_of("tt.elementwise_inline_asm", ["i32"], ["i32"], inline("", constraints))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{ .reg .b32 t; mov.b32 $0, $1;", "`{` is never closed in `{ .reg .b32 t; mov.b32 "),
+        ("mov.b32 $0, $1; } ret; {", "`}` is never opened"),
+        ("mov.b32 $0, $1; /* and so on", r"`/\*` is never closed"),
+    ],
+)
+def test_inline_ptx_that_would_swallow_what_follows_is_refused(text, message):
+    with pytest.raises(LoweringError, match=message):
+        ptx_of("tt.elementwise_inline_asm", ["i32"], ["i32"], inline(text, "=r,r"))
+
+
+def test_braces_in_comments_of_inline_ptx_are_not_counted():
+    text = "// {\n mov.b32 $0, ${1}; /* } */"
+    ptx = ptx_of("tt.elementwise_inline_asm", ["i32"], ["i32"], inline(text, "=r,r"))
+    assemble(ptx, "kernel", TARGETS["sm_90a"])
 
 
 def test_malformed_inline_ptx_is_an_error_at_its_line():

@@ -16,6 +16,8 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm
 
 _ALLOWED_INSIDE = Effects.READ | Effects.TERMINATOR
 _REGISTER_BITS = 32
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_SHOWN_CHARS = 80
 
 
 def lower_map_elementwise(
@@ -93,6 +95,7 @@ def lower_inline_asm(ctx: Lowering, op: Operation, *operands: Registers) -> Sequ
     constraints = _Constraints.of(op)
     widths = [_per_register(llvm_type(result.type), pack) for result in op.results]
     _check_counts(op, constraints, pack, operands, widths)
+    _check_closed(op)
     count = ctx.register_count(op.results[0])
     results: list[Registers] = [[] for _ in op.results]
     for first in range(0, count, pack):
@@ -131,8 +134,31 @@ def _check_counts(
             raise LoweringError.at(
                 op,
                 f"inline_asm_elementwise: the constraints {op.attributes['constraints']!r} name "
-                f"{have} {what}, but with pack={pack} there are {want} registers",
+                f"{have} {what}, but with pack={pack} there must be {want}",
             )
+
+
+def _check_closed(op: Operation) -> None:
+    """Refuse what would swallow the PTX behind it, which ptxas blames on the kernel's end."""
+    text = _COMMENT.sub(" ", str(op.attributes["asm"]))
+    depth = 0
+    for brace in re.findall(r"[{}]|/\*", text):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0 or brace == "/*":
+            break
+    else:
+        if depth == 0:
+            return
+        brace = "{"
+    side = "opened" if depth < 0 else "closed"
+    raise LoweringError.at(
+        op, f"inline_asm_elementwise: `{brace}` is never {side} in `{_shown(text)}`"
+    )
+
+
+def _shown(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARS else line[: _SHOWN_CHARS - 1] + "…"
 
 
 def _packed(ctx: Lowering, part: Sequence[LLVMValue], registers: Sequence[str]) -> list[LLVMValue]:
