@@ -221,10 +221,11 @@ def test_interpreted_session_says_what_to_do(tmp_path: Path, write_script, run_m
     assert "no kernel was compiled natively" in err
 
 
-def test_unknown_target_is_told_before_the_script_runs(script: Path, run_main) -> None:
-    status, out, err = run_main("lines", "--target", "sm_12", script)
+@pytest.mark.parametrize("target", ["sm_12", "none"])
+def test_unknown_target_is_told_before_the_script_runs(script: Path, run_main, target) -> None:
+    status, out, err = run_main("lines", "--target", target, script)
     assert (status, out) == (2, "")
-    assert "expected sm_80" in err
+    assert f"got '{target}', expected sm_80, sm_86, sm_89, sm_90a\n" in err
     assert "the script says this" not in err
 
 

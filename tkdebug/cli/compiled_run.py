@@ -54,8 +54,12 @@ def check_output(arguments: Arguments) -> None:
 
 
 @contextlib.contextmanager
-def compiled_run(arguments: Arguments) -> Iterator[CompiledRun]:
+def compiled_run(arguments: Arguments, needs_code: bool = False) -> Iterator[CompiledRun]:
     """The session that `arguments.target` names, or that of running it.
+
+    Args:
+        arguments: of the command line.
+        needs_code: whether there is nothing to show of kernels that are only interpreted.
 
     Raises:
         SessionError: the session cannot be read.
@@ -70,7 +74,7 @@ def compiled_run(arguments: Arguments) -> Iterator[CompiledRun]:
         return
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
     check_variables()
-    target = _native_target(arguments.native_target)
+    target = _native_target(arguments.native_target, needs_code)
     with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "run.tkd"
         status = _record(program, path, target)
@@ -132,15 +136,15 @@ def is_session(path: Path) -> bool:
     return False
 
 
-def _native_target(asked: str | None) -> str | None:
+def _native_target(asked: str | None, needs_code: bool) -> str | None:
     """What to compile for besides; None for nothing."""
     from tkdebug.runtime.cross_compilation import obstacle
     from tkdebug.runtime.cuda.device import obstacle as device_obstacle
 
-    if asked == "none":
+    if asked == "none" and not needs_code:
         return None
     if asked is not None:
-        check_known("--target", asked, " or none")
+        check_known("--target", asked, "" if needs_code else " or none")
     elif device_obstacle() is None:
         return None  # kernels are compiled for the device that is there
     reason = obstacle()

@@ -51,7 +51,7 @@ def _kernels(arguments: Arguments) -> tuple[list[KernelLines], int]:
     if not arguments.is_module and _is_elf(path):
         refuse_options_of_scripts(arguments, "a cubin")
         return of_cubin(path), 0
-    with compiled_run(arguments) as run:
+    with compiled_run(arguments, needs_code=True) as run:
         return of_session(run.session), run.status
 
 
