@@ -84,7 +84,12 @@ def remainders(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr):
     by_division = mixed - mixed // n * n
     by_division = tl.where(by_division < 0, by_division + n, by_division)
     by_shifts = mixed[:, None] - ((mixed >> 3) << 3)[:, None]
-    x = tl.load(x_ptr + by_division) + tl.sum(tl.load(x_ptr + by_shifts), 1)
+    by_bits = mixed - (mixed & -8)
+    x = (
+        tl.load(x_ptr + by_division)
+        + tl.load(x_ptr + by_bits)
+        + tl.sum(tl.load(x_ptr + by_shifts), 1)
+    )
     tl.store(out_ptr + offs, x)
 
 
@@ -100,3 +105,11 @@ def differences(x_ptr, out_ptr, tile, factor, BLOCK: tl.constexpr):
 def difference_of_one(x_ptr, out_ptr, row, stride, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     tl.store(out_ptr + offs, tl.load(x_ptr + (row * stride - row + offs)))  # WRAPS difference
+
+
+@tkdebug.jit
+def aligned(x_ptr, out_ptr, row, stride, BY_BITS: tl.constexpr, BLOCK: tl.constexpr):
+    offset = row * stride  # WRAPS aligned
+    offset -= offset & 15 if BY_BITS else offset % 16
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offset + offs))

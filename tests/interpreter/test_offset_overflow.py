@@ -104,3 +104,10 @@ def test_a_difference_of_which_one_operand_wrapped():
     fault = only(run(kernels.difference_of_one, (1,), x, out, -(1 << 20), 4096, BLOCK=8))
     assert (fault.kind, fault.index) == ("offset-overflow", 1 << 20)
     assert fault.line == line("WRAPS difference")
+
+
+@pytest.mark.parametrize("by_bits", [False, True])
+def test_an_offset_that_wraps_and_is_aligned(by_bits):
+    x, out = torch.arange(64.0), torch.zeros(8)
+    fault = only(run(kernels.aligned, (1,), x, out, FAR, 4, BY_BITS=by_bits, BLOCK=8))
+    assert (fault.kind, fault.line) == ("offset-overflow", line("WRAPS aligned"))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.interpreter.footprint import forwarded_values
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
 
@@ -62,7 +63,7 @@ def is_remainder(op: Operation) -> bool:
         made_by = value.defining_op
         if is_part and value is whole:
             return True
-        if made_by is None or made_by.regions:
+        if made_by is None or made_by.regions or _is_lowest_part(made_by):
             continue
         is_part = is_part or made_by.name not in CARRIERS
         for operand in made_by.operands:
@@ -71,6 +72,14 @@ def is_remainder(op: Operation) -> bool:
                 seen.add(step)
                 pending.append(step)
     return False
+
+
+def _is_lowest_part(op: Operation) -> bool:
+    """Whether `op` gives a remainder or low bits: less them, a value is aligned and not limited."""
+    if op.name == "arith.andi":
+        constants = [constant_value(_unmoved(operand)) for operand in op.operands]
+        return any(isinstance(bits, int) and bits >= 0 for bits in constants)
+    return op.name in ("arith.remsi", "arith.remui")
 
 
 def _unmoved(value: Value) -> Value:
