@@ -207,6 +207,26 @@ def test_atomics_side_by_side_are_one_element_a_lane(kind, has_vectors) -> None:
     assert layout_of(atomic).bases("lane")[0] == (1,)
 
 
+def test_sums_under_a_mask_of_every_element_are_one_element_a_lane() -> None:
+    module = coalesced(
+        RANGE
+        + row("q", "x", "r", "f32")
+        + """
+  %v = tt.load %x : tensor<1024x!tt.ptr<f32>> -> tensor<1024xf32>
+  %end = tt.splat %n : i32 -> tensor<1024xi32>
+  %m = arith.cmpi %r, %end {predicate = "slt"} : (tensor<1024xi32>, tensor<1024xi32>)
+      -> tensor<1024xi1>
+  %o = tt.atomic_rmw %x, %v, %m {kind = "fadd", sem = "relaxed", scope = "gpu"}
+      : (tensor<1024x!tt.ptr<f32>>, tensor<1024xf32>, tensor<1024xi1>) -> tensor<1024xf32>
+""",
+        divisors=(16, 16, 16, 1, 1, 1),
+        vector_atomics=True,
+    )
+    load, atomic = accesses(module)
+    assert width(module, load) == 4
+    assert layout_of(atomic).bases("lane")[0] == (1,)
+
+
 def test_sums_of_16_bytes_share_the_layout_of_their_load() -> None:
     module = coalesced(ATOMIC_ROW.replace("KIND", "fadd"), vector_atomics=True)
     load, atomic = accesses(module)

@@ -137,9 +137,10 @@ def _accesses(
         elems = accessible_elems(op, order[0], pointers, mask)
         runs = max(pointers.contiguity) > 1
         dot = op.name == "tt.load" and feeds_dot(op.result)
-        scalar = op.name in _ATOMICS and not (vector_atomics and _adds_floats(op))
+        vectors = vector_atomics and elems > 1 and _adds_floats(op)
+        atomic = op.name in _ATOMICS and not vectors
         shape = shape_of(op.operands[0].type)
-        yield _Access(op, shape, order, elems, runs, dot, _loops(op), scalar and runs)
+        yield _Access(op, shape, order, elems, runs, dot, _loops(op), atomic and runs)
 
 
 def _adds_floats(op: Operation) -> bool:
