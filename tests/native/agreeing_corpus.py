@@ -243,15 +243,17 @@ class Agreement:
         """Repeat what is launched inside the `with`: of each specialisation and grid twice."""
         execute = InterpretedKernel._execute
 
-        def spy(kernel: InterpretedKernel, grid: Any, values: Any, record: Any) -> None:
+        def spy(
+            kernel: InterpretedKernel, grid: Any, values: Any, record: Any, is_told: bool
+        ) -> None:
             self._seen[kernel.src.hash, tuple(grid)] += 1
             if self._seen[kernel.src.hash, tuple(grid)] > 2:
-                execute(kernel, grid, values, record)
+                execute(kernel, grid, values, record, is_told)
                 return
             buffers = Buffers(values)
             before = buffers.contents()
             with _noting_faults() as faults:
-                execute(kernel, grid, values, record)
+                execute(kernel, grid, values, record, is_told)
             reason = "it has faults" if any(map(_leaves_no_result, faults)) else ""
             result, detail = "not run", reason or why_not(kernel)
             if not detail:
