@@ -20,7 +20,8 @@ triton.runtime triton.runtime.jit triton.runtime.autotuner triton.runtime.driver
 triton.runtime.errors triton.runtime.cache triton.runtime.interpreter triton.compiler
 triton.compiler.compiler triton.compiler.errors triton.backends triton.backends.compiler
 triton.backends.driver triton.knobs triton.tools triton.tools.tensor_descriptor triton.testing
-triton.errors triton._utils triton._C triton._C.libtriton triton.tools.mxfp""".split()
+triton.errors triton._utils triton._C triton._C.libtriton triton.tools.mxfp triton.experimental
+triton.experimental.gluon triton.experimental.gluon.language""".split()
 
 
 @pytest.fixture(autouse=True)
@@ -220,3 +221,33 @@ def test_integer_types_by_width():
     assert core.get_int_dtype(bitwidth=1, signed=True) is not None
     with pytest.raises(ValueError, match="no integer type has 7 bits"):
         core.get_int_dtype(7, True)
+
+
+def test_gluon_kernels_may_be_defined_and_are_refused_by_name():
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+
+    @gluon.jit
+    def plain(pointer, size: gl.constexpr):
+        gl.store(pointer, size)
+
+    @gluon.jit(do_not_specialize=["pointer"])
+    def with_options(pointer: gl.tensor):
+        gl.store(pointer, 0)
+
+    for kernel in (plain, with_options):
+        assert kernel.__name__ in ("plain", "with_options")
+        with pytest.raises(UnsupportedError, match=f"{kernel.__name__} is a Gluon kernel"):
+            kernel[(1,)](None)
+    with pytest.raises(AttributeError, match=r"gluon\.language\.BlockedLayout"):
+        gl.BlockedLayout  # noqa: B018
+
+
+def test_aggregates_are_refused_by_class():
+    from triton.language.core import _aggregate
+
+    class Pair:
+        left: int
+
+    with pytest.raises(UnsupportedError, match=r"Pair: triton\.language\.core\._aggregate"):
+        _aggregate(Pair)

@@ -6,12 +6,14 @@ from typing import Any
 
 from tkdebug import language as _language
 from tkdebug.compat.finder import missing_attribute
+from tkdebug.compat.gluon_kernels import aggregate
 from tkdebug.compiler.dtypes import dtype as _dtype
 from tkdebug.compiler.tensor import constexpr as _constexpr
 from tkdebug.runtime.constexpr_function import constexpr_function as _constexpr_function
 
 __all__ = list(_language.__all__)
 _missing = missing_attribute(__name__)
+_aggregate = aggregate
 # Kernels that were copied from upstream's sort have it as a default.
 CONSTEXPR_0 = _constexpr(0)
 
