@@ -251,6 +251,29 @@ def test_every_thread_hears_the_same():
     assert results == [(True, True, False)] * 5
 
 
+def test_default_generator_has_a_seed_and_an_offset():
+    torch.manual_seed(11)
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    state = generator.get_state()
+    seed, offset = state.view(torch.int64)
+    assert (int(seed), int(offset)) == (11, 0)
+    filled = torch.rand(3, device="cuda")
+    offset += 8
+    generator.set_state(state)
+    assert generator.get_state().view(torch.int64).tolist() == [11, 8]
+    assert not torch.equal(filled, torch.rand(3, device="cuda")), "filling went on"
+    generator.set_state(torch.tensor([-3, 4]).view(torch.uint8))
+    assert generator.get_state().view(torch.int64).tolist() == [-3, 4]
+    # As model-parallel code does it.
+    before = torch.cuda.get_rng_state()
+    first = torch.rand(3, device="cuda")
+    generator.set_state(before)
+    assert torch.equal(first, torch.rand(3, device="cuda"))
+    torch.manual_seed(11)
+    assert generator.get_state().view(torch.int64).tolist() == [11, 0]
+    assert torch.equal(filled, torch.rand(3, device="cuda"))
+
+
 def test_generator_belongs_to_the_device_and_repeats():
     generator = torch.Generator(device="cuda").manual_seed(7)
     first = torch.rand(3, device="cuda", generator=generator)

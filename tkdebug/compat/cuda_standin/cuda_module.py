@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tkdebug.compat.cuda_standin import graphs, placement, streams
+from tkdebug.compat.cuda_standin.default_generator import GENERATOR
 from tkdebug.compat.cuda_standin.device_memory import MEMORY, mem_get_info
 from tkdebug.compat.cuda_standin.device_record import CAPABILITY, PROPERTIES, DeviceProperties
 from tkdebug.compat.cuda_standin.placement import announce, is_cuda_device
@@ -60,8 +61,8 @@ def get_device_name(device: object = None) -> str:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the generator that CUDA tensors are filled from: the CPU's."""
-    torch.default_generator.manual_seed(int(seed))
+    """Seed the device's generator, and the one that CUDA tensors are filled from: the CPU's."""
+    GENERATOR.manual_seed(int(seed))
 
 
 def get_rng_state(device: object = None) -> torch.Tensor:

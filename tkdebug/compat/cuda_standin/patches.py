@@ -27,6 +27,7 @@ from tkdebug.compat.cuda_standin import (
     streams,
 )
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
+from tkdebug.compat.cuda_standin.default_generator import GENERATOR
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
 from tkdebug.compat.eager_compile import eager_compile
 
@@ -119,7 +120,7 @@ def _patch_modules(patches: Patches) -> None:
     for name, value in TORCH_CUDA.items():
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, value)
-    patches.set(torch.cuda, "default_generators", (streams.Generator("cpu"),))
+    patches.set(torch.cuda, "default_generators", (GENERATOR,))
     for submodule in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
         for name, value in TORCH_CUDA.items():
             if name in vars(submodule) and name != "device":
