@@ -10,8 +10,8 @@ import tkdebug.language as tl
 from tkdebug.compiler.targets.nvptx.codegen import assemble
 from tkdebug.compiler.targets.nvptx.compile import CompiledModule
 from tkdebug.events import HOOKS, Hook
-from tkdebug.runtime import native_compilation
 from tkdebug.runtime.errors import OutOfResources, PointerError
+from tkdebug.runtime.native_compilation import NativeCompilation
 
 pytestmark = pytest.mark.gpu
 
@@ -48,17 +48,18 @@ PTX = """
 SHARED_BYTES = {32: 1 << 20, 64: 96 << 10}
 
 
-def handwritten(src, tile, target):
+def handwritten(compilation):
     """Stands for code generation: the PTX above, whatever the kernel's body is."""
+    target, module = compilation._target, compilation._lowered.module.module
     code = assemble(PTX.format(target=target.name), "saxpy", target)
-    shared = SHARED_BYTES.get(src.constants["BLOCK"], 0)
-    return CompiledModule("saxpy", tile.module, "", code, shared, 4, ())
+    shared = SHARED_BYTES.get(compilation._src.constants["BLOCK"], 0)
+    compilation._compiled = CompiledModule("saxpy", module, "", code, shared, 4, ())
 
 
 @pytest.fixture(autouse=True)
 def saxpy(monkeypatch):
     """A jit function that compiles to the PTX above."""
-    monkeypatch.setattr(native_compilation, "_compile", handwritten)
+    monkeypatch.setattr(NativeCompilation, "_generate", handwritten)
 
     @tkdebug.jit
     def saxpy(x, out, n, factor, BLOCK: tl.constexpr = 128):
