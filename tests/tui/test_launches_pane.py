@@ -91,7 +91,7 @@ async def test_launches_show_their_scopes_and_are_filtered_by_them(tmp_path):
     path = tui_sample.write_run(tmp_path / "run.tkd", during=launch_in_a_scope)
     with Session.open(path) as session:
         app = TkdebugApp(session)
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with app.run_test(size=(160, 40)) as pilot:
             title = "epoch 1 > backward > grad_kernel"
             await until(pilot, lambda: title in screen_text(app), "the scopes of the launch")
             await pilot.press("slash", *"backw", "enter")
