@@ -253,7 +253,7 @@ def _announce_sequential(prepared: Prepared, name: str) -> None:
     prepared.announced = True
     where = prepared.waiting_loops[0].location.primary
     print(
-        f"tkdebug: {name}: programs wait for each other at {where.file}:{where.line}; "
+        f"tkdebug: {name}: its programs may wait for each other at {where.file}:{where.line}; "
         "running them one after the other",
         file=sys.stderr,
     )
