@@ -70,10 +70,14 @@ def test_module_of_the_device():
 
 
 def test_libraries_that_are_asked_for_are_the_cpus():
-    torch.backends.cuda.preferred_linalg_library("cusolver")
-    torch.backends.cuda.preferred_blas_library("cublaslt")
+    before = torch.backends.cuda.preferred_linalg_library()
+    assert torch.backends.cuda.preferred_linalg_library("cusolver") == before
+    before = torch.backends.cuda.preferred_blas_library()
+    assert torch.backends.cuda.preferred_blas_library("cublaslt") == before
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
+    x = 2 * torch.eye(3, device="cuda")
+    assert torch.equal(torch.linalg.inv(x) @ x, torch.eye(3, device="cuda"))
 
 
 def test_dlpack_keeps_tensors_where_they_are():
