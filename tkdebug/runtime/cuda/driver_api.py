@@ -111,8 +111,9 @@ def raw_function(
         name: of the function.
         arguments: their ctypes types.
         version: of CUDA, whose form of the function is wanted.
-        keeps_gil: for one that never waits: to give the GIL up and to get it back again, among
-            busy threads, takes longer than the call.
+        keeps_gil: for one that looks at the calling thread's own state alone. Any other may wait
+            for a lock of the driver's whose holder waits for a Python callback; but to give the GIL
+            up and to get it back again, among busy threads, takes longer than the call.
 
     Raises:
         CudaError: the driver is too old to have it.

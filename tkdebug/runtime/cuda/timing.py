@@ -1,9 +1,8 @@
 """Device time of launches by CUDA events, read when they have passed and never waited for.
 
 Only launches that somebody times come here, each on its way to the GPU, so the driver is called
-without the bindings, and without giving the GIL up where a call does not wait. Invariant: nothing
-here synchronises unless told to wait, and no event is recorded into a CUDA graph that is being
-captured.
+without the bindings. Invariants: nothing here synchronises unless told to wait; no call that may
+wait for another thread keeps the GIL; no event is recorded into a CUDA graph that is captured.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.device import Device
@@ -41,18 +40,15 @@ class _Calls(NamedTuple):
 def _calls() -> _Calls:
     handle = ctypes.c_void_p
 
-    def found(name: str, *arguments: type[Any], keeps_gil: bool = True) -> Callable[..., int]:
-        return driver_api.raw_function(name, *arguments, keeps_gil=keeps_gil)
-
+    found = driver_api.raw_function
     return _Calls(
         found("cuStreamIsCapturing", handle, handle),
-        # Waits where the stream's queue is full, maybe of Python callbacks.
-        found("cuEventRecord", handle, handle, keeps_gil=False),
+        found("cuEventRecord", handle, handle),
         found("cuEventElapsedTime", handle, handle, handle),
-        found("cuEventSynchronize", handle, keeps_gil=False),
-        found("cuCtxPushCurrent", handle),
-        found("cuCtxPopCurrent", handle),
-        found("cuThreadExchangeStreamCaptureMode", handle),
+        found("cuEventSynchronize", handle),
+        found("cuCtxPushCurrent", handle, keeps_gil=True),
+        found("cuCtxPopCurrent", handle, keeps_gil=True),
+        found("cuThreadExchangeStreamCaptureMode", handle, keeps_gil=True),
     )
 
 
