@@ -163,3 +163,16 @@ def test_products_of_eight_bit_floats():
         fault = only(run(kernels.fp8_without_other, (1,), x, torch.zeros(32, 32), 30, N=32))
     # Only the second product meets other numbers than zeros there.
     assert (fault.line, fault.count) == (line("BAD fp8_without_other"), 32 * 32)
+
+
+@BUDGETS
+@pytest.mark.parametrize("valid", [0, 8])
+def test_a_product_of_loads_that_are_masked_off_in_some_programs_or_all(budget, valid):
+    arguments = torch.ones(32, 32), torch.zeros(32, 32), valid
+    with scope(checks=("undefined-value",)):
+        faults = run(kernels.wholly_masked_product, (8,), *arguments, N=32, budget=budget)
+    # Where both operands are masked, the zero of the one is no more defined than the other.
+    assert {fault.line for fault in faults} == {
+        line("BAD wholly_masked_product"),
+        line("BAD wholly_masked_product") + 1,
+    }

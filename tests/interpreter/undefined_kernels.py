@@ -184,3 +184,16 @@ def fp8_without_other(x_ptr, out_ptr, n, N: tl.constexpr):
     tl.store(out_ptr + at, tl.dot(a, b))
     c = tl.load(x_ptr + at)
     tl.store(out_ptr + at, tl.dot(a + a, c))
+
+
+@tkdebug.jit
+def wholly_masked_product(x_ptr, out_ptr, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    c = tl.zeros((N, N), tl.float32)
+    for k in range(0, tl.program_id(0) % 2 + 1):
+        inside = k * N + i < tl.program_id(0) * n
+        a = tl.load(x_ptr + at, mask=inside[None, :])  # BAD wholly_masked_product
+        b = tl.load(x_ptr + at, mask=inside[:, None])
+        c = tl.dot(a, b, c)
+    tl.store(out_ptr + at, c)

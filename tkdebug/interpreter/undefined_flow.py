@@ -176,7 +176,8 @@ def _product(
             continue
         types = [value.type for value in op.operands]
         values = _computable(ev.full(operands[other], types[other]))
-        keep = _or_marked(values != 0, all_marks[other]).expand(values.shape).float()
+        keep = _or_marked(values != 0, all_marks[other])
+        keep = keep.expand(keep.shape[0], *ir.shape_of(types[other])).float()
         marked = mark.expand(mark.shape[0], *ir.shape_of(types[place])).float()
         met = torch.matmul(marked, keep) if place == 0 else torch.matmul(keep, marked)
         total = united(total, met != 0)
