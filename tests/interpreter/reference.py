@@ -254,12 +254,13 @@ class Reference:
         return [to_float(array(value & mask), element(op.result).name)]
 
     def op_arith_fptosi(self, op, value):
-        bits = element(op.result).bits
-        return [saturated(value, -(1 << (bits - 1)), (1 << (bits - 1)) - 1, bits)]
+        bits = max(16, element(op.result).bits)
+        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        return [saturated(value, low, high, element(op.result).bits)]
 
     def op_arith_fptoui(self, op, value):
-        bits = element(op.result).bits
-        return [saturated(value, 0, (1 << bits) - 1, bits)]
+        bits = max(16, element(op.result).bits)
+        return [saturated(value, 0, (1 << bits) - 1, element(op.result).bits)]
 
     def op_arith_extf(self, op, value):
         return [value.to(FLOATS[element(op.result).name])]
@@ -652,7 +653,8 @@ def saturated(value, low, high, bits):
     flat = out.reshape(-1)
     for place, number in enumerate(value.double().reshape(-1).tolist()):
         if math.isnan(number):
-            whole = 0
+            wide = value.dtype is torch.float64 or bits == 64
+            whole = 1 << (max(16, bits) - 1) if wide else 0
         elif math.isinf(number):
             whole = low if number < 0 else high
         else:

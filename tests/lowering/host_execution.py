@@ -94,6 +94,19 @@ def _saturating(name: str, type_: str, floating: str, suffix: str) -> dict[str, 
     }
 
 
+def _to_integer(sign: str, bits: int, ptx_type: str, type_: str) -> dict[str, str]:
+    """cvt.rzi: NaN gives the highest bit alone where either side has 64 bits."""
+    name, integer = f"cvt.rzi.{sign}{bits}.{ptx_type}", f"i{bits}"
+    nan = -(1 << (bits - 1)) if 64 in (bits, int(ptx_type[1:])) else 0
+    convert = f"@llvm.fpto{sign}i.sat.{integer}.{ptx_type}"
+    return {
+        name: f"define internal {integer} @host.{name}({type_} %x) {{\n"
+        f"  %i = call {integer} {convert}({type_} %x)\n"
+        f"  %nan = fcmp uno {type_} %x, %x\n"
+        f"  %r = select i1 %nan, {integer} {nan}, {integer} %i\n  ret {integer} %r\n}}"
+    }
+
+
 def _shift(ptx: str, instruction: str, width: int) -> str:
     """PTX's shifts clamp the amount to the width."""
     type_, last = f"i{width}", f"ashr {{0}} %x, {width - 1}"
@@ -144,6 +157,13 @@ HOST_FUNCTIONS: dict[str, str] = {
         for size in ("i", "ll")
         for key, text in _saturating(f"{letter}2{sign}{size}", type_, "", suffix).items()
     },
+    **{
+        key: text
+        for ptx_type, type_ in (("f32", "float"), ("f64", "double"))
+        for sign in "su"
+        for bits in (16, 32, 64)
+        for key, text in _to_integer(sign, bits, ptx_type, type_).items()
+    },
     "shl.b32": _shift("shl.b32", "shl", 32),
     "shl.b64": _shift("shl.b64", "shl", 64),
     "shr.u32": _shift("shr.u32", "lshr", 32),
@@ -167,7 +187,7 @@ HOST_FUNCTIONS: dict[str, str] = {
 HOST_DECLARATIONS = [
     *(
         f"declare {integer} @llvm.fpto{sign}i.sat.{integer}.{suffix}({type_})"
-        for integer in ("i32", "i64")
+        for integer in ("i16", "i32", "i64")
         for sign in "su"
         for suffix, type_ in (("f32", "float"), ("f64", "double"))
     ),

@@ -360,16 +360,31 @@ def test_floats_truncate_to_integers(source, target):
 
 
 @pytest.mark.parametrize("source", WIDE, ids=short)
-@pytest.mark.parametrize(
-    "target", [torch.int32, torch.int64, torch.uint32, torch.uint64], ids=short
-)
+@pytest.mark.parametrize("target", SIGNED[1:] + UNSIGNED[1:], ids=short)
 def test_floats_out_of_range_saturate(source, target):
     low, high = (ends(target)[0], ends(target)[3])
-    x = torch.tensor(
-        [1e30, -1e30, math.inf, -math.inf, math.nan, 2.0**63, 2.0**64, -1.0], dtype=source
-    )
-    expected = [high, low, high, low, 0, min(2**63, high), min(2**64, high), max(-1, low)]
+    x = torch.tensor([1e30, -1e30, math.inf, -math.inf, 2.0**63, 2.0**64, -1.0], dtype=source)
+    expected = [high, low, high, low, min(2**63, high), min(2**64, high), max(-1, low)]
     assert numbers(cast(x, target)) == expected
+
+
+@pytest.mark.parametrize("source", FLOATS, ids=short)
+@pytest.mark.parametrize("target", [torch.int8, torch.uint8], ids=short)
+def test_8_bit_integers_are_the_low_byte_of_16_bit_ones(source, target):
+    values = [140.0, -116.0, 300.0, -300.0, 32768.0, 65280.0, -65280.0, math.inf, -math.inf]
+    signed_ones = [-116, -116, 44, -44, -1, -1, 0, -1, 0]
+    unsigned_ones = [140, 0, 44, 0, 0, 0, 0, 255, 0]
+    out = numbers(cast(torch.tensor([*values, math.nan], dtype=source), target))
+    assert out == [*(signed_ones if signed(target) else unsigned_ones), 0]
+
+
+@pytest.mark.parametrize("source", FLOATS, ids=short)
+@pytest.mark.parametrize("target", SIGNED[1:] + UNSIGNED[1:], ids=short)
+def test_nan_as_an_integer_is_0_or_where_64_bits_take_part_the_highest_bit(source, target):
+    highest = 2 ** (bits_of(target) - 1)
+    wide = source is torch.float64 or bits_of(target) == 64
+    expected = (-highest if signed(target) else highest) if wide else 0
+    assert numbers(cast(torch.tensor([math.nan], dtype=source), target)) == [expected]
 
 
 @pytest.mark.parametrize(

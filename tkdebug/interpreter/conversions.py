@@ -7,13 +7,13 @@ that are numbers or affine stay so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops import rounding
 from tkdebug.compiler.ops.arith import wrap
 from tkdebug.interpreter import fp8
 from tkdebug.interpreter.addresses import AddressOps
@@ -82,39 +82,14 @@ def _unsigned_to_float(ev: AddressOps, op: Operation, value: TileValue) -> TileV
     return ev.map(op, convert, value)
 
 
-def _to_signed(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
-    """arith.fptosi: toward zero, saturating, NaN to 0 (PTX ISA, "cvt", .rzi)."""
-    bits = ir.element_of(op.result.type).bits
+def _float_to_integer(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+    """arith.fptosi and arith.fptoui: toward zero, as cvt does it; 8 bits are 16 cut short."""
     target = ev.dtype_of(op.result.type)
-    return ev.map(op, lambda t: _to_integer(t, target, -(1 << (bits - 1)), bits), value)
-
-
-def _to_integer(t: Tensor, target: Any, low: int, bits: int) -> Tensor:
-    if bits == 64:
-        wide = t.double().nan_to_num(0.0, posinf=2.0**63, neginf=-(2.0**63))
-        safe = wide.clamp(-(2.0**63), 2.0**63 - 1024)
-        whole = safe.to(torch.int64)
-        return torch.where(wide >= 2.0**63, 2**63 - 1, whole)
-    limit = float(low + (1 << bits) - 1)
-    clamped = t.double().nan_to_num(0.0, posinf=limit, neginf=float(low))
-    return clamped.clamp(float(low), limit).to(torch.int64).to(target)
-
-
-def _to_unsigned(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
-    """arith.fptoui: toward zero, saturating, NaN to 0."""
-    bits = ir.element_of(op.result.type).bits
-    target = ev.dtype_of(op.result.type)
-
-    def convert(t: Tensor) -> Tensor:
-        if bits < 64:
-            return _to_integer(t, target, 0, bits)
-        wide = t.double().nan_to_num(0.0, posinf=2.0**64, neginf=0.0).clamp(min=0.0)
-        low = wide.clamp(max=2.0**63 - 1024).to(torch.int64)
-        high = (wide - 2.0**63).clamp(0.0, 2.0**63 - 1024).to(torch.int64) ^ -(2**63)
-        out = torch.where(wide >= 2.0**63, high, low)
-        return torch.where(wide >= 2.0**64, -1, out)
-
-    return ev.map(op, convert, value)
+    dtype = torch.int16 if target is torch.int8 else target
+    unsigned = op.name == "arith.fptoui"
+    return ev.map(
+        op, lambda t: rounding.to_integer(torch, "rz", dtype, unsigned, t).to(target), value
+    )
 
 
 def _convert_float(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
@@ -190,8 +165,8 @@ CONVERSIONS: dict[str, Callable[[AddressOps, Operation, TileValue], TileValue]] 
     "arith.trunci": _truncate,
     "arith.sitofp": _integer_to_float,
     "arith.uitofp": _unsigned_to_float,
-    "arith.fptosi": _to_signed,
-    "arith.fptoui": _to_unsigned,
+    "arith.fptosi": _float_to_integer,
+    "arith.fptoui": _float_to_integer,
     "arith.extf": _convert_float,
     "arith.truncf": _convert_float,
     "tt.fp_to_fp": _fp_to_fp,

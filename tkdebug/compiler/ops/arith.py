@@ -307,12 +307,12 @@ OPS: tuple[OpSpec, ...] = (
     ),
     _cast(
         "arith.fptosi",
-        "Float to signed integer, toward zero, saturating.",
+        "Float to signed integer, toward zero, saturating; to i8, the low byte of an i16.",
         conversion("floats", "integers"),
     ),
     _cast(
         "arith.fptoui",
-        "Float to unsigned integer, toward zero.",
+        "Float to unsigned integer, toward zero, saturating; to i8, the low byte of an i16.",
         conversion("floats", "integers"),
     ),
     _cast(

@@ -43,7 +43,8 @@ that says so by name when an interpreted kernel reaches it.
 - `//` and `%` truncate toward zero on tensors and follow Python on constants. `>>` is arithmetic
   on signed integers. Integers wrap at their width.
 - Casts round to nearest even, or toward zero with `fp_downcast_rounding="rtz"`; fp8 saturates;
-  float to integer truncates and saturates; anything to int1 is `!= 0`.
+  anything to int1 is `!= 0`. Float to integer truncates and saturates; to 8 bits it is the low
+  byte of what 16 bits hold (140.0 to int8 is -116), as on the GPU.
 - `sum` keeps fp16 and bf16 and widens integers below 32 bits. `max` and `min` widen what is below
   32 bits, to fp32 or int32. `cumsum` and `cumprod` of bf16 give fp32. `argmax` and `argmin` take
   the leftmost on ties. Maximum and minimum ignore NaN unless `PropagateNan.ALL` is given.

@@ -286,23 +286,22 @@ def whole(t: Any, mode: str, a: Any) -> Any:
 
 
 def to_integer(t: Any, mode: str, dtype: Any, unsigned: bool, a: Any) -> Any:
-    """A float as an integer of torch `dtype`, saturating.
+    """A float as an integer of torch `dtype` (int16, int32 or int64), saturating.
 
-    NaN gives 0 from fp32 to 32 bits, else the highest bit alone (PTX ISA, cvt).
+    NaN gives 0 from at most 32 bits to at most 32, else the highest bit alone (PTX ISA, cvt).
     """
-    if a.dtype != t.float64 and dtype == t.int32:
-        invalid = 0
-    else:
-        invalid = -(2**31) if dtype == t.int32 else -(2**63)
+    info = t.iinfo(dtype)
+    invalid = info.min if a.dtype == t.float64 or info.bits == 64 else 0
     value = whole(t, mode, a.double())
     return t.where(t.isnan(value), invalid, _saturated(t, value.nan_to_num(0.0), dtype, unsigned))
 
 
 def _saturated(t: Any, value: Any, dtype: Any, unsigned: bool) -> Any:
     """A whole double as the nearest integer of torch `dtype`, maybe read as unsigned."""
-    if dtype == t.int32:
-        low, high = (0.0, 2.0**32 - 1) if unsigned else (-(2.0**31), 2.0**31 - 1)
-        return value.clamp(low, high).to(t.int64).to(t.int32)
+    info = t.iinfo(dtype)
+    if info.bits < 64:
+        low, high = (0, 2**info.bits - 1) if unsigned else (info.min, info.max)
+        return value.clamp(low, high).to(t.int64).to(dtype)
     largest = 2.0**63 - 1024  # the largest double below 2**63
     if not unsigned:
         inside = value.clamp(-(2.0**63), largest).to(t.int64)

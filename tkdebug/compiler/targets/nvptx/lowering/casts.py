@@ -1,7 +1,8 @@
 """Lowering of conversions between integers and floats, and among floats of 16 bits and more.
 
 Conversions to fp8 and back are in floats8. Floats become integers by cvt.rzi, which saturates; NaN
-becomes 0 everywhere (the hardware gives the lowest integer where either side has 64 bits).
+gives 0, or the highest bit alone where either side has 64 bits. To 8 bits it is cvt to 16 bits,
+whose low byte is kept, as upstream's kernels have it.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: cvt".
 """
@@ -12,13 +13,18 @@ from collections.abc import Sequence
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of
-from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_scalar
 
-_INTEGER_BITS = 32
+# Of cvt's integers: the registers that hold bytes have 16 bits.
+_NARROWEST_BITS = 16
+_PTX_TYPES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+_ASM_LETTERS = {
+    "half": "h", "bfloat": "h", "float": "f", "double": "d", "i16": "h", "i32": "r", "i64": "l",
+}  # fmt: skip
 
 
 def _target(op: Operation) -> str:
@@ -43,28 +49,20 @@ def _from_integer(name: str) -> ElementRule:
 def _to_integer(is_signed: bool) -> ElementRule:
     def rule(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
         emit, target = ctx.emit, _target(op)
-        bits = TYPE_BITS[target]
         if x.type in ("half", "bfloat"):
             x = emit.cast("fpext", x, "float")
-        letter = "d" if x.type == "double" else "f"
-        size = "ll" if bits > _INTEGER_BITS else "i"
-        sign = "" if is_signed else "u"
-        whole = emit.intrinsic(f"llvm.nvvm.{letter}2{sign}{size}.rz", x)
-        if "d" in letter or bits > _INTEGER_BITS:
-            whole = emit.select(emit.fcmp("uno", x, x), integer(whole.type, 0), whole)
-        if bits < _INTEGER_BITS:
-            whole = _clamped(ctx, whole, bits, is_signed)
+        bits = max(TYPE_BITS[target], _NARROWEST_BITS)
+        # LLVM's fptosi is poison out of range, and no intrinsic gives 16 bits.
+        whole = emit.asm(
+            f"cvt.rzi.{'s' if is_signed else 'u'}{bits}.{_PTX_TYPES[x.type]} $0, $1;",
+            f"={_ASM_LETTERS[f'i{bits}']},{_ASM_LETTERS[x.type]}",
+            f"i{bits}",
+            (x,),
+            side_effects=False,
+        )
         return emit.cast("trunc", whole, target)
 
     return rule
-
-
-def _clamped(ctx: Lowering, x: LLVMValue, bits: int, is_signed: bool) -> LLVMValue:
-    if not is_signed:
-        return ctx.emit.intrinsic("llvm.umin.i32", x, integer("i32", (1 << bits) - 1))
-    high = (1 << (bits - 1)) - 1
-    below = ctx.emit.intrinsic("llvm.smin.i32", x, integer("i32", high))
-    return ctx.emit.intrinsic("llvm.smax.i32", below, integer("i32", -high - 1))
 
 
 def _between_floats(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
@@ -76,10 +74,6 @@ def _between_floats(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
     if have == want:
         x = ctx.emit.cast("fpext", x, "float")
     return ctx.emit.cast("fpext" if have < want else "fptrunc", x, target)
-
-
-_PTX_TYPES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
-_ASM_LETTERS = {"half": "h", "bfloat": "h", "float": "f", "double": "d"}
 
 
 def _toward_zero(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
