@@ -1,5 +1,7 @@
 """Rules that upstream's own tests hold kernels to."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -69,9 +71,31 @@ def where_integers(Z):
     tl.store(Z, tl.where(tl.load(Z), 1, 2))
 
 
-def test_where_warns_of_a_condition_that_is_no_bool():
-    with pytest.warns(UserWarning, match="non-boolean"):
+def test_where_warns_at_its_line_of_a_condition_that_is_no_bool():
+    with pytest.warns(UserWarning, match="non-boolean") as warned:
         where_integers.interpret[(1,)](torch.zeros(1, dtype=torch.int32))
+    line = where_integers.starting_line_number + 2
+    assert [(w.filename, w.lineno) for w in warned] == [(__file__, line)]
+
+
+@tkdebug.jit
+def range_with_keywords(Z, n, s):
+    count = 0
+    for _ in range(0, n):
+        for i in range(1, n, step=s):
+            count += i
+    tl.store(Z, count)
+
+
+def test_keywords_of_range_are_ignored_and_warned_of_once():
+    z = torch.zeros(1, dtype=torch.int32)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        range_with_keywords.interpret[(1,)](z, 5, 2)
+    line = range_with_keywords.starting_line_number + 4
+    assert [(w.filename, w.lineno) for w in warned] == [(__file__, line)]
+    assert "`step=` is ignored" in str(warned[0].message)
+    assert z.item() == 5 * (1 + 2 + 3 + 4)
 
 
 @tkdebug.jit(do_not_specialize=["N"])

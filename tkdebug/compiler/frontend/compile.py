@@ -90,6 +90,7 @@ def compile_to_tile_ir(
         return inline(program, emit.builder.location, function, values, {})
 
     emit.call_function = call_function
+    emit.warning_registry = kernel.fn.__globals__.setdefault("__warningregistry__", {})
     visitor = Visitor(program, kernel.fn, source, caller=None, is_kernel=True)
     definition = source.definition
     block = Block()

@@ -73,6 +73,8 @@ def _iterated(v: Visitor, node: ast.expr) -> Iteration | Sequence[Any]:
         if function is range or name in ("range", "static_range"):
             arguments, keywords = call_arguments(v, node)
             with v.visiting(node):
+                if function is range:
+                    keywords = _without_keywords(v, arguments, keywords)
                 iteration = _iteration(function, arguments, keywords)
                 return _static_range(iteration) if name == "static_range" else iteration
     value = v.expression(node)
@@ -84,6 +86,18 @@ def _iterated(v: Visitor, node: ast.expr) -> Iteration | Sequence[Any]:
     )
 
 
+def _without_keywords(
+    v: Visitor, arguments: Sequence[Any], keywords: dict[str, Any]
+) -> dict[str, Any]:
+    """What is left of the keywords of Python's `range`: Triton's compiler ignores them all."""
+    if len(arguments) > 3:
+        raise SemanticError("range takes 1 to 3 bounds; use tl.range for anything else")
+    for name in keywords:
+        meant = "the third argument is the step" if name == "step" else "tl.range takes it"
+        v.emit.warn(f"range takes no keywords: `{name}=` is ignored, as Triton does; {meant}")
+    return {}
+
+
 def _iteration(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Iteration:
     """The bounds and hints that a call of `range`, `tl.range` or `tl.static_range` gives."""
     signature = LANGUAGE["range" if function is range else function.name].__signature__
@@ -91,8 +105,6 @@ def _iteration(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
         named = dict(signature.bind(*arguments, **keywords).arguments)
     except TypeError as error:
         raise SemanticError(f"range: {error}") from None
-    if function is range and (keywords or len(arguments) > 3):
-        raise SemanticError("range takes 1 to 3 bounds; use tl.range for anything else")
     first, second = named.pop("arg1"), named.pop("arg2", None)
     step = named.pop("step", None)
     start, stop = (0, first) if second is None else (first, second)

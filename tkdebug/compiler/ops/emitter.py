@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,8 +37,8 @@ class CompileOptions:
 class Emitter:
     """Emits checked ops at the current insertion point and location.
 
-    `call_function` inlines a jit function on given arguments at the current point; the front
-    end sets it.
+    The front end sets `call_function`, which inlines a jit function on given arguments at the
+    current point, and `warning_registry`, by which each line of the kernel's module warns once.
     """
 
     def __init__(self, module: Module, options: CompileOptions, ops: Mapping[str, OpSpec]) -> None:
@@ -45,6 +46,7 @@ class Emitter:
         self.ops = ops
         self.options = options
         self.call_function: Callable[[Any, Sequence[Any]], Any] | None = None
+        self.warning_registry: dict[Any, Any] = {}
         # Inside a function that combines elements, such as that of tl.reduce.
         self.is_combining = False
 
@@ -77,6 +79,13 @@ class Emitter:
             return self.call_function(function, arguments)
         finally:
             self.is_combining = outer
+
+    def warn(self, message: str) -> None:
+        """Warn at the line of the kernel that is being compiled."""
+        place = self.builder.location.frames[-1]
+        warnings.warn_explicit(
+            message, UserWarning, place.file, place.line, registry=self.warning_registry
+        )
 
     def value(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -403,10 +402,9 @@ def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tenso
     test = conversion.to_tensor(emit, condition)
     if test.dtype != dt.int1:
         if isinstance(condition, tensor):
-            warnings.warn(
+            emit.warn(
                 f"tl.where with a non-boolean condition is deprecated, got {test.dtype}; "
-                "write `condition != 0`",
-                stacklevel=2,
+                "write `condition != 0`"
             )
         test = conversion.cast(emit, test, dt.int1)
     if operators.is_pointer(x) or operators.is_pointer(y):
