@@ -32,6 +32,7 @@ FaultKind = Literal[
     "division-by-zero",
     "shift-range",
     "offset-overflow",
+    "negative-remainder",
     "undefined-value",
     "broken-promise",
     "assert",

@@ -1,4 +1,5 @@
-"""Kernels whose int32 offsets wrap; `# WRAPS` lines are told, the others not."""
+"""Kernels whose int32 offsets wrap or are negative remainders; `# WRAPS` and `# NEGATIVE` lines are
+told, the others not."""
 
 import tkdebug
 import tkdebug.language as tl
@@ -113,3 +114,41 @@ def aligned(x_ptr, out_ptr, row, stride, BY_BITS: tl.constexpr, BLOCK: tl.conste
     offset -= offset & 15 if BY_BITS else offset % 16
     offs = tl.arange(0, BLOCK)
     tl.store(out_ptr + offs, tl.load(x_ptr + offset + offs))
+
+
+@tkdebug.jit
+def hashed_and_negative(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    slot = offs * factor % n  # WRAPS hashed_and_negative
+    tl.store(out_ptr + offs, tl.load(x_ptr + slot, mask=offs < n))
+
+
+@tkdebug.jit
+def rolled(x_ptr, out_ptr, shift, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    source = (offs - shift) % n  # NEGATIVE
+    tl.store(out_ptr + offs, tl.load(x_ptr + source, mask=offs < n), mask=offs < n)
+
+
+@tkdebug.jit
+def rolled_right(x_ptr, out_ptr, shift, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    source = (offs - shift) % n
+    x = tl.load(x_ptr + tl.where(source < 0, source + n, source))
+    x += tl.load(x_ptr + (source + n) % n)
+    x += tl.load(x_ptr + source + tl.where(source < 0, n, 0))
+    x += tl.load(x_ptr + source, mask=source >= 0, other=0.0)
+    x += tl.load(x_ptr + tl.abs(source) % n)
+    tl.store(out_ptr + offs, x + source)
+
+
+@tkdebug.jit
+def hashed_in_a_loop(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr):
+    state = tl.arange(0, BLOCK) + 1
+    total = tl.zeros([BLOCK], tl.float32)
+    for _ in range(4):
+        state = state * factor + 12345
+        slot = state % n
+        total += tl.load(x_ptr + tl.where(slot < 0, -slot, slot))
+        total += tl.load(x_ptr + (state - state // n * n), mask=slot >= 0)
+    tl.store(out_ptr + tl.arange(0, BLOCK), total)

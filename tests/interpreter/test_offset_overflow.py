@@ -1,4 +1,7 @@
-"""Offsets that wrap in int32: told where an access goes by them, inside the tensor or not."""
+"""Offsets that wrap in int32: told where an access goes by them, inside the tensor or not.
+
+So are remainders of negative numbers, where they lead before the tensor.
+"""
 
 from functools import partial
 
@@ -111,3 +114,41 @@ def test_an_offset_that_wraps_and_is_aligned(by_bits):
     x, out = torch.arange(64.0), torch.zeros(8)
     fault = only(run(kernels.aligned, (1,), x, out, FAR, 4, BY_BITS=by_bits, BLOCK=8))
     assert (fault.kind, fault.line) == ("offset-overflow", line("WRAPS aligned"))
+
+
+@BUDGETS
+def test_a_remainder_of_what_wrapped_that_leads_before_the_tensor(budget):
+    x, out = torch.arange(64.0), torch.zeros(16)
+    arguments = x, out, 1 << 29 | 12345, 64
+    wrapped, fault = run(kernels.hashed_and_negative, (2,), *arguments, BLOCK=8, budget=budget)
+    assert (wrapped.kind, fault.kind) == ("offset-overflow", "oob-load")
+    assert wrapped.line == line("WRAPS hashed_and_negative")
+    # Of 4, 5, 6 and 7 times the factor; 8 times it is 98760, and positive again.
+    assert (wrapped.program_id, wrapped.lane, wrapped.count) == ((0, 0, 0), (4,), fault.count)
+    assert "`4 * 536883257` does not fit int32 and wraps" in wrapped.message
+    assert fault.hint == f"the offset wrapped at line {wrapped.line}: fix that first"
+
+
+@BUDGETS
+def test_a_remainder_of_a_negative_number_that_leads_before_the_tensor(budget):
+    x, out = torch.arange(12.0), torch.zeros(16)
+    negative, fault = run(kernels.rolled, (2,), x, out, 3, 12, BLOCK=8, budget=budget)
+    assert (negative.kind, negative.severity) == ("negative-remainder", "warning")
+    assert (negative.line, negative.tensor, negative.index) == (line("NEGATIVE"), "x_ptr", -3)
+    assert (negative.lane, negative.count) == ((0,), 3)
+    assert negative.message.startswith("`-3 % 12` is negative, as its left operand; ")
+    assert (fault.kind, fault.count) == ("oob-load", 3)
+    place = f"line {negative.line}"
+    assert fault.hint == f"the offset is a negative remainder, made at {place}: fix that first"
+    assert not run(kernels.rolled, (2,), x, out, 0, 12, BLOCK=8, budget=budget)
+
+
+@BUDGETS
+def test_negative_remainders_that_come_right_again_or_are_dropped(budget):
+    x, out = torch.arange(16.0), torch.zeros(16)
+    assert not run(kernels.rolled_right, (2,), x, out, 3, 16, BLOCK=8, budget=budget)
+
+
+def test_hashes_in_a_loop_whose_sign_is_taken_away():
+    x, out = torch.arange(64.0), torch.zeros(8)
+    assert not run(kernels.hashed_in_a_loop, (1,), x, out, 1103515245, 64, BLOCK=8)

@@ -19,7 +19,7 @@ from tkdebug.interpreter.bulk_copies import BulkCopyOps
 from tkdebug.interpreter.descriptors import DescriptorOps
 from tkdebug.interpreter.elementwise import ElementwiseOps
 from tkdebug.interpreter.indexing import IndexingOps
-from tkdebug.interpreter.offset_wraps import may_wrap
+from tkdebug.interpreter.offset_wraps import OffsetArithmetic, may_be_negative, may_wrap
 from tkdebug.interpreter.promises import PromiseOps
 from tkdebug.interpreter.scaled import ScaledOps
 from tkdebug.interpreter.sorting import SortingOps
@@ -49,25 +49,25 @@ class Plan:
 
     Args:
         counts_changes: whether stores tell `Turns` that they have changed memory.
-        offsets: ops of `offset_arithmetic`, whose wrapping is looked for.
+        offsets: what offsets are made by; that it wraps, or is negative, is looked for.
     """
 
     def __init__(
-        self, counts_changes: bool = False, offsets: frozenset[Operation] = frozenset()
+        self, counts_changes: bool = False, offsets: OffsetArithmetic | None = None
     ) -> None:
         self._steps: dict[Block, list[Step]] = {}
         self._counts_changes = counts_changes
-        self._offsets = offsets
+        self.offsets = offsets or OffsetArithmetic()
 
     def steps(self, block: Block) -> list[Step]:
         """The steps of `block`."""
         steps = self._steps.get(block)
         if steps is None:
-            steps = self._steps[block] = _steps_of(block, self._counts_changes, self._offsets)
+            steps = self._steps[block] = _steps_of(block, self._counts_changes, self.offsets)
         return steps
 
 
-def _steps_of(block: Block, counts_changes: bool, offsets: frozenset[Operation]) -> list[Step]:
+def _steps_of(block: Block, counts_changes: bool, offsets: OffsetArithmetic) -> list[Step]:
     """Each op with the values whose last use in this block it is."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
@@ -87,8 +87,10 @@ def _steps_of(block: Block, counts_changes: bool, offsets: frozenset[Operation])
         evaluate = _evaluation(op)
         if counts_changes and Effects.WRITE in OPS[op.name].effects and "atomic" not in op.name:
             evaluate = _counted(evaluate)
-        if op in offsets:
+        if op in offsets.sums or op in offsets.hashed:
             evaluate = _followed(evaluate)
+        elif op in offsets.remainders:
+            evaluate = _followed_remainder(evaluate)
         steps.append((evaluate, op, is_watched(op), tuple(dying[place])))
     return steps
 
@@ -111,6 +113,18 @@ def _followed(evaluate: Evaluate) -> Evaluate:
         results = evaluate(evaluator, op, *operands)
         if may_wrap(op, operands, results[0]):
             evaluator.undefined.wrapped(op, operands)
+        return results
+
+    return run
+
+
+def _followed_remainder(evaluate: Evaluate) -> Evaluate:
+    """`evaluate` of a remainder in an offset; negative elements are followed to accesses."""
+
+    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+        results = evaluate(evaluator, op, *operands)
+        if may_be_negative(results[0]):
+            evaluator.undefined.negative_remainder(op, operands, results[0])
         return results
 
     return run

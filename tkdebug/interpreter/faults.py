@@ -20,6 +20,7 @@ _VERBS = {
 }
 
 _UNDEFINED_ERRORS = ("division-by-zero", "offset-overflow")
+_MISLEADING = ("offset-overflow", "negative-remainder")
 
 
 def _access_verb(op: Operation) -> str:
@@ -49,8 +50,15 @@ def _place(op: Operation, seen_from: Operation) -> str:
     return f"{place.file}:{place.line}"
 
 
-def _undefined_texts(op: Operation, shown: str) -> tuple[FaultKind, str, str]:
-    """Kind, message and hint for an op whose result is undefined."""
+def _undefined_texts(op: Operation, shown: str, is_negative: bool) -> tuple[FaultKind, str, str]:
+    """Kind, message and hint for an op whose result is undefined, or a negative remainder."""
+    if is_negative:
+        return (
+            "negative-remainder",
+            f"`{shown}` is negative, as its left operand",
+            "`%` of the kernel language truncates, as in C and not as in Python: add the divisor "
+            "before, (a + n) % n, or after where the remainder is below 0",
+        )
     if op.name == "tt.load":
         return (
             "undefined-value",
@@ -110,6 +118,8 @@ class FaultLog:
         self.launch_id = launch_id
         self.grid = grid
         self._faults: dict[tuple[FaultKind, int, str | None], Fault] = {}
+        # Of accesses that go by an offset that wrapped or is a negative remainder: what made it.
+        self._misled: dict[Operation, Operation] = {}
 
     def add(self, fault: Fault) -> None:
         """Record `fault`, or add its count to the one already there."""
@@ -139,7 +149,12 @@ class FaultLog:
         elif offender.index is not None:
             hint = access_hint(op, buffer, mask, offender, self.grid)
             source = loaded_offset(op)
-            if source is not None:
+            misled_by = self._misled.get(op)
+            if misled_by is not None:
+                negative = misled_by.name == offset_wraps.REMAINDER
+                did = "is a negative remainder, made" if negative else "wrapped"
+                hint = f"the offset {did} at {_place(misled_by, op)}: fix that first"
+            elif source is not None:
                 load, name = source
                 hint += f"; the offset comes of what {_place(load, op)} loads from `{name}`"
         self._record(
@@ -289,6 +304,7 @@ class FaultLog:
         tensor: str | None,
         index: int | None,
         count: int,
+        is_negative: bool = False,
     ) -> None:
         """Record an undefined result of `op`, such as of "7 // 0", that `user` makes use of.
 
@@ -301,10 +317,13 @@ class FaultLog:
             tensor: where it is stored, None for elsewhere.
             index: the offset there.
             count: how many such elements are used.
+            is_negative: whether they are defined, but negative remainders that `user` goes by.
         """
         if index is not None:
             use += f" to offset {index} of " + (f"`{tensor}`" if tensor else "memory")
-        kind, message, hint = _undefined_texts(op, shown)
+        kind, message, hint = _undefined_texts(op, shown, is_negative)
+        if kind in _MISLEADING:
+            self._misled.setdefault(user, op)
         # One fault for each op, whatever its values are used for.
         tensor = next((t for k, o, t in self._faults if (k, o) == (kind, op.id)), tensor)
         self._record(

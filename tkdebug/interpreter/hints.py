@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.faults import Offender
 
 _LOOPS = ("scf.for", "scf.while")
-# Offsets this far below 0 come of sums and products past the end of int32.
-_FAR = 1 << 28
 # What makes pointers of the pointers that are their first operand.
 _POINTER_STEPS = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape")
 # How many ops back a mask or a pointer is followed.
@@ -62,7 +60,7 @@ def access_hint(
     text = mask_text(op, mask)
     shown = f"mask is `{text}`" if text else "the mask allows it"
     if index < 0:
-        return f"{shown}: it does not exclude negative offsets{_wrapped(index)}"
+        return f"{shown}: it does not exclude negative offsets"
     if not ir.shape_of(op.operands[0].type):
         return f"{shown} but {elements}: check {elsewhere}"
     if offender.is_whole_tile:
@@ -118,7 +116,7 @@ def _unmasked(
     assert offender.index is not None
     if offender.index < 0:
         before = f"check the index arithmetic before this {call}"
-        return f"the offset is negative; {before}{_wrapped(offender.index)}"
+        return f"the offset is negative; {before}"
     given = mask_argument(op)
     if given is not None:
         return f"mask is `{given}`, which is None or true everywhere here, but {elements}"
@@ -133,12 +131,6 @@ def _unmasked(
         f"this {call} has no mask: pass mask=offsets < n, with n at most "
         f"{buffer.hull_elems} for `{buffer.name or 'the tensor'}`"
     )
-
-
-def _wrapped(index: int) -> str:
-    if index > -_FAR:
-        return ""
-    return "; so far below 0 an int32 product has wrapped: cast a factor with .to(tl.int64)"
 
 
 def _in_loop(op: Operation) -> bool:

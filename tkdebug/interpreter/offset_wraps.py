@@ -4,10 +4,14 @@
 elsewhere in the same tensor as often as outside it. A wrapped value is no fault by itself: hashes
 wrap on purpose, and take a remainder or some bits before they address anything. So only sums,
 differences and products count that reach a pointer by such alone, and by what moves elements about.
-`h - h // n * n` is a remainder, and so no difference.
+`h - h // n * n` is a remainder, and so no difference. A remainder is followed by itself: `%` keeps
+the sign of its left operand, and what wrapped may have made that negative.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,6 +22,7 @@ from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.interpreter.footprint import forwarded_values
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
 
+REMAINDER = "arith.remsi"
 SYMBOLS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*"}
 _MOVES = frozenset("tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans".split())
 # What an offset may go through on its way to a pointer. Zero extension is not there: such values
@@ -28,28 +33,57 @@ _MOST_STEPS = 64
 _REGIONS = ("scf.for", "scf.while", "scf.if")
 
 
-def offset_arithmetic(module: Module) -> frozenset[Operation]:
-    """The sums, differences and products below 64 bits that pointers are moved by."""
+@dataclass(frozen=True, slots=True)
+class OffsetArithmetic:
+    """What the offsets of a module's pointers are made by.
+
+    Attributes:
+        sums: sums, differences and products below 64 bits that pointers are moved by.
+        remainders: signed remainders that pointers are moved by.
+        hashed: such sums, differences and products as only remainders are made of.
+    """
+
+    sums: frozenset[Operation] = frozenset()
+    remainders: frozenset[Operation] = frozenset()
+    hashed: frozenset[Operation] = frozenset()
+
+
+def offset_arithmetic(module: Module) -> OffsetArithmetic:
+    """The arithmetic that offsets of pointers come of."""
     forwarded: dict[Value, list[Value]] = {}
-    pending: list[Value] = []
+    offsets: list[Value] = []
     for op in module.walk():
         if op.name in _REGIONS:
             for value, source in forwarded_values(op):
                 forwarded.setdefault(value, []).append(source)
         elif op.name == "tt.addptr":
-            pending.append(op.operands[1])
-    found, seen = set(), set(pending)
+            offsets.append(op.operands[1])
+    sums, remainders = _made_of(offsets, forwarded)
+    hashed, _ = _made_of((op.operands[0] for op in remainders), forwarded)
+    return OffsetArithmetic(frozenset(sums), frozenset(remainders), frozenset(hashed - sums))
+
+
+def _made_of(
+    values: Iterable[Value], forwarded: Mapping[Value, list[Value]]
+) -> tuple[set[Operation], set[Operation]]:
+    """The arithmetic below 64 bits, and the remainders at its ends, that values are made of."""
+    pending = list(values)
+    seen = set(pending)
+    sums: set[Operation] = set()
+    remainders: set[Operation] = set()
     while pending:
         value = pending.pop()
         made_by = value.defining_op
         sources = forwarded.get(value, [])
-        if made_by is not None and made_by.name in CARRIERS and not is_remainder(made_by):
+        if made_by is not None and made_by.name == REMAINDER:
+            remainders.add(made_by)
+        elif made_by is not None and made_by.name in CARRIERS and not is_remainder(made_by):
             sources = list(made_by.operands)
             if made_by.name in SYMBOLS and 1 < ir.element_of(value.type).bits < 64:
-                found.add(made_by)
+                sums.add(made_by)
         pending += [source for source in sources if source not in seen]
         seen.update(sources)
-    return frozenset(found)
+    return sums, remainders
 
 
 def is_remainder(op: Operation) -> bool:
@@ -102,6 +136,11 @@ def may_wrap(op: Operation, operands: tuple[TileValue, ...], result: TileValue) 
         corners = [low - high2, high - low2]
     limit = 1 << (ir.element_of(op.result.type).bits - 1)
     return min(corners) < -limit or max(corners) >= limit
+
+
+def may_be_negative(result: TileValue) -> bool:
+    """Whether `result`, of a remainder, may be below 0."""
+    return _bounds(result)[0] < 0
 
 
 def wraps(op: Operation, left: Tensor, right: Tensor) -> Tensor:

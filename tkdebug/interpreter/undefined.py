@@ -7,14 +7,14 @@ through the ops after it, and told when a store writes it, an access goes by it,
 loop. Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
 
 Offsets that wrapped (`offset_wraps`) are followed in the same way, and told where an access goes by
-them.
+them; negative remainders, where it goes before the tensor by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
@@ -39,6 +39,7 @@ _SYMBOLS = {
     "arith.shrui": ">>",
     **offset_wraps.SYMBOLS,
 }
+_OFFSET_CARRIERS = frozenset((*offset_wraps.CARRIERS, "tt.addptr"))
 _BRANCHING = ("scf.if", "scf.for", "scf.while")
 _LEAVING = ("scf.yield", "scf.condition")
 # What an access does with each of its operands but the pointer, the first one.
@@ -54,16 +55,19 @@ class Origin:
     Attributes:
         bad: where, (P or 1, then the tile's axes in full).
         operands: of all but loads, the two operands' values, broadcastable to `bad`.
+        kind: "undefined", or of offsets: "wrapped"; "hashed", wrapped, but only remainders are
+            made of them; "remainder", negative as `op` was, or because it wrapped.
     """
 
     op: Operation
     bad: Tensor
     operands: tuple[Tensor, ...]
+    kind: Literal["undefined", "wrapped", "hashed", "remainder"] = "undefined"
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether the elements are offsets that wrapped."""
-        return self.op.name in offset_wraps.SYMBOLS
+        """Whether the elements themselves, and no remainders of them, have wrapped."""
+        return self.kind in ("wrapped", "hashed")
 
     def shown(self, at: tuple[int, ...]) -> str:
         """The op at an element, such as "7 // 0"; "" of a load."""
@@ -150,7 +154,28 @@ class UndefinedValues:
         if bool(bad.any()):
             bad = ev.full(bad, types[0])
             mark = bad | known[op][1] if op in known else bad
-            self.marked[op.result] = {**known, op: (Origin(op, bad, tuple(values)), mark)}
+            hashed = op in ev.plan.offsets.hashed
+            origin = Origin(op, bad, tuple(values), "hashed" if hashed else "wrapped")
+            self.marked[op.result] = {**known, op: (origin, mark)}
+
+    def negative_remainder(
+        self, op: Operation, operands: Sequence[TileValue], result: TileValue
+    ) -> None:
+        """`op`, a remainder that moves pointers, has run and may have given negative numbers."""
+        ev = self._ev
+        bad = self._of_active(ev.dense(result, op.result.type) < 0)
+        known = dict(self.marked.get(op.result, {}))
+        for origin, mark in self.marked.get(op.operands[0], {}).values():
+            if origin.is_wrapped and bool((bad & mark).any()):
+                known[origin.op] = (replace(origin, kind="remainder"), bad & mark)
+                bad = bad & ~mark
+        if op not in known and bool(bad.any()):
+            types = [value.type for value in op.operands]
+            values = tuple(map(ev.dense, operands, types))
+            bad = ev.full(bad, types[0])
+            known[op] = (Origin(op, bad, values, "remainder"), bad)
+        if known:
+            self.marked[op.result] = known
 
     def forget(self, values: Iterable[Value]) -> None:
         """Values die; those that blocks are given are theirs to set anew."""
@@ -219,8 +244,8 @@ class UndefinedValues:
         origins = {key: of for marks in each if marks for key, (of, _) in marks.items()}
         lost = self._cancelled(op)
         for key, origin in origins.items():
-            if origin.is_wrapped and op.name not in (*offset_wraps.CARRIERS, "tt.addptr"):
-                continue  # a remainder or a limit: it was meant
+            if origin.kind != "undefined" and op.name not in _OFFSET_CARRIERS:
+                continue  # bits or a limit: it was meant
             marks = [found[key][1] if found and key in found else None for found in each]
             flowed = marks_of_results(self._ev, op, operands, marks, merged)
             for result, mark in zip(results, flowed, strict=True):
@@ -334,13 +359,22 @@ class UndefinedValues:
             elif value is mask:
                 use = "masks the access"
             for origin, mark in marks.values():
-                if origin.is_wrapped and place > 0:
+                if origin.kind == "hashed" or (origin.kind != "undefined" and place > 0):
                     continue
                 used = mark if value is mask else mark & allowed
+                if origin.kind == "remainder":
+                    used = used & self._before_tensor(op, operands[0])
                 told = use
-                if origin.is_wrapped and isinstance(operands[0], PointerTile):
+                if origin.kind != "undefined" and isinstance(operands[0], PointerTile):
                     told = "leads"
                 self._tell(op, origin, self._of_active(used), told, operands[0])
+
+    def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
+        """Where an access goes by an offset below 0."""
+        if not isinstance(pointer, PointerTile):
+            return False
+        shape = ir.shape_of(op.operands[0].type)
+        return self._ev.dense(pointer.offset, ir.tile(shape, ir.I64)) < 0
 
     def _allowed(
         self, op: Operation, operands: Sequence[TileValue], mask: Value | None
@@ -352,7 +386,7 @@ class UndefinedValues:
 
     def _used(self, op: Operation, value: Value, use: str) -> None:
         for origin, mark in self.marked.get(value, {}).values():
-            if origin.is_wrapped:
+            if origin.kind != "undefined":
                 continue
             self._tell(op, origin, self._of_active(mark), use, None)
 
@@ -372,11 +406,14 @@ class UndefinedValues:
         at = self._place_of_origin(origin, program, lane)
         offender = Offender(self._ev.program_at(program), at[1:], None)
         tensor, index = None, None
-        if isinstance(pointer, PointerTile) and (origin.is_wrapped or use == "is stored"):
+        if isinstance(pointer, PointerTile) and use in ("is stored", "leads"):
             tensor = pointer.buffer.name
             index = self._offset(op, pointer, program, lane)
         count = int(used.sum())
-        self._faults.undefined(origin.op, offender, origin.shown(at), op, use, tensor, index, count)
+        is_negative = origin.kind == "remainder" and origin.op.name == offset_wraps.REMAINDER
+        self._faults.undefined(
+            origin.op, offender, origin.shown(at), op, use, tensor, index, count, is_negative
+        )
 
     def _place_of_origin(
         self, origin: Origin, program: int, lane: tuple[int, ...]
