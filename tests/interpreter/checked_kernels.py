@@ -165,3 +165,27 @@ def halving(x_ptr, out_ptr):
         x = x - x
         n += 1
     tl.store(out_ptr + tl.program_id(0), x)
+
+
+@tkdebug.jit
+def accumulate(x_ptr, h_ptr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + offs)
+    old = tl.load(h_ptr + offs)
+    if KIND == "add":
+        new = old + x
+    elif KIND == "add in a loop":
+        new = old
+        for _ in range(x_ptr.to(tl.int64).to(tl.int32) % 2 + 2):
+            new += x
+    elif KIND == "subtract":
+        new = old - x * 2
+    elif KIND == "max":
+        new = tl.maximum(x, old)
+    elif KIND == "double":
+        new = old + (old - x)
+    elif KIND == "from it":
+        new = x - old
+    else:
+        new = old * x
+    tl.store(h_ptr + offs, new)  # RACE accumulate

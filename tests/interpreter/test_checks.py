@@ -72,6 +72,29 @@ def test_store_to_what_another_program_reads(checked, budget):
     assert "two launches" in fault.hint
 
 
+@BUDGETS
+@pytest.mark.parametrize(
+    ("kind", "atomic"),
+    [
+        ("add", "tl.atomic_add"),
+        ("add in a loop", "tl.atomic_add"),
+        ("subtract", "tl.atomic_add"),
+        ("max", "tl.atomic_max"),
+        ("double", None),
+        ("from it", None),
+        ("multiply", None),
+    ],
+)
+def test_the_hint_of_a_load_and_a_store_that_one_atomic_replaces(checked, kind, atomic, budget):
+    x, h = torch.arange(8.0, 40.0), torch.ones(8)
+    faults = run(kernels.accumulate, (4,), x, h, KIND=kind, BLOCK=8, budget=budget)
+    fault = next(fault for fault in faults if fault.kind == "race")
+    if atomic is None:
+        assert "two launches" in fault.hint
+    else:
+        assert fault.hint.endswith(f"use {atomic} in place of both")
+
+
 def test_load_of_what_another_program_writes(checked):
     x, scratch = torch.arange(1, 65, dtype=torch.int32), integers(64)
     fault = only(run(kernels.mirror_through_memory, (2,), x, scratch, 64, BLOCK=32))

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.race_hints import load_and_store_hint
 from tkdebug.interpreter.waiting import is_uncached_load, waiting_loops
 
 _LAZY_BYTES = 1 << 22
-_APART = "programs of a launch run in any order and at once: make it two launches"
 _HINTS = {
     "store": "give every program elements of its own, or combine them with atomics",
     "atomic": "use an atomic in both places, or make it two launches",
@@ -172,7 +172,7 @@ class RaceDetector:
         accesses = (places, codes, ratio)
         bad = _by_one_other(shadow.writers, places, codes) & shadow.changed[places]
         seen = self._find(shadow.writers, bad, *accesses)
-        self._tell(op, buffer, touched, seen, "writes", _APART)
+        self._tell(op, buffer, touched, seen, "writes", None)
         seen = self._find(shadow.atomics, _by_others(shadow.atomics, places, codes), *accesses)
         self._tell(op, buffer, touched, seen, "changes atomically", _HINTS["atomic"])
         shadow.readers.add(places, codes, op)
@@ -197,7 +197,7 @@ class RaceDetector:
         self._tell(op, buffer, touched, seen, "writes", _HINTS["store"])
         bad = _by_others(shadow.readers, places, codes) & changed
         seen = self._find(shadow.readers, bad, *accesses)
-        self._tell(op, buffer, touched, seen, "reads", _APART)
+        self._tell(op, buffer, touched, seen, "reads", None)
         bad = _by_others(shadow.atomics, places, codes)
         seen = self._find(shadow.atomics, bad, *accesses)
         self._tell(op, buffer, touched, seen, "changes atomically", _HINTS["atomic"])
@@ -258,10 +258,14 @@ class RaceDetector:
         touched: Touched,
         seen: tuple[int, int, int, Operation] | None,
         did: str,
-        hint: str,
+        hint: str | None,
     ) -> None:
+        """Report what was seen; without a `hint`, one for the load and the store that it is."""
         if seen is not None:
             first, count, other, other_op = seen
+            if hint is None:
+                load, store = (op, other_op) if did == "writes" else (other_op, op)
+                hint = load_and_store_hint(load, store)
             self._report(op, buffer, touched, Race(first, count, other, other_op, did, hint))
 
 
