@@ -224,3 +224,20 @@ def cast_pointer(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     wide = x_ptr.to(tl.pointer_type(tl.float64))
     x = tl.load(wide + offs, mask=offs < n)  # FAULT cast_pointer
     tl.store(out_ptr + offs, x.to(tl.float32), mask=offs < n)
+
+
+@tkdebug.jit
+def constant_mask(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    offs = tl.program_id(0) * BLOCK + cols
+    x = tl.load(x_ptr + offs, mask=cols < n)  # FAULT constant_mask
+    tl.store(out_ptr + offs, x)
+
+
+@tkdebug.jit
+def strided(b_ptr, out_ptr, K, N, sbk, sbn, B: tl.constexpr):
+    k = tl.arange(0, B)[:, None]
+    n = tl.program_id(0) * B + tl.arange(0, B)[None, :]
+    rows = b_ptr + k * sbk
+    x = tl.load(rows + n * sbn, mask=(k < K) & (n < N))  # FAULT strided
+    tl.store(out_ptr + k * B * 3 + n, x)

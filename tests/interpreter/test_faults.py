@@ -382,6 +382,25 @@ def test_hint_of_a_mask_given_by_position():
     assert fault.hint == "mask is `offs < n + 1` but `out_ptr` has 100 elements"
 
 
+def test_hint_of_a_mask_that_is_always_true():
+    x, out = torch.arange(100.0), zeros(128)
+    fault = only(compare(kernels.constant_mask, (4,), x, out, 32, BLOCK=32).faults)
+    expected = "mask is `cols < n`, which is always true, but `x_ptr` has 100 elements"
+    assert fault.hint == expected
+    x = torch.arange(96.0)
+    fault = only(compare(kernels.constant_mask, (4,), x, out, 31, BLOCK=32).faults)
+    assert "always" not in fault.hint
+
+
+def test_hint_of_strides_names_the_tensors_own():
+    b, out = torch.arange(16.0 * 48).reshape(16, 48), zeros(16, 48)
+    assert not run(kernels.strided, (3,), b, out, 16, 48, 48, 1, B=16)
+    fault = only(run(kernels.strided, (3,), b, out, 16, 48, 1, 48, B=16))
+    assert fault.hint.endswith("; sbk=1 is b_ptr.stride(1), sbn=48 is b_ptr.stride(0)")
+    fault = only(run(kernels.strided, (3,), b, out, 16, 48, 48, 2, B=16))
+    assert "stride(" not in fault.hint
+
+
 def test_hint_of_a_mask_that_is_none():
     x, out = torch.arange(100.0), zeros(101)
     fault = only(compare(kernels.positional_masks, (4,), x, out, 100, EVEN=True, BLOCK=32).faults)

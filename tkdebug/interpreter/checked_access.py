@@ -8,6 +8,7 @@ passed.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -201,6 +202,9 @@ class AccessChecks(EvaluatorState):
         # What a block leaves out is not its program's to access; what a mask leaves out may be.
         inside = allowed if _is_block(access.op) else None
         offender = self.offender(whole, offsets.expand(whole.shape), programs, inside)
+        row = int(whole.reshape(count, -1).any(1).to(torch.uint8).argmax())
+        if allowed is None or bool(allowed.expand(whole.shape)[row].all()):
+            offender = replace(offender, is_unmasked=True)
         self.faults.bad_access(
             access.op,
             kind,

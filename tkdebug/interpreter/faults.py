@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,6 +13,7 @@ from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.hints import access_hint, counted, loaded_offset
 from tkdebug.interpreter.races import Race
+from tkdebug.interpreter.stride_hints import stride_hint
 
 _VERBS = {
     "oob-load": "load reads",
@@ -95,12 +97,14 @@ class Offender:
     Attributes:
         is_whole_tile: whether every element of this program's tile is bad; of a block, every one
             inside the shape that it is checked against.
+        is_unmasked: whether the mask, if there is one, is true in all of this program's tile.
     """
 
     program_id: tuple[int, int, int]
     lane: tuple[int, ...]
     index: int | None
     is_whole_tile: bool = False
+    is_unmasked: bool = False
 
 
 class FaultLog:
@@ -108,11 +112,18 @@ class FaultLog:
 
     Attributes:
         is_told: whether anyone is to hear of the launch: of its faults, and what it prints.
+        arguments: of the launch, by name, for hints.
     """
 
     def __init__(
-        self, kernel: str, launch_id: int, grid: tuple[int, int, int], is_told: bool = True
+        self,
+        kernel: str,
+        launch_id: int,
+        grid: tuple[int, int, int],
+        is_told: bool = True,
+        arguments: Mapping[str, object] | None = None,
     ) -> None:
+        self.arguments = arguments or {}
         self.is_told = is_told
         self.kernel = kernel
         self.launch_id = launch_id
@@ -147,16 +158,7 @@ class FaultLog:
                 "data_ptr(), still alive?"
             )
         elif offender.index is not None:
-            hint = access_hint(op, buffer, mask, offender, self.grid)
-            source = loaded_offset(op)
-            misled_by = self._misled.get(op)
-            if misled_by is not None:
-                negative = misled_by.name == offset_wraps.REMAINDER
-                did = "is a negative remainder, made" if negative else "wrapped"
-                hint = f"the offset {did} at {_place(misled_by, op)}: fix that first"
-            elif source is not None:
-                load, name = source
-                hint += f"; the offset comes of what {_place(load, op)} loads from `{name}`"
+            hint = self._access_hint(op, buffer, mask, offender)
         self._record(
             op,
             kind,
@@ -169,6 +171,24 @@ class FaultLog:
             legal=None if buffer is None else (0, buffer.hull_elems),
             hint=hint,
         )
+
+    def _access_hint(
+        self, op: Operation, buffer: Buffer, mask: Value | None, offender: Offender
+    ) -> str:
+        misled_by = self._misled.get(op)
+        if misled_by is not None:
+            negative = misled_by.name == offset_wraps.REMAINDER
+            did = "is a negative remainder, made" if negative else "wrapped"
+            return f"the offset {did} at {_place(misled_by, op)}: fix that first"
+        hint = access_hint(op, buffer, mask, offender, self.grid)
+        strides = stride_hint(op, buffer, self.arguments)
+        if strides is not None:
+            hint += f"; {strides}"
+        source = loaded_offset(op)
+        if source is not None:
+            load, name = source
+            hint += f"; the offset comes of what {_place(load, op)} loads from `{name}`"
+        return hint
 
     def bad_index(
         self, op: Operation, offender: Offender, axis: int, extent: int, count: int

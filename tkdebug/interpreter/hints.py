@@ -63,16 +63,19 @@ def access_hint(
         return f"{shown}: it does not exclude negative offsets"
     if not ir.shape_of(op.operands[0].type):
         return f"{shown} but {elements}: check {elsewhere}"
+    is_constant = not _varies_by_program(mask)
+    true = ""
+    if offender.is_unmasked:
+        true = ", which is always true," if is_constant else ", true in all of this tile,"
     if offender.is_whole_tile:
-        return (
-            f"{shown} but {elements}, and this program's tile has none of them: check {elsewhere}"
-        )
+        none = f"{elements}, and this program's tile has none of them"
+        return f"{shown}{true} but {none}: check {elsewhere}"
     free = _free_axis(op, mask, offender.lane)
     if free is not None:
         return f"{shown}, which says nothing of axis {free} of the tile: is a bound missing there?"
-    if any(offender.program_id) and not _varies_by_program(mask):
+    if any(offender.program_id) and is_constant and not offender.is_unmasked:
         return f"{shown}, the same in every program, but {elements}: check {elsewhere}"
-    return f"{shown} but {elements}"
+    return f"{shown}{true} but {elements}"
 
 
 def loaded_offset(op: Operation) -> tuple[Operation, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -78,6 +78,7 @@ def run_module(
     kernel_name: str | None = None,
     *,
     is_told: bool = True,
+    arguments: Mapping[str, object] | None = None,
 ) -> list[Fault]:
     """Run a module's kernel for every program of `grid`.
 
@@ -89,12 +90,13 @@ def run_module(
         record: the launch being recorded, if any.
         kernel_name: how faults name the kernel.
         is_told: whether faults are handed to the hooks, and what the kernel prints is printed.
+        arguments: what the kernel was called with, by name, constants too; for hints.
 
     Returns:
         The faults.
     """
     name = kernel_name or module.name
-    faults = FaultLog(name, record.id if record is not None else 0, grid, is_told)
+    faults = FaultLog(name, record.id if record is not None else 0, grid, is_told, arguments)
     with apart_from_the_script(device_of(values)):
         launch = _Launch(module, values, grid, faults, _progress_reporter(record, name, grid))
         with _threads_for(launch.batch_bytes):

@@ -94,7 +94,10 @@ def _uncarried(value: Value) -> Value:
 
 def _has_atomic(name: str, store: Operation) -> bool:
     element = ir.element_of(store.operands[1].type)
-    return element.bits >= 32 or (name == "add" and element.bits == 16 and not element.is_integer)
+    if not isinstance(element, ir.ScalarType):
+        return False
+    is_half = element.bits == 16 and not element.is_integer
+    return element.bits >= 32 or (is_half and name == "add")
 
 
 def _same(a: Value, b: Value, steps: int) -> bool:

@@ -127,4 +127,7 @@ class InterpretedKernel(CompiledKernel):
 
         refuse_mixed_places(self.name, self.src.fn.arg_names, values)
         given = runtime_values(self.src.specs, values)
-        run_module(self.module, given, grid, record, self.name, is_told=is_told)
+        arguments = dict(zip(self.src.fn.arg_names, values, strict=True))
+        run_module(
+            self.module, given, grid, record, self.name, is_told=is_told, arguments=arguments
+        )

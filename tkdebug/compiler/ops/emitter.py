@@ -82,7 +82,9 @@ class Emitter:
 
     def warn(self, message: str) -> None:
         """Warn at the line of the kernel that is being compiled."""
-        place = self.builder.location.frames[-1]
+        location = self.builder.location
+        assert location is not None, "warned outside of a kernel"
+        place = location.frames[-1]
         warnings.warn_explicit(
             message, UserWarning, place.file, place.line, registry=self.warning_registry
         )
