@@ -190,6 +190,30 @@ def expanded_tabs(p):
     tl.static_print(len(("\t" * 1000000).expandtabs(1000000)))
 
 
+@jit
+def nested_static_ranges(p):
+    for _ in tl.static_range(1000):
+        for _ in tl.static_range(1000):
+            for _ in tl.static_range(1000): pass  # fmt: skip
+
+
+@jit
+def broadcast(p):
+    tl.store(p, tl.sum(tl.arange(0, 2048)[:, None] + tl.arange(0, 1024)[None, :]))
+
+
+@jit
+def joined_tiles(p):
+    x = tl.zeros([1 << 20], tl.float32)
+    tl.store(p, tl.sum(tl.join(x, x)))
+
+
+@jit
+def large_global(p):
+    tl.store(p, LARGE)
+
+
+LARGE = tl.constexpr(10**100000)
 BITS = "gives an int of more than 8192 bits, the most that a constant of a kernel may have"
 ITEMS = "constants of a kernel may have at most 65536"
 CHARS = "constants of a kernel may have at most 1048576"
@@ -228,6 +252,10 @@ TOO_LARGE = {
     static_range: f"tl.static_range of {10**29} iterations exceeds the limit of 65536",
     comprehension: STEPS,
     nested_comprehension: STEPS,
+    nested_static_ranges: "unroll to more than 65536 iterations in all; use tl.range",
+    broadcast: "a tile of shape [2048, 1024] has 2097152 elements; the limit is 1048576",
+    joined_tiles: "a tile of shape [1048576, 2] has 2097152 elements; the limit is 1048576",
+    large_global: "integer of 332193 bits does not fit 64 bits",
     loop_over_zip: STEPS,
 }
 
@@ -241,6 +269,20 @@ def test_constant_that_is_too_large_is_refused_at_its_line(kernel):
     assert error.frames[-1].line == kernel.starting_line_number + len(kernel.src.splitlines())
     assert len(str(error)) < 1000
     assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize(
+    "text", [" + ".join(["x"] * 900), "x" + ".to(tl.float32)" * 900, "-" * 900 + "x"]
+)
+def test_an_expression_that_is_nested_too_deeply_is_refused_at_its_line(tmp_path, text):
+    source = f"def deep(p):\n    x = tl.load(p)\n    tl.store(p, {text})\n"
+    path = tmp_path / "deep.py"
+    path.write_text(source)
+    namespace = {"tl": tl}
+    exec(compile(source, str(path), "exec"), namespace)
+    error = error_of(jit(namespace["deep"]), p=FP32_PTR)
+    assert "nests its expressions or calls too deeply" in error.message
+    assert (error.frames[-1].file, error.frames[-1].line) == (str(path), 3)
 
 
 @jit

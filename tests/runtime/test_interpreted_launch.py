@@ -4,6 +4,8 @@ import weakref
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nested import nested_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tkdebug
@@ -308,3 +310,44 @@ def test_descriptor_argument():
 def test_meta_tensor_is_refused_by_name():
     with pytest.raises(LaunchError, match="argument `out_ptr` is a meta tensor"):
         scale[(1,)](torch.zeros(8), torch.zeros(8, device="meta"), 8, BLOCK=32)
+
+
+def fake():
+    with FakeTensorMode():
+        return torch.zeros(8)
+
+
+def freed():
+    x = torch.zeros(8)
+    x.untyped_storage().resize_(16)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: torch.eye(8).to_sparse(), "layout torch.sparse_coo; pass .to_dense()"),
+        (lambda: torch.eye(8).to_sparse_csr(), "layout torch.sparse_csr; pass .to_dense()"),
+        (lambda: nested_tensor([torch.ones(3), torch.ones(4)]), "a nested tensor"),
+        (lambda: nested_tensor([torch.ones(3)], layout=torch.jagged), "a nested tensor"),
+        (fake, "a FakeTensor, which has no memory"),
+        (freed, "spans 32 bytes of a storage that was resized to 16: its memory has been freed"),
+    ],
+)
+def test_tensors_without_memory_of_their_own_are_refused_by_name(make, problem):
+    with pytest.raises(LaunchError) as caught:
+        scale[(1,)](torch.zeros(8), make(), 8, BLOCK=32)
+    assert "kernel scale: argument `out_ptr` is " in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_tensors_that_torch_batches_are_refused_by_name():
+    with pytest.raises(LaunchError, match="argument `out_ptr` is a tensor without memory"):
+        torch.vmap(lambda x: scale[(1,)](torch.zeros(8), x, 8, BLOCK=32))(torch.zeros(2, 8))
+
+
+def test_ints_that_are_too_large_are_refused_by_name():
+    with pytest.raises(LaunchError, match="argument `BLOCK`: an int of 332193 bits"):
+        scale[(1,)](torch.zeros(8), torch.zeros(8), 8, BLOCK=10**100000)
+    with pytest.raises(LaunchError, match="argument `n`: integer argument of 332193 bits"):
+        scale[(1,)](torch.zeros(8), torch.zeros(8), 10**100000, BLOCK=32)

@@ -9,6 +9,8 @@ from tkdebug.compiler.tensor import block_pointer, is_jit_function, tensor, tens
 
 _MAX_CONSTANT_CHARS = 60
 _MAX_ITEMS = 16
+# Python refuses to write ints of more than some 14,000 bits.
+_MAX_SHOWN_BITS = 8192
 
 
 def describe(value: Any) -> str:
@@ -43,6 +45,12 @@ def as_given(value: object) -> str:
     return describe(value)
 
 
+def shown_int(value: int) -> str:
+    """An int by its digits, or by its size where Python would refuse to write it."""
+    bits = value.bit_length()
+    return str(value) if bits <= _MAX_SHOWN_BITS else f"of {bits} bits"
+
+
 def _shortened(constant: object) -> str:
-    shown = repr(constant)
+    shown = shown_int(constant) if type(constant) is int else repr(constant)
     return shown if len(shown) <= _MAX_CONSTANT_CHARS else f"{shown[:_MAX_CONSTANT_CHARS]}…"

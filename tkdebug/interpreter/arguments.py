@@ -9,7 +9,6 @@ import torch
 
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
 from tkdebug.compiler.ir import types as ir
-from tkdebug.errors import LaunchError
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
 
@@ -66,10 +65,6 @@ class Arguments:
             return AddressTile(0, (), max(1, type_.pointee.bits // 8))
         if not isinstance(value, torch.Tensor):
             return AddressTile(int(value.data_ptr()), (), max(1, type_.pointee.bits // 8))
-        if value.is_meta:
-            raise LaunchError(
-                f"argument `{name}` is a meta tensor, which has no memory; pass one of a device"
-            )
         buffer = Buffer(value.detach(), name)
         self.buffers.append(buffer)
         self._owners.append(place)

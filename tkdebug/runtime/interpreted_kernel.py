@@ -123,8 +123,9 @@ class InterpretedKernel(CompiledKernel):
         self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_told: bool
     ) -> None:
         from tkdebug.interpreter import run_module
-        from tkdebug.runtime.tensor_places import refuse_mixed_places
+        from tkdebug.runtime.tensor_places import refuse_mixed_places, refuse_without_memory
 
+        refuse_without_memory(self.name, self.src.fn.arg_names, values)
         refuse_mixed_places(self.name, self.src.fn.arg_names, values)
         given = runtime_values(self.src.specs, values)
         arguments = dict(zip(self.src.fn.arg_names, values, strict=True))

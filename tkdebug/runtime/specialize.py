@@ -15,8 +15,10 @@ from functools import cache, lru_cache
 from typing import Any
 
 from tkdebug.compiler import dtypes
+from tkdebug.compiler.describe import shown_int
 from tkdebug.compiler.dtypes import LanguageType, dtype, pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant, remake
+from tkdebug.compiler.frontend.limits import MAX_INT_BITS
 from tkdebug.compiler.tensor import constexpr, is_jit_function, unwrap
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 from tkdebug.runtime.parameters import KernelParam
@@ -141,7 +143,8 @@ def _int_name(value: int) -> str:
     if 0 <= value <= UINT64_MAX:
         return "u64"
     raise ArgumentOverflowError(
-        f"integer argument {value} needs more than 64 bits; kernels have i32, i64 and u64"
+        f"integer argument {shown_int(value)} needs more than 64 bits; "
+        "kernels have i32, i64 and u64"
     )
 
 
@@ -173,10 +176,22 @@ def argument_spec(parameter: KernelParam, value: Any) -> ArgSpec:
 
 def _constexpr_value(value: Any) -> Any:
     value = unwrap(value)
+    _refuse_large_ints(value)
     kind = type(value)
     if kind.__name__ == "dtype" and kind.__module__ == "torch":
         return language_dtype(value)
     return value
+
+
+def _refuse_large_ints(value: Any) -> None:
+    if isinstance(value, tuple | list):
+        for item in value:
+            _refuse_large_ints(unwrap(item))
+    elif isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
+        raise ArgumentOverflowError(
+            f"an int of {value.bit_length()} bits; a constant of a kernel may have at most "
+            f"{MAX_INT_BITS}"
+        )
 
 
 def accepts_declared(declared: LanguageType, value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Whether the tensors of an interpreted launch are where one kernel could access them all.
+"""Whether the tensors of an interpreted launch have memory, where one kernel could access it all.
 
 The interpreter could read host memory and a GPU's alike; the GPU that the script means cannot.
 """
@@ -33,6 +33,45 @@ def refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any]
                 "argument cannot be accessed from Triton (cpu tensor?); move it with "
                 ".to('cuda'), or pin its memory"
             )
+
+
+def refuse_without_memory(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
+    """Refuse tensors that have no memory, or none that an address and strides describe.
+
+    Raises:
+        PointerError: naming the first such tensor.
+    """
+    import torch  # as below
+
+    # Of the tensors themselves: neither subclasses nor the CUDA stand-in are asked.
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        for name, value in _tensors(names, values):
+            problem = _memory_problem(torch, value)
+            if problem is not None:
+                raise PointerError(f"kernel {kernel}: argument `{name}` is {problem}")
+
+
+def _memory_problem(torch: Any, value: Any) -> str | None:
+    if value.is_nested:
+        return "a nested tensor, whose rows differ in length; pass its values() and offsets()"
+    if value.layout is not torch.strided:
+        return f"a tensor of layout {value.layout}; pass .to_dense(), or its values and indices"
+    try:
+        storage = value.untyped_storage()
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        return f"a tensor without memory ({str(error).splitlines()[0]})"
+    if storage.device.type == "meta":
+        kind = "meta tensor" if value.is_meta else type(value).__name__
+        return f"a {kind}, which has no memory; pass one of a device"
+    spans = zip(value.shape, value.stride(), strict=True)
+    last = value.storage_offset() + sum((size - 1) * stride for size, stride in spans)
+    needed_bytes = (last + 1) * value.element_size() if value.numel() else 0
+    if storage.nbytes() < needed_bytes:
+        return (
+            f"a tensor that spans {needed_bytes} bytes of a storage that was resized to "
+            f"{storage.nbytes()}: its memory has been freed"
+        )
+    return None
 
 
 def _tensors(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:

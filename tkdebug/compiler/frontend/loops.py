@@ -153,6 +153,13 @@ def _static_range(iteration: Iteration) -> range:
 
 def _unrolled_for(v: Visitor, node: ast.For, values: Sequence[Any]) -> Outcome | None:
     for value in values:
+        v.program.unrolled += 1
+        if v.program.unrolled > MAX_ITEMS:
+            raise v.error(
+                node.iter,
+                f"loops of this kernel unroll to more than {MAX_ITEMS} iterations in all; "
+                "use tl.range",
+            )
         # The variables of an unrolled loop stay constants.
         assign(v, node.target, value)
         outcome = v.run(node.body, None)

@@ -35,6 +35,9 @@ _BUILTIN_NAMES = (
 ).split()
 PYTHON_BUILTINS = {name: getattr(builtins, name) for name in _BUILTIN_NAMES}
 
+_TOO_DEEP = (
+    "this statement nests its expressions or calls too deeply to be compiled; split it into several"
+)
 # They emit no op, and so need no location: half of a kernel's nodes.
 _LEAVES = frozenset((ast.Name, ast.Constant))
 ExpressionHandler = Callable[["Visitor", Any], Any]
@@ -48,6 +51,7 @@ class Program:
 
     Attributes:
         chain: the functions being inlined, outermost first, with the constants they got.
+        unrolled: how many iterations of loops were unrolled, in all.
     """
 
     emit: Emitter
@@ -56,6 +60,7 @@ class Program:
     statements: dict[type[ast.stmt], StatementHandler]
     used_globals: UsedGlobals = field(default_factory=dict)
     chain: list[tuple[JitCallable, object]] = field(default_factory=list)
+    unrolled: int = 0
 
 
 class Visitor:
@@ -117,7 +122,8 @@ class Visitor:
 
     def _raise_at(self, node: ast.AST, error: Exception) -> None:
         """Raise a wrong use as an error at `node`; return for what has a place, or is our bug."""
-        if isinstance(error, CompileError):
+        # Its statement says that it is nested too deeply, where the stack has room for that again.
+        if isinstance(error, CompileError | RecursionError):
             return
         if isinstance(error, SemanticError | TkError) and not isinstance(error, IRError):
             raise self.error(node, str(error)) from error
@@ -164,6 +170,8 @@ class Visitor:
             if handler is None:
                 raise SemanticError(_unsupported(node))
             return handler(self, node, rest)
+        except RecursionError:
+            raise self.error(node, _TOO_DEEP) from None
         except Exception as error:
             self._raise_at(node, error)
             raise

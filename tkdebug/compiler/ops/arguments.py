@@ -13,12 +13,9 @@ from typing import Any
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dtypes import LanguageType, dtype
 from tkdebug.compiler.ops import conversion
-from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.ops.emitter import MAX_TILE_ELEMS, Emitter
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-
-# Upstream's limit on the elements of one tile.
-MAX_TILE_ELEMS = 1 << 20
 
 
 def int_argument(value: object, what: str, least: int = 0, most: int | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,12 @@ from typing import Any
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.ir import Builder, Module, Operation, Region, Type, Value
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops.spec import Builtin, OpSpec
+from tkdebug.compiler.ir.types import shape_of
+from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import tensor
+
+# Upstream's limit on the elements of one tile.
+MAX_TILE_ELEMS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,13 @@ class Emitter:
         if result_types is None:
             assert spec.infer is not None, f"{name} needs its result types"
             result_types = spec.infer([v.type for v in values], attributes)
+        for type_ in result_types:
+            shape = shape_of(type_)
+            if math.prod(shape) > MAX_TILE_ELEMS:
+                raise SemanticError(
+                    f"a tile of shape {list(shape)} has {math.prod(shape)} elements; the limit is "
+                    f"{MAX_TILE_ELEMS}"
+                )
         op = self.builder.build(name, values, result_types, attributes, regions)
         if spec.verify is not None:
             spec.verify(op)

@@ -7,6 +7,7 @@ wider one.
 from __future__ import annotations
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.describe import shown_int
 from tkdebug.compiler.dtypes import dtype
 from tkdebug.compiler.ops.spec import SemanticError
 
@@ -21,7 +22,7 @@ def natural_dtype(value: object) -> dtype:
                 low, high = candidate.get_int_min_value(), candidate.get_int_max_value()
                 if low <= value <= high:
                     return candidate
-            raise SemanticError(f"integer {value} does not fit 64 bits")
+            raise SemanticError(f"integer {shown_int(value)} does not fit 64 bits")
         case float():
             return dt.float32
         case _:
