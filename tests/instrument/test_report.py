@@ -42,9 +42,11 @@ def recorded(tmp_path, script):
 
 def test_json_report_has_schema_1(recorded, script):
     data = json.loads(report(recorded, "json"))
-    keys = ["schema", "mode", "script", "exit_status", "launches", "faults", "tunings"]
+    keys = ["schema", "mode", "times_are_of_a_gpu", "script", "exit_status"]
+    keys += ["launches", "faults", "tunings"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
+    assert not data["times_are_of_a_gpu"]
     assert (data["script"], data["exit_status"]) == ("k.py", 1)
     launched = data["launches"][0]
     assert launched["kernel"] == "add_kernel"
@@ -150,6 +152,7 @@ def test_faults_that_differ_stay_apart(tmp_path, changes):
 def test_text_report_shows_kernels_and_faults_with_source_caret_chain_and_hint(recorded, script):
     script.write_text("edited since the run\n" * 5)
     shown = report(recorded, "text")
+    assert "times of interpreted kernels are the CPU's and say nothing of a GPU's\n" in shown
     assert shown.startswith("k.py 7 (interpret): exit status 1, ")
     lines = shown.splitlines()
     assert lines[2].split() == ["kernel", "launches", "total", "mean", "min", "max"]

@@ -38,6 +38,14 @@ def test_do_bench_all_and_bad_mode():
         testing.do_bench(lambda: None, return_mode="avg")
 
 
+def test_do_bench_warns_once_where_kernels_are_interpreted(capsys):
+    testing._warn_once.cache_clear()
+    for mode, warnings in (("native", 0), ("interpret", 1), ("interpret", 0)):
+        with scope(mode=mode, quick=True):
+            testing.do_bench(lambda: None)
+        assert capsys.readouterr().err.count("say nothing of a GPU's") == warnings
+
+
 def test_quantiles_interpolate():
     assert testing._quantile([4.0, 1.0, 2.0, 3.0], [0, 0.5, 1]) == [1.0, 2.5, 4.0]
     with pytest.raises(UsageError, match="quantiles"):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.errors import TkError, UnsupportedError, UsageError
@@ -111,12 +113,28 @@ def do_bench(
     """
     _check_return_mode(return_mode)
     refuse_while_capturing("timing waits for the device", "time before the capture")
+    _warn_if_interpreted()
     grad_to_none = None if grad_to_none is None else list(grad_to_none)
     if KNOBS.quick:
         return _summarize_statistics([_host_ms(fn)], quantiles, return_mode)
     timer = _device_times if has_real_gpu() else _host_times
     times = timer(fn, warmup, rep, grad_to_none)
     return _summarize_statistics(times, quantiles, return_mode)
+
+
+def _warn_if_interpreted() -> None:
+    from tkdebug.runtime.modes import current_mode  # it looks for a GPU
+
+    if current_mode() == "interpret":
+        _warn_once(
+            "kernels are interpreted, so the times that do_bench measures here say nothing of a "
+            "GPU's; compare none of them"
+        )
+
+
+@cache
+def _warn_once(text: str) -> None:
+    print(f"tkdebug: {text}", file=sys.stderr)
 
 
 def _host_ms(fn: Callable[[], object]) -> float:

@@ -19,6 +19,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     head = {
         "schema": JSON_SCHEMA,
         "mode": run.mode,
+        "times_are_of_a_gpu": "interpret" not in run.mode,
         "script": run.script,
         "exit_status": run.exit_status,
     }

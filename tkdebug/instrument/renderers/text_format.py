@@ -26,6 +26,8 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         yield "\n"
         for line in _kernel_table(summaries):
             yield visible(line) + "\n"
+        if "interpret" in session.run().mode:
+            yield "times of interpreted kernels are the CPU's and say nothing of a GPU's\n"
     else:
         yield "\nno kernels were launched\n"
     scopes = session.scope_summaries()
