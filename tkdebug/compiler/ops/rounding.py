@@ -291,9 +291,12 @@ def to_integer(t: Any, mode: str, dtype: Any, unsigned: bool, a: Any) -> Any:
     NaN gives 0 from at most 32 bits to at most 32, else the highest bit alone (PTX ISA, cvt).
     """
     info = t.iinfo(dtype)
-    invalid = info.min if a.dtype == t.float64 or info.bits == 64 else 0
-    value = whole(t, mode, a.double())
-    return t.where(t.isnan(value), invalid, _saturated(t, value.nan_to_num(0.0), dtype, unsigned))
+    invalid = 0.0
+    if a.dtype == t.float64 or info.bits == 64:
+        invalid = 2.0 ** (info.bits - 1) if unsigned else float(info.min)
+    # Conversion to int64 truncates.
+    value = a.double() if mode == "rz" else whole(t, mode, a.double())
+    return _saturated(t, value.nan_to_num(invalid), dtype, unsigned)
 
 
 def _saturated(t: Any, value: Any, dtype: Any, unsigned: bool) -> Any:
