@@ -397,7 +397,7 @@ async def test_live_script_prints_reads_launches_and_is_interrupted(live):
         view = app.query_one("#output-view", OutputView)
         await until(pilot, lambda: "go? " in view.text, "the question")
         await until(pilot, lambda: "no kernel launched yet" in screen_text(app), "the empty state")
-        await pilot.press("4")
+        await pilot.press("4", "i")
         await pilot.press(*"q1", "enter")
         await until(pilot, lambda: "▶ 45%" not in screen_text(app), "the output pane")
         await pilot.press("escape", "1")

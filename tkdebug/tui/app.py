@@ -80,7 +80,8 @@ class TkdebugApp(App[None]):
         Binding("y", "copy", "Copy", show=False),
         Binding("w", "save", "Save the recording", show=False),
         Binding("T", "turn_theme", "Light or dark", show=False),
-        Binding("ctrl+c", "interrupt", "Interrupt script", priority=True),
+        Binding("i", "type", "Type to script", show=False),
+        Binding("ctrl+c", "interrupt", "Interrupt", priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
         Binding("q", "ask_quit", "Quit"),
     ]
@@ -99,6 +100,7 @@ class TkdebugApp(App[None]):
         self._asked_tab = _TABS[0]
         self._tab_clicked = False
         self._unseen_output = False
+        self._waits = False
         self.runs_on = False
 
     def compose(self) -> ComposeResult:
@@ -238,7 +240,11 @@ class TkdebugApp(App[None]):
         self._show_labels()
 
     def _show_status(self) -> None:
-        status = status_line(self._snapshot, self._script, self._failure)
+        waits = ""
+        if self._waits and self._script.going_on:
+            typing = self.query_one(OutputPane).is_typing
+            waits = "script waits for input" + ("" if typing else ", i to type")
+        status = status_line(self._snapshot, self._script, self._failure, waits)
         self.query_one("#status", Static).update(status)
 
     def _show_labels(self) -> None:
@@ -254,12 +260,12 @@ class TkdebugApp(App[None]):
             tabs.get_tab(tab).label = label
 
     def _tick(self) -> None:
-        if self._ending:
+        if self._ending or not self._script.going_on:
             return
-        if self._script.going_on:
-            self._show_status()
-        if self._child is not None and self._script.going_on:
+        if self._child is not None:
+            self._waits = self._child.waits_for_input()
             self.query_one(OutputPane).hide_typing(not self._child.echoes())
+        self._show_status()
 
     # What the panes and keys say.
 
@@ -327,6 +333,14 @@ class TkdebugApp(App[None]):
         pane = tab_pane.query_children().first()
         assert isinstance(pane, Pane)
         return pane
+
+    def action_type(self) -> None:
+        """Type to the script, from whatever pane."""
+        if self._child is None or not self._script.going_on:
+            self.notify("there is no script to type to")
+            return
+        self.query_one(OutputPane).type_next()
+        self.action_tab("output")
 
     def on_output_pane_typed(self, event: OutputPane.Typed) -> None:
         """Type the line into the script."""
