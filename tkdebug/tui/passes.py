@@ -13,6 +13,7 @@ from textual.widgets import Static
 from tkdebug.errors import SessionError
 from tkdebug.instrument.kernel_passes import (
     KernelPasses,
+    LifeStep,
     LineLife,
     Place,
     line_life,
@@ -55,8 +56,9 @@ class PassesPane(Container):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "Find"),
+        Binding("colon", "find(True)", "Go to line", show=False),
         Binding("d", "turn_view", "Ops/text"),
-        Binding("o", "only_changed", "Changed"),
+        Binding("o", "only_changed", "All"),
         Binding("l", "follow", "Follow line"),
         Binding("escape", "leave_line", "All ops"),
         Binding("p", "pick_kernel", "Kernel"),
@@ -73,7 +75,7 @@ class PassesPane(Container):
         self._followed: Place | None = None
         self._life: LineLife | None = None
         self._rows: tuple[PassDiff, ...] = ()
-        self._only_changed = False
+        self._only_changed = True
         self._as_text = False
         self._begin_with_changes = False
 
@@ -182,6 +184,11 @@ class PassesPane(Container):
         elif kernel.error is not None:
             title.append(f"  did not compile: {display.shown(kernel.error, 200)}", palette.FAULT)
         else:
+            changed = sum(diff.changed for diff in passes.diffs)
+            shown = f"{changed} of {len(passes.diffs)} passes, o: all"
+            if not self._only_changed:
+                shown = f"{len(passes.diffs)} passes, o: the {changed} that changed it"
+            title.append(f"  {shown}", style=palette.GOOD)
             own, whole = map(display.duration, (passes.time_ns, kernel.compile_ns))
             title.append(f"  {own} of the compile's {whole} in passes", style=palette.MUTED)
             title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
@@ -243,7 +250,7 @@ class PassesPane(Container):
         if passes is None:
             return
         if self._life is not None:
-            step = self._life.steps[index] if index < len(self._life.steps) else None
+            step = self._selected_step
             title.append("" if step is None else f"after {display.shown(step.name, 60)}")
             title.append(f"  {self._life.note}", style=palette.MUTED)
             text.show_rows(() if step is None else life_rows(step))
@@ -304,14 +311,26 @@ class PassesPane(Container):
 
     def action_leave_line(self) -> None:
         """Show all ops again."""
-        if self._followed is not None:
-            self._followed = None
-            self._show_passes()
+        if self._followed is None:
+            return
+        step, passes = self._selected_step, self._passes
+        self._followed = None
+        self._show_passes()
+        if step is not None and passes is not None:
+            at = (d.number for d in passes.diffs if (d.name, d.after) == (step.name, step.stage))
+            self.query_one("#pass-table", Table).select_key(next(at, None))
 
-    def action_find(self) -> None:
-        """Find text in the list in focus."""
+    @property
+    def _selected_step(self) -> LifeStep | None:
+        """Of the line followed, that at the cursor."""
+        index = self.query_one("#pass-table", Table).cursor
+        steps = self._life.steps if self._life is not None else ()
+        return steps[index] if index < len(steps) else None
+
+    def action_find(self, line: bool = False) -> None:
+        """Find text, or go to a line, in the list in focus."""
         text, table = self.query_one("#pass-text", TextList), self.query_one("#pass-table", Table)
-        self.query_one(FindBar).open(text if text.has_focus else table)
+        self.query_one(FindBar).open(text if text.has_focus else table, line=line)
 
     def action_kernel(self, step: int) -> None:
         """Show another specialisation."""
