@@ -3,8 +3,10 @@
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+import tui_sample
 from pilot_support import screen_text, told, until
 from textual.widgets import TabbedContent
 
@@ -15,6 +17,12 @@ from tkdebug.tui.output import OutputView
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
 knows_waiting = pytest.mark.skipif(not waiting.can_be_known(), reason="this system does not tell")
+RECORDING = f"""
+import pathlib, sys
+sys.path.insert(0, {str(Path(tui_sample.__file__).parent)!r})
+import tui_sample
+path = pathlib.Path(sys.argv[0]).parent / "run.tkd"
+"""
 HINT = "script waits for input, i to type"
 
 
@@ -107,6 +115,29 @@ def test_process_that_reads_something_else_does_not_wait_for_the_terminal():
         assert not waiting.waits_for_typing(process.pid, "/dev/pts/0")
         process.stdin.close()
     assert not waiting.waits_for_typing(process.pid, "/dev/pts/0")
+
+
+@pytest.mark.parametrize("tab", "12345")
+async def test_keys_of_every_pane_fit_into_80_columns_while_a_script_runs(live, tmp_path, tab):
+    app = live(f"{RECORDING}tui_sample.write_run(path, during=lambda file: input())")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app._snapshot is not None, "the session")
+        await until(pilot, lambda: app._snapshot.faults, "the fault")
+        await pilot.press(tab)
+        await pilot.pause()
+        footer = screen_text(app).splitlines()[-1]
+        assert "^c Stop" in footer
+        assert footer.endswith("q Quit")
+
+
+async def test_who_types_is_told_how_to_leave(live):
+    app = live("input()")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await pilot.pause()
+        assert "esc Leave input" not in screen_text(app)
+        await pilot.press("i", "x")
+        await until(pilot, lambda: "esc Leave input" in screen_text(app), "the key")
 
 
 async def test_i_over_a_recorded_run_says_that_nothing_can_be_typed(session):

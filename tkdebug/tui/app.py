@@ -81,7 +81,7 @@ class TkdebugApp(App[None]):
         Binding("w", "save", "Save the recording", show=False),
         Binding("T", "turn_theme", "Light or dark", show=False),
         Binding("i", "type", "Type to script", show=False),
-        Binding("ctrl+c", "interrupt", "Interrupt", priority=True),
+        Binding("ctrl+c", "interrupt", "Stop", priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
         Binding("q", "ask_quit", "Quit"),
     ]

@@ -23,7 +23,7 @@ _EMPTY = Code()
 class CodeView(LineList):
     """Shows `Code`; the gutter stays in place when the text scrolls sideways."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Other side")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Across")]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"code--lit", "code--gutter", "code--lit-gutter"}
     DEFAULT_CSS = """
     CodeView {

@@ -41,7 +41,7 @@ class KernelPane(Container):
         Binding("s", "stage(1)", "Stage"),
         Binding("S", "stage(-1)", "Previous stage", show=False),
         Binding("t", "pick_stage", "Pick stage", show=False),
-        Binding("l", "follow", "Follow line"),
+        Binding("l", "follow", "Follow"),
         Binding("n", "kernel(1)", "Next kernel", show=False),
         Binding("N", "kernel(-1)", "Previous kernel", show=False),
         Binding("f", "file", "File", show=False),

@@ -105,7 +105,7 @@ class OutputPane(Container):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("i", "type", "Type to script"),
-        Binding("escape", "leave_input", "Leave input", show=False),
+        Binding("escape", "leave_input", "Leave input"),
         Binding("ctrl+d", "end_input", "End of input", show=False, priority=True),
     ]
 
@@ -197,7 +197,9 @@ class OutputPane(Container):
         event.input.value = ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing can be typed into a script that has ended."""
+        """Nothing can be typed into a script that has ended, nor left where nobody types."""
+        if action == "leave_input":
+            return self.is_mounted and self.is_typing
         return action != "type" or (self.is_mounted and self.query_one("#input").display)
 
     def action_type(self) -> None:

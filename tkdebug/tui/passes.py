@@ -59,7 +59,7 @@ class PassesPane(Container):
         Binding("colon", "find(True)", "Go to line", show=False),
         Binding("d", "turn_view", "Ops/text"),
         Binding("o", "only_changed", "All"),
-        Binding("l", "follow", "Follow line"),
+        Binding("l", "follow", "Follow"),
         Binding("escape", "leave_line", "All ops"),
         Binding("p", "pick_kernel", "Kernel"),
         Binding("n", "kernel(1)", "Next kernel", show=False),
