@@ -19,6 +19,7 @@ from textual.filter import LineFilter
 from textual.widgets import Footer, Static, Tab, TabbedContent, TabPane, Tabs
 
 from tkdebug.errors import SessionError
+from tkdebug.terminal_text import visible
 from tkdebug.tui import display, palette
 from tkdebug.tui.dialogs import HelpScreen, QuitChoice, QuitScreen
 from tkdebug.tui.faults import FaultsPane
@@ -389,7 +390,8 @@ class TkdebugApp(App[None]):
         if not text:
             self.notify("nothing to copy here")
             return
-        self.copy_to_clipboard(text)
+        # Where it is pasted may be a terminal, too.
+        self.copy_to_clipboard(visible(text))
         lines = text.count("\n") + 1
         what = text.strip() if lines == 1 else f"{display.count(lines)} lines"
         self.notify(f"copied {display.shown(what, 60)}", timeout=2, markup=False)
@@ -414,7 +416,7 @@ class TkdebugApp(App[None]):
 
     def on_told(self, event: Told) -> None:
         """Show it for a while."""
-        self.notify(event.text, severity=event.severity, markup=False)
+        self.notify(visible(event.text), severity=event.severity, markup=False)
 
     def action_help(self) -> None:
         """Show the keys."""
