@@ -8,8 +8,9 @@ from pilot_support import loaded, screen_text, told, until
 from textual.widgets import Footer, Input
 from textual.widgets._toast import Toast
 
-from tkdebug.events import HOOKS
+from tkdebug.events import HOOKS, Fault
 from tkdebug.instrument.reader import Session
+from tkdebug.instrument.recorder import Recorder
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.find import FindBar
@@ -212,3 +213,17 @@ async def test_filter_box_is_gone_after_escape(two_kernels):
         await pilot.press("slash", "a", "escape")
         assert not app.query_one("#filter", Input).display
         assert table(app, "launch-table").has_focus
+
+
+async def test_panes_lead_to_the_fault_where_no_kernel_compiled(tmp_path):
+    file = tui_sample.write_sources(tmp_path)
+    with Recorder(tmp_path / "run.tkd", script="train.py", output=False):
+        HOOKS.fault(Fault("compile-error", "bad", tui_sample.frames(file, 14), "no `lod`", 0))
+    with Session.open(tmp_path / "run.tkd") as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(100, 30)) as pilot:
+            await until(pilot, lambda: app._snapshot is not None, "the session")
+            said = "no kernel was compiled; press 2"
+            for pane in "35":
+                await pilot.press(pane)
+                await until(pilot, lambda: said in screen_text(app), "where to look")

@@ -24,6 +24,7 @@ from tkdebug.tui.kernel_text import (
     KernelText,
     first_to_show,
     load_kernel_text,
+    nothing_compiled,
 )
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
@@ -170,7 +171,7 @@ class KernelPane(Container):
         source.empty_text = (
             "no kernel compiled yet; its source and Tile IR show here once it is launched"
             if state.going_on
-            else "no kernel was compiled; press 4 to see what the script printed"
+            else nothing_compiled(bool(self._faults))
         )
         self.query_one("#kernel-title", Static).update(Text("kernel", style=palette.MUTED))
         self.query_one("#source-title", Static).update(Text("source"))

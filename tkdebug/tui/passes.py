@@ -25,7 +25,7 @@ from tkdebug.tui import display, palette
 from tkdebug.tui.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kernel_title
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.follow import RecordedRun
-from tkdebug.tui.kernel_text import first_to_show
+from tkdebug.tui.kernel_text import first_to_show, nothing_compiled
 from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
 from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
 from tkdebug.tui.snapshot import ScriptState, Snapshot
@@ -78,6 +78,7 @@ class PassesPane(Container):
         self._only_changed = True
         self._as_text = False
         self._begin_with_changes = False
+        self._has_faults = False
 
     def compose(self) -> ComposeResult:
         """Whose passes, the list, and what one of them did."""
@@ -106,6 +107,7 @@ class PassesPane(Container):
         """Take a new snapshot."""
         self._session = session
         self._kernels = snapshot.kernels if snapshot is not None else ()
+        self._has_faults = snapshot is not None and bool(snapshot.faults)
         if self._passes is None:
             self._show_empty(state)
         else:
@@ -161,7 +163,7 @@ class PassesPane(Container):
             self._say(
                 "no kernel compiled yet; what each pass did shows here once one is"
                 if state.going_on
-                else "no kernel was compiled; press 4 to see what the script printed"
+                else nothing_compiled(self._has_faults)
             )
 
     def _say(self, text: str) -> None:
@@ -253,7 +255,7 @@ class PassesPane(Container):
             step = self._selected_step
             title.append("" if step is None else f"after {display.shown(step.name, 60)}")
             title.append(f"  {self._life.note}", style=palette.MUTED)
-            text.show_rows(() if step is None else life_rows(step))
+            text.show_rows(() if step is None else life_rows(step, is_first=index == 0))
         elif index < len(self._rows):
             diff = self._rows[index]
             title.append(display.shown(diff.name, 60))
