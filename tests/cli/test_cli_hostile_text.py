@@ -7,7 +7,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from cli_scripts import tkdebug
+from cli_scripts import ENVIRONMENT, tkdebug
 from native_support import needs_codegen, needs_nvdisasm
 
 from tkdebug.cli.parser import FORMATS, PASS_FORMATS, REPORT_FORMATS
@@ -171,11 +171,10 @@ def test_cubin_acts_on_no_terminal(run_main, tmp_path):
     assert r"\x1b[" in out
 
 
-def test_doctor_shows_a_variable_without_acting_on_it(run_main, monkeypatch):
-    monkeypatch.setenv("TKDEBUG_CACHE_DIR", f"/tmp/{EVIL}")
-    _, out, err = run_main("doctor")
-    assert acting(out + err) == set()
-    assert r"\u202e" in out
+def test_doctor_shows_a_variable_without_acting_on_it():
+    done = tkdebug("doctor", env={**ENVIRONMENT, "TKDEBUG_CACHE_DIR": f"/tmp/{EVIL}"})
+    assert acting(done.stdout + done.stderr) == set()
+    assert r"\u202e" in done.stdout
 
 
 def test_summary_of_a_run_in_a_hostile_folder(write_script, tmp_path):
