@@ -177,6 +177,15 @@ def test_doctor_shows_a_variable_without_acting_on_it():
     assert r"\u202e" in done.stdout
 
 
+@needs_codegen
+def test_stdout_that_is_not_utf_8_gets_what_it_can_encode(sessions):
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+    done = tkdebug("passes", sessions[0], env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+    assert r"\xb5s" in done.stdout
+
+
 def test_summary_of_a_run_in_a_hostile_folder(write_script, tmp_path):
     folder = tmp_path / f"f{EVIL}"
     folder.mkdir()

@@ -65,8 +65,10 @@ def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool =
         if output is not None:
             write_whole(output, shown)
             return
+        encoding = sys.stdout.encoding or "utf-8"
         for piece in shown:
-            sys.stdout.write(piece)
+            # Under LC_ALL=C and the like there are characters that stdout has not.
+            sys.stdout.write(piece.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
     except OSError as error:
         if output is None:
