@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tkdebug.terminal_text import visible, visible_line
+
 MAX_NAMED = 20
 
 
@@ -38,7 +40,14 @@ _START_FOLDER = _start_folder()
 
 
 def shown_path(file: str) -> str:
-    """A path as one would type it: relative to where this process began if it lies below that."""
+    """A path as one would type it: relative to where this process began if it lies below that.
+
+    What a terminal would act on is written out.
+    """
+    return visible_line(_from_start_folder(file))
+
+
+def _from_start_folder(file: str) -> str:
     if _START_FOLDER is None or not os.path.isabs(file):
         return file
     try:
@@ -49,7 +58,14 @@ def shown_path(file: str) -> str:
 
 
 class TkError(Exception):
-    """Base of all errors that tkdebug raises on purpose."""
+    """Base of all errors that tkdebug raises on purpose.
+
+    Its text may quote anything (paths, source lines, an assembler's log) and is printed by Python
+    itself where a script lets it through: so it is made `visible` here.
+    """
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class UsageError(TkError):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tkdebug.errors import Frame
+from tkdebug.terminal_text import tell
 
 FaultKind = Literal[
     "oob-load",
@@ -355,13 +356,11 @@ class HookChain:
             return
         self._unheard.add(place)
         if len(self._unheard) > MAX_UNHEARD:
-            print(
-                "tkdebug: further faults are not told here; `tkdebug run` has all", file=sys.stderr
-            )
+            tell("further faults are not told here; `tkdebug run` has all")
             return
         from tkdebug.fault_text import describe  # which imports us
 
-        print(f"tkdebug: {describe(fault)}", file=sys.stderr)
+        tell(describe(fault))
 
     def progress(self, event: LaunchProgress) -> None:
         """Tell how far a long launch is."""
@@ -388,7 +387,7 @@ class HookChain:
         if id(callback) not in self._reported:
             self._reported.add(id(callback))
             name = getattr(callback, "__qualname__", repr(callback))
-            print(f"tkdebug: hook {name} raised (shown once):", file=sys.stderr)
+            tell(f"hook {name} raised (shown once):")
             traceback.print_exc(file=sys.stderr)
 
 

@@ -9,10 +9,11 @@ import linecache
 
 from tkdebug.errors import shown_path
 from tkdebug.events import Fault
+from tkdebug.terminal_text import visible
 
 
 def describe(fault: Fault) -> str:
-    """`fault` as text: place, what happened, source line, call chain, fix."""
+    """`fault` as text: place, what happened, source line, call chain, fix; `visible`."""
     where = f"{shown_path(fault.file or '')}:{fault.line}: " if fault.frames else ""
     severity = " (warning)" if fault.severity == "warning" else ""
     lines = [f"{where}{fault.kind}{severity} in {fault.kernel}: {fault.message}"]
@@ -36,4 +37,4 @@ def describe(fault: Fault) -> str:
         lines.append(f"  first in program {fault.program_id}{element}, {times}")
     if fault.hint:
         lines.append(f"  hint: {fault.hint}")
-    return "\n".join(lines)
+    return visible("\n".join(lines))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pilot_support import loaded, screen_text, told, until
 from textual.color import Color
 from textual.widgets import Input, Static, TabbedContent, TabPane
 
+from tkdebug import scopes
 from tkdebug.errors import SessionError
 from tkdebug.events import HOOKS, Fault
 from tkdebug.instrument.reader import Session
@@ -252,11 +254,20 @@ async def test_empty_session_says_what_to_do(tmp_path):
             await until(pilot, lambda: "none could fault" in screen_text(app), "the hint")
 
 
-HOSTILE = "[bold red]k[/] [@click=app.quit]x[/] \x1b[31m\x07[/nonsense] $x [link=file:///]"
+ACTING = "\x1b[31m\x07\x9b2J\u202e\u2066\u200b\u2028\ufeff"
+HOSTILE = f"[bold red]k[/] [@click=app.quit]x[/] {ACTING}[/nonsense] $x [link=file:///]"
 
 
-async def test_markup_and_escapes_of_a_session_stay_text(tmp_path):
+def acts(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+async def test_markup_and_escapes_of_a_session_stay_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where `w` writes
+
     def more(file: Path) -> None:
+        with scopes.state(HOSTILE):
+            tui_sample.launch(51, 5, HOSTILE, "h-bad")
         HOOKS.compiled(tui_sample.compiled(file, HOSTILE, "h-bad"))
         tui_sample.launch(50, 5, HOSTILE, "h-bad")
         HOOKS.fault(
@@ -273,13 +284,13 @@ async def test_markup_and_escapes_of_a_session_stay_text(tmp_path):
     path = tui_sample.write_run(tmp_path / "run.tkd", faults=False, during=more)
     with Session.open(path) as session:
         app = TkdebugApp(session)
-        async with app.run_test(size=(200, 50)) as pilot:
+        async with app.run_test(size=(200, 50), notifications=True) as pilot:
             await loaded(pilot)
-            for key in ("1", "end", "2", "enter", "3", "n", "n", "p", "escape", "4"):
+            keys = "1 end y 2 enter y 3 n n p escape s t escape l 4 y 5 n o l p escape y w"
+            for key in keys.split():
                 await pilot.press(key)
                 await pilot.pause(0.1)
-                assert "\x1b" not in screen_text(app)
-                assert "\x07" not in screen_text(app)
+                assert not any(map(acts, screen_text(app).replace("\n", ""))), key
             await pilot.press("1", "end")
             await until(pilot, lambda: "[bold red]k[/]" in screen_text(app), "the name as it is")
             await pilot.press("2")
@@ -397,7 +408,7 @@ async def test_live_script_prints_reads_launches_and_is_interrupted(live):
         view = app.query_one("#output-view", OutputView)
         await until(pilot, lambda: "go? " in view.text, "the question")
         await until(pilot, lambda: "no kernel launched yet" in screen_text(app), "the empty state")
-        await pilot.press("4")
+        await pilot.press("4", "i")
         await pilot.press(*"q1", "enter")
         await until(pilot, lambda: "▶ 45%" not in screen_text(app), "the output pane")
         await pilot.press("escape", "1")

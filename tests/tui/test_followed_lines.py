@@ -47,6 +47,19 @@ async def test_passes_pane_says_that_no_pass_changed_the_line(recorded):
             assert "after front-end  no pass changed this line" in screen_text(app)
 
 
+async def test_passes_pane_says_that_nothing_comes_from_the_line(recorded):
+    with Session.open(recorded) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await loaded(pilot)
+            await pilot.press("3")
+            source = app.query_one("#source", CodeView)
+            await until(pilot, lambda: source.has_focus and source.line == 3, "the kernel")
+            await pilot.press("home", "l")
+            said = "no op of this kernel comes from this line"
+            await until(pilot, lambda: said in screen_text(app), "that there is nothing")
+
+
 async def test_kernel_pane_names_the_whole_stage(recorded):
     with Session.open(recorded) as session:
         app = TkdebugApp(session)

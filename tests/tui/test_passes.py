@@ -85,6 +85,7 @@ async def test_passes_pane_lists_tile_and_gpu_passes_with_what_they_changed(nati
     async with app.run_test(size=size) as pilot:
         await loaded(pilot)
         await passes_shown(pilot)
+        await pilot.press("o")
         assert names(app)[:2] == ["front-end", "canonicalize"]
         assert names(app)[-1] == "insert-barriers"
         assert "scaled for sm_90a" in screen_text(app)
@@ -121,17 +122,22 @@ def test_rows_of_the_text_diff_lead_to_the_source_lines_of_their_ops(native):
     assert all(row.place is None for row in rows[:3])
 
 
-async def test_o_leaves_out_passes_that_did_nothing(native):
+async def test_passes_that_did_nothing_are_left_out_until_o_shows_all(native):
     app = TkdebugApp(native)
     async with app.run_test(size=(150, 40)) as pilot:
         await loaded(pilot)
         await passes_shown(pilot)
         assert "of the compile's" in screen_text(app)
-        count = len(names(app))
+        changed = names(app)
+        assert "overlap-dots" not in changed
+        assert "front-end" in changed
         await pilot.press("o")
-        await until(pilot, lambda: len(names(app)) < count, "fewer passes")
-        assert "overlap-dots" not in names(app)
-        assert "front-end" in names(app)
+        await until(pilot, lambda: "overlap-dots" in names(app), "all passes")
+        every = len(names(app))
+        assert f"{every} passes, o: the {len(changed)} that changed it" in screen_text(app)
+        await pilot.press("o")
+        await until(pilot, lambda: names(app) == changed, "those that changed something")
+        assert f"{len(changed)} of {every} passes, o: all" in screen_text(app)
 
 
 async def test_line_is_followed_from_the_kernel_through_every_pass_and_back(native):
@@ -149,8 +155,11 @@ async def test_line_is_followed_from_the_kernel_through_every_pass_and_back(nati
         assert app.query_one("#pass-table", Table).cursor == 0
         await select(pilot, "sass")
         await until(pilot, lambda: "LDG" in screen_text(app), "the instruction")
+        await select(pilot, "coalesce-accesses")
         await pilot.press("escape")
         await until(pilot, lambda: "sass" not in names(app), "all ops")
+        table = app.query_one("#pass-table", Table)
+        assert names(app)[table.cursor] == "coalesce-accesses"
 
 
 def title(app: TkdebugApp) -> object:

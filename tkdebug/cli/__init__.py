@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tkdebug.errors import TkError, UsageError
+from tkdebug.terminal_text import tell
 
 USAGE_STATUS = 2
 FAULT_STATUS = 3
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
                 return doctor_command()
     except TkError as error:
-        print(f"tkdebug: {error}", file=sys.stderr)
+        tell(str(error))
         return error.status if isinstance(error, ScriptEndedError) else USAGE_STATUS
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS  # the script's own is shown where it runs; this is in our part

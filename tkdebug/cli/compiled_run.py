@@ -25,6 +25,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.terminal_text import tell
 
 USUAL_TARGET = "sm_90a"
 
@@ -109,22 +110,21 @@ def _tell_of_end(session: Session, script: str, status: int, target: str | None)
         raise UsageError(f"{script}: it launched no kernel")
     if not status:
         return
-    print(
-        f"tkdebug: {script} {how}: shown is what was compiled until then, not what it would have "
-        "launched later",
-        file=sys.stderr,
+    tell(
+        f"{script} {how}: shown is what was compiled until then, not what it would have "
+        "launched later"
     )
     compiled = {kernel.name for kernel in kernels if kernel.options.get("arch") == target}
     left = dict.fromkeys(kernel.name for kernel in kernels if kernel.name not in compiled)
     if target is not None and left:
-        print(f"tkdebug: not compiled for {target}: {', '.join(left)}", file=sys.stderr)
+        tell(f"not compiled for {target}: {', '.join(left)}")
 
 
 def _tell_of_faults(session: Session, script: str) -> None:
     faults = [f for f in session.fault_groups() if f.fault.kind != "compile-error"]
     if faults:
         number = counted(len(faults), "fault")
-        print(f"tkdebug: {number} in this run; `tkdebug run {script}` tells where", file=sys.stderr)
+        tell(f"{number} in this run; `tkdebug run {script}` tells where")
 
 
 def is_session(path: Path) -> bool:
@@ -152,7 +152,7 @@ def _native_target(asked: str | None, needs_code: bool) -> str | None:
         return asked or USUAL_TARGET
     if asked is not None:
         raise UsageError(f"--target {asked}: {reason}")
-    print(f"tkdebug: Tile IR only: {reason}", file=sys.stderr)
+    tell(f"Tile IR only: {reason}")
     return None
 
 

@@ -14,7 +14,6 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.errors import shown_path
 from tkdebug.events import Fault
-from tkdebug.instrument.renderers.text_format import visible
 from tkdebug.linemap.core_dumps import CoreDump, read_core_dump
 
 FOUND_STATUS = 0
@@ -35,7 +34,7 @@ def crash_command(arguments: Arguments) -> int:
     if arguments.format == "json":
         put_out((json.dumps(_as_json(dump, faults), indent=2), "\n"))
     else:
-        put_out(f"{visible(line)}\n" for line in _as_text(dump, faults))
+        put_out(f"{line}\n" for line in _as_text(dump, faults))
     return FOUND_STATUS if faults else NOTHING_STATUS
 
 

@@ -107,6 +107,8 @@ def of_session(session: Session) -> list[KernelLines]:
 
 
 def _read_sources(kernel: KernelLines) -> None:
+    for line in range(kernel.line, kernel.line + len(kernel.source.splitlines())):
+        kernel.source_line(kernel.file, line)
     for file, line in kernel.table.lines():
         kernel.source_line(file, line)
     for instruction in kernel.table.instructions:

@@ -13,6 +13,7 @@ from tkdebug.linemap.line_columns import COLUMNS, Column, cell, spill_cell
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.resources import Resources
+from tkdebug.terminal_text import visible_line
 
 _LEGEND = """\
 SASS: instructions of the line; via: of functions it calls, shown at their own lines. regs: most
@@ -39,12 +40,13 @@ def render_text(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
 
 
 def _figures(kernels: Sequence[KernelLines]) -> Iterator[str]:
-    width = max(len(kernel.name) for kernel in kernels)
+    names = [visible_line(kernel.name) for kernel in kernels]
+    width = max(map(len, names))
     yield f"{'kernel':{width}}  {'target':7} {'SASS':>6}  mapped to source lines\n"
-    for kernel in kernels:
+    for name, kernel in zip(names, kernels, strict=True):
         table = kernel.table
         yield (
-            f"{kernel.name:{width}}  {table.target:7} {len(table.instructions):6}  "
+            f"{name:{width}}  {table.target:7} {len(table.instructions):6}  "
             f"{table.mapped_percent:5.1f} %\n"
         )
 
@@ -52,7 +54,7 @@ def _figures(kernels: Sequence[KernelLines]) -> Iterator[str]:
 def _heading(kernel: KernelLines) -> Iterator[str]:
     where = f"  {shown_path(kernel.file)}:{kernel.line}" if kernel.file else ""
     digest = f"  [{kernel.hash[:12]}]" if kernel.hash else ""
-    yield f"{kernel.name} for {kernel.table.target}{where}{digest}"
+    yield f"{visible_line(kernel.name)} for {kernel.table.target}{where}{digest}"
     options = ", ".join(
         f"{name}={kernel.options[name]}" for name in _SHOWN_OPTIONS if name in kernel.options
     )

@@ -13,6 +13,7 @@ from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.instrument.reader import Session
 from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
 
 
 def run_in_tui(arguments: Arguments) -> int:
@@ -75,6 +76,6 @@ def _print_outcome(path: Path, owns_session: bool, status: int, checks: tuple[st
             faults = session.fault_groups()
             print_summary(session, faults, kept_as=kept_as, told=False, checks=checks)
     except TkError as error:
-        print(f"tkdebug: {error}", file=sys.stderr)
+        tell(str(error))
         return False
     return ended

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from tkdebug.errors import instead_of
+from tkdebug.terminal_text import tell
 
 
 def refuse_unknown_command(
@@ -65,6 +65,4 @@ def check_variables() -> None:
 
     KNOBS.read_all()
     for name, meant in mistyped_variables().items():
-        print(
-            f"tkdebug: {name} is no variable of tkdebug's; did you mean {meant}?", file=sys.stderr
-        )
+        tell(f"{name} is no variable of tkdebug's; did you mean {meant}?")

@@ -6,7 +6,6 @@ Responsible for what is asked by `--target` and `TKDEBUG_CROSS_COMPILE`; compili
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.renderers.text_format import counted
 from tkdebug.knobs import KNOBS, ModeName
+from tkdebug.terminal_text import tell
 
 VARIABLE = "TKDEBUG_CROSS_COMPILE"
 
@@ -93,4 +93,4 @@ def tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
         else f"`tkdebug lines {kept_as}` and `tkdebug passes {kept_as}` show them"
     )
     compiled = counted(len(kernels), "compiled kernel")
-    print(f"tkdebug: {compiled} for {target}: {where}", file=sys.stderr)
+    tell(f"{compiled} for {target}: {where}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.knobs import CHECK_NAMES
+from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
 REPORT_FORMATS = (*FORMATS, "chrome-trace")
@@ -36,9 +38,16 @@ _SESSION_HELP = "a run recorded by `tkdebug run -o run.tkd`"
 AddCommand = Callable[..., argparse.ArgumentParser]
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints quote what was typed without letting it act on the terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible_line(message))
+
+
 def build_parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser, and those of the commands by their names."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tkdebug",
         description="Debugger and profiler for Triton-style GPU kernels.",
         epilog=_EPILOG,

@@ -1,7 +1,7 @@
 """Where a command's answer goes: stdout, or a file that is checked before a long run.
 
 Invariants: nothing that is read is written over; a file is written whole or not at all; what cannot
-be written is one line and never a traceback.
+be written is one line and never a traceback; nothing in an answer acts on the terminal.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
 from tkdebug.instrument.whole_file import write_whole
+from tkdebug.terminal_text import visible
 
 
 def check_writable(option: str, path: Path, read: Mapping[str, Path | None] | None = None) -> None:
@@ -47,19 +48,27 @@ def check_writable(option: str, path: Path, read: Mapping[str, Path | None] | No
         ) from error
 
 
-def put_out(pieces: Iterable[str], output: Path | None = None) -> None:
-    """Write an answer to stdout, or into the file `output`.
+def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool = False) -> None:
+    """Write an answer to stdout, or into the file `output`, made `visible`.
+
+    Args:
+        pieces: of its text.
+        output: where to; stdout where it is None.
+        styled: as for `visible`.
 
     Raises:
         TkError: it cannot be written.
         BrokenPipeError: whoever read stdout has gone.
     """
+    shown = (visible(piece, styled=styled) for piece in pieces)
     try:
         if output is not None:
-            write_whole(output, pieces)
+            write_whole(output, shown)
             return
-        for piece in pieces:
-            sys.stdout.write(piece)
+        encoding = sys.stdout.encoding or "utf-8"
+        for piece in shown:
+            # Under LC_ALL=C and the like there are characters that stdout has not.
+            sys.stdout.write(piece.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
     except OSError as error:
         if output is None:

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from tkdebug.events import LaunchProgress, LaunchRecord
 from tkdebug.instrument import add_hook
+from tkdebug.terminal_text import visible_line
 
 SHOW_AFTER_NS = 1_000_000_000
 _ERASE_LINE = "\r\x1b[K"
@@ -56,8 +57,9 @@ def progress_text(event: LaunchProgress) -> str:
     rate = event.programs_done / elapsed_s if elapsed_s else 0.0
     percent = 100 * event.programs_done // max(event.programs, 1)
     left = format_seconds((event.programs - event.programs_done) / rate) if rate else "unknown"
+    kernel = visible_line(event.kernel)
     return (
-        f"tkdebug: {event.kernel}: {event.programs_done:,} of {event.programs:,} programs "
+        f"tkdebug: {kernel}: {event.programs_done:,} of {event.programs:,} programs "
         f"({percent} %), {rate:,.0f}/s, {left} left"
     )
 

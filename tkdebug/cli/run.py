@@ -31,6 +31,7 @@ from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.schema import check_replaceable
 from tkdebug.knobs import KNOBS, ModeName
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compat.gpu_crashes import ArmedCoreDumps
@@ -196,7 +197,7 @@ def _conclude(
                 "not counted here, faults included"
             )
     except TkError as error:
-        print(f"tkdebug: {error}", file=sys.stderr)
+        tell(str(error))
         status = status or USAGE_STATUS
     return status
 
@@ -207,7 +208,7 @@ def _tell_unmatched(patterns: tuple[str, ...], session: Session) -> None:
     for pattern in patterns:
         if names and not any(fnmatchcase(name, pattern) for name in names):
             hint = instead_of(pattern, names)
-            print(f"tkdebug: --interpret {pattern}: no such kernel{hint}", file=sys.stderr)
+            tell(f"--interpret {pattern}: no such kernel{hint}")
 
 
 def report_format(path: Path) -> str:

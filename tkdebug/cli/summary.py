@@ -9,6 +9,7 @@ from pathlib import Path
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.text_format import counted, fault_lines
+from tkdebug.terminal_text import tell, visible
 
 MAX_SHOWN_FAULTS = 50
 MAX_LAST_LINES = 30
@@ -24,7 +25,7 @@ def print_last_words(session: Session) -> None:
         *lines, unfinished = text.split("\n")
         kept.extend(lines)
     for line in (*kept, unfinished) if unfinished else kept:
-        print(line, file=sys.stderr)
+        print(visible(line, styled=True), file=sys.stderr)
 
 
 def print_summary(
@@ -45,25 +46,20 @@ def print_summary(
     """
     shown = [f for f in faults if not (told and f.fault.kind == "compile-error")]
     for group in shown[:MAX_SHOWN_FAULTS]:
-        first, *rest = fault_lines(session, group)
-        print(f"tkdebug: {first}", *rest, sep="\n", file=sys.stderr)
+        tell("\n".join(fault_lines(session, group)))
     if len(shown) > MAX_SHOWN_FAULTS:
         left = counted(len(shown) - MAX_SHOWN_FAULTS, "more fault")
-        print(f"tkdebug: and {left}; the report has all", file=sys.stderr)
+        tell(f"and {left}; the report has all")
     launches = session.launch_count()
     where = f"; recorded in {kept_as}" if kept_as is not None else ""
     number = counted(len(faults), "fault")
     if not launches:
-        print(f"tkdebug: no kernels were launched, {number}{where}", file=sys.stderr)
+        tell(f"no kernels were launched, {number}{where}")
         return
     if not faults and not checks and _is_interpreted(session):
-        print(
-            "tkdebug: races, unwritten memory, NaNs and undefined values are looked for by "
-            "--check all",
-            file=sys.stderr,
-        )
+        tell("races, unwritten memory, NaNs and undefined values are looked for by --check all")
     kernels = counted(len(session.kernel_summaries()), "kernel")
-    print(f"tkdebug: {counted(launches, 'launch')} of {kernels}, {number}{where}", file=sys.stderr)
+    tell(f"{counted(launches, 'launch')} of {kernels}, {number}{where}")
 
 
 def _is_interpreted(session: Session) -> bool:

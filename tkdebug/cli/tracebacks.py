@@ -9,6 +9,7 @@ from types import TracebackType
 
 import tkdebug
 from tkdebug.errors import CompileError, TkError
+from tkdebug.terminal_text import visible
 
 # Covers `sys.stdout.write`: what it raises is the stream's doing.
 _TRANSPARENT_FILE = os.path.join("instrument", "output.py")
@@ -38,7 +39,10 @@ def _prune_chain(error: BaseException) -> None:
         seen.add(id(current))
         current.__traceback__ = _pruned(current)
         cause = current.__cause__
-        if isinstance(current, CompileError) and str(cause) == current.message:
+        if isinstance(current, CompileError) and str(cause) in (
+            current.message,
+            visible(current.message),
+        ):
             # The front end's own error, which says the same without the place.
             current.__cause__ = cause.__cause__ if cause is not None else None
         pending += [current.__cause__, current.__context__]

@@ -8,11 +8,11 @@ what the tensors pose as.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
 from tkdebug.compat.children import after_torch
+from tkdebug.terminal_text import tell
 
 _WRITES_KERNELS = "inductor"
 
@@ -63,8 +63,7 @@ class CompileRunsEagerly:
 
 @functools.cache
 def _say_once() -> None:
-    print(
-        "tkdebug: torch.compile runs its functions eagerly: the kernels that it writes need "
-        "upstream's compiler",
-        file=sys.stderr,
+    tell(
+        "torch.compile runs its functions eagerly: the kernels that it writes need "
+        "upstream's compiler"
     )

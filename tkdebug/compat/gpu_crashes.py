@@ -15,7 +15,6 @@ import glob
 import os
 import platform
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from typing import Any
 
 from tkdebug.compat.children import COREDUMP_VARIABLE, Environment, after_torch
 from tkdebug.errors import TkError
+from tkdebug.terminal_text import tell
 
 _ENABLE, _FILE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE"
 _FLAGS = "CUDA_COREDUMP_GENERATION_FLAGS"
@@ -93,7 +93,7 @@ class CrashWatch:
         try:
             faults = faults_of(read_core_dump(Path(path)), IN_FLIGHT if is_own else None)
         except TkError as error:
-            print(f"tkdebug: GPU core dump: {error}", file=sys.stderr)
+            tell(f"GPU core dump: {error}")
             return
         finally:
             if self.owned:
@@ -103,7 +103,7 @@ class CrashWatch:
             HOOKS.fault(fault)
             self._attributed = True
         if not faults:
-            print("tkdebug: the GPU core dump names nothing that crashed", file=sys.stderr)
+            tell("the GPU core dump names nothing that crashed")
 
     def conclude(self) -> None:
         """Wait for this process's launches, and tell what crashed."""

@@ -29,6 +29,7 @@ from tkdebug.instrument.output import OutputTee
 from tkdebug.instrument.schema import RunStart, create_session
 from tkdebug.instrument.session import SessionWriter
 from tkdebug.scopes import SCOPES, Metrics, Scope
+from tkdebug.terminal_text import tell
 
 SESSION_VARIABLE = "TKDEBUG_SESSION"
 FAULT_WAIT_S = 5.0
@@ -230,5 +231,5 @@ def join_from_environment() -> Recorder | None:
     try:
         return Recorder(path, join=True, output=to_terminal).start()
     except SessionError as error:
-        print(f"tkdebug: {error}", file=sys.stderr)
+        tell(str(error))
         return None

@@ -15,6 +15,7 @@ from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers import chrome_trace, json_format, text_format
 from tkdebug.instrument.whole_file import write_whole
+from tkdebug.terminal_text import visible
 
 Renderer = Callable[[Session, tuple[FaultGroup, ...]], Iterator[str]]
 RENDERERS: Mapping[str, Renderer] = {
@@ -30,7 +31,8 @@ def render(session: Session, format_name: str) -> Iterator[str]:
     Raises:
         SessionError: the session is damaged.
     """
-    return RENDERERS[format_name](session, session.fault_groups())
+    # JSON is ASCII and stays as it is.
+    return map(visible, RENDERERS[format_name](session, session.fault_groups()))
 
 
 def write_report(session: Session, path: Path, format_name: str, *, kept: bool = True) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tkdebug.instrument.tables import Row, SessionTables
+from tkdebug.terminal_text import tell
 
 # Half of what may be lost, so that the commit itself is within the promise.
 BATCH_S = 0.05
@@ -216,10 +217,9 @@ class SessionWriter:
 
     def _fail(self, error: Exception) -> None:
         self.error = str(error) or type(error).__name__
-        print(
-            f"tkdebug: {self.path}: recording stopped: {self.error}; "
-            "check that the file is there and the disk has room",
-            file=sys.stderr,
+        tell(
+            f"{self.path}: recording stopped: {self.error}; "
+            "check that the file is there and the disk has room"
         )
 
     def before_fork(self) -> None:

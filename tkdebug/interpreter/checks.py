@@ -8,7 +8,6 @@ kernel: what the accesses are is the memory ops' to say.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from tkdebug.interpreter.faults import FaultLog, Offender
 from tkdebug.interpreter.nans import NanTracker
 from tkdebug.interpreter.races import Race, RaceDetector, Touched, synchronising_op
 from tkdebug.interpreter.unwritten import MARKS, bits_type
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState
@@ -169,8 +169,7 @@ def _announce(kernel: str, op: Operation) -> None:
         return
     _announced.add(kernel)
     place = op.location.primary
-    print(
-        f"tkdebug: {kernel}: its programs may wait for each other at {place.file}:{place.line}; "
-        "races are not looked for in it",
-        file=sys.stderr,
+    tell(
+        f"{kernel}: its programs may wait for each other at {place.file}:{place.line}; "
+        "races are not looked for in it"
     )

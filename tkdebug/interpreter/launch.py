@@ -7,7 +7,6 @@ tkdebug says so once per kernel. Invariant: a launch leaves no reference to its 
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.waiting import waiting_loops
 from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
 
 Grid = tuple[int, int, int]
 # Batches larger than this only fall out of the caches.
@@ -254,10 +254,9 @@ def _announce_sequential(prepared: Prepared, name: str) -> None:
         return
     prepared.announced = True
     where = prepared.waiting_loops[0].location.primary
-    print(
-        f"tkdebug: {name}: its programs may wait for each other at {where.file}:{where.line}; "
-        "running them one after the other",
-        file=sys.stderr,
+    tell(
+        f"{name}: its programs may wait for each other at {where.file}:{where.line}; "
+        "running them one after the other"
     )
 
 
@@ -282,9 +281,7 @@ def _tell_interrupted(name: str, error: KeyboardInterrupt, turns: Turns | None) 
     place = running[-1].location.primary
     loops = [op.location.primary for op in running if op.name in ("scf.for", "scf.while")]
     where = f", in the loop at line {loops[-1].line}" if loops else ""
-    print(
-        f"tkdebug: {place.file}:{place.line}: {name} was interrupted here{where}", file=sys.stderr
-    )
+    tell(f"{place.file}:{place.line}: {name} was interrupted here{where}")
 
 
 def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:

@@ -10,7 +10,6 @@ Libraries subclass `Autotuner` and read its attributes, whose names are therefor
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ from tkdebug.runtime.heuristics import Heuristics
 from tkdebug.runtime.interface import KernelInterface
 from tkdebug.runtime.jit import JITFunction
 from tkdebug.runtime.modes import current_mode
+from tkdebug.terminal_text import tell
 
 _QUANTILES = (0.5, 0.2, 0.8)
 
@@ -321,7 +321,7 @@ class Autotuner(KernelInterface):
     def _tell_once(self, text: str) -> None:
         if not self._told:
             self._told = True
-            print(f"tkdebug: autotune of {self.base_fn.__name__}: {text}", file=sys.stderr)
+            tell(f"autotune of {self.base_fn.__name__}: {text}")
 
     def _announce(self, key: tuple[object, ...], config: Config) -> None:
         timings = {str(c): _median_ms(timing) for c, timing in self.configs_timings.items()}

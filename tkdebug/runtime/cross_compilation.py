@@ -6,7 +6,6 @@ that does not compile is told to hooks like any other, and the interpreted launc
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.specialization import Specialization
 from tkdebug.runtime.specialize import alignment_key
+from tkdebug.terminal_text import tell
 
 _NEEDED = {"llvmlite": "llvmlite", "cuda.bindings.nvjitlink": "cuda-bindings nvidia-nvjitlink"}
 
@@ -61,8 +61,8 @@ def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object])
     try:
         compile_native_kernel(replace(src, alignment=key[1], options=options), 0)
     except TkError as error:
-        print(f"tkdebug: {src.fn.__name__} for {target}: {error}", file=sys.stderr)
+        tell(f"{src.fn.__name__} for {target}: {error}")
     except Exception as error:
         # A mistake of the compiler's must not keep a kernel from being interpreted.
         reason = f"mistake in tkdebug: {type(error).__name__}: {error}"
-        print(f"tkdebug: {src.fn.__name__} for {target}: {reason}", file=sys.stderr)
+        tell(f"{src.fn.__name__} for {target}: {reason}")

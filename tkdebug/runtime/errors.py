@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.errors import LaunchError, TkError, UnsupportedError
+from tkdebug.terminal_text import visible
 
 
 class GridError(LaunchError, ValueError):
@@ -21,7 +22,7 @@ class UnknownOptionError(LaunchError, KeyError):
     """A keyword of a launch is neither a parameter of the kernel nor an option."""
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return visible(str(self.args[0]))
 
 
 class OptionValueError(LaunchError, ValueError, AssertionError):
@@ -48,7 +49,7 @@ class MissingArtifactError(UnsupportedError, KeyError):
     """A compiled kernel has no such stage."""
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return visible(str(self.args[0]))
 
 
 class InterpreterError(TkError):

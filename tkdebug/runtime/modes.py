@@ -8,7 +8,6 @@ of its own.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from functools import lru_cache
 from tkdebug.errors import UsageError
 from tkdebug.events import Mode
 from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
+from tkdebug.terminal_text import tell
 
 OWN_MODE: ContextVar[ModeName | None] = ContextVar("tkdebug_mode", default=None)
 
@@ -83,7 +83,5 @@ def _auto() -> Mode:
         return "native"
     # The user may expect a GPU that is there to be used.
     if has_real_gpu():
-        print(
-            f"tkdebug: kernels are interpreted although a GPU is there: {reason}", file=sys.stderr
-        )
+        tell(f"kernels are interpreted although a GPU is there: {reason}")
     return "interpret"

@@ -7,7 +7,6 @@ hooks. The front end's part is `compilation`'s, code generation and its cache on
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.native_stage_files import NativeStageFiles
 from tkdebug.runtime.options import LaunchOptions
 from tkdebug.runtime.specialization import Specialization
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.artifacts import SnapshotRecorder
@@ -199,10 +199,7 @@ class _Lowered:
 @cache
 def note_cluster(num_ctas: int) -> None:
     """Say once that programs do not spread over clusters here; what they compute is the same."""
-    print(
-        f"tkdebug: num_ctas={num_ctas}: clusters are not used, each program runs in one block",
-        file=sys.stderr,
-    )
+    tell(f"num_ctas={num_ctas}: clusters are not used, each program runs in one block")
 
 
 def refuse_options(kernel: str, options: LaunchOptions) -> None:

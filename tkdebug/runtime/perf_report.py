@@ -8,7 +8,6 @@ benchmark takes its first x value only.
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from typing import Any
 
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
 
 
 @dataclass
@@ -222,7 +222,7 @@ def _with_difference(table: SweepTable) -> SweepTable:
 def _plot(benchmark: Benchmark, table: SweepTable, show: bool, directory: Path | None) -> None:
     if find_spec("matplotlib") is None:
         if show:
-            print("tkdebug: no plot: matplotlib is not installed", file=sys.stderr)
+            tell("no plot: matplotlib is not installed")
         return
     import matplotlib.pyplot as plt
 

@@ -6,13 +6,13 @@ file can be edited and given back. Which stage is made of which is not known her
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import IRError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.specialization import Specialization
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
@@ -118,7 +118,7 @@ class StageOverride:
             content = path.read_bytes()
         except OSError as error:
             raise UsageError(f"TKDEBUG_OVERRIDE: cannot read {path} ({error.strerror})") from error
-        print(f"tkdebug: {self._kernel}: {path} takes the place of its stage", file=sys.stderr)
+        tell(f"{self._kernel}: {path} takes the place of its stage")
         return content
 
     def read_text(self, file: str) -> str | None:

@@ -19,6 +19,7 @@ from textual.filter import LineFilter
 from textual.widgets import Footer, Static, Tab, TabbedContent, TabPane, Tabs
 
 from tkdebug.errors import SessionError
+from tkdebug.terminal_text import visible
 from tkdebug.tui import display, palette
 from tkdebug.tui.dialogs import HelpScreen, QuitChoice, QuitScreen
 from tkdebug.tui.faults import FaultsPane
@@ -80,7 +81,8 @@ class TkdebugApp(App[None]):
         Binding("y", "copy", "Copy", show=False),
         Binding("w", "save", "Save the recording", show=False),
         Binding("T", "turn_theme", "Light or dark", show=False),
-        Binding("ctrl+c", "interrupt", "Interrupt script", priority=True),
+        Binding("i", "type", "Type to script", show=False),
+        Binding("ctrl+c", "interrupt", "Stop", priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
         Binding("q", "ask_quit", "Quit"),
     ]
@@ -99,6 +101,7 @@ class TkdebugApp(App[None]):
         self._asked_tab = _TABS[0]
         self._tab_clicked = False
         self._unseen_output = False
+        self._waits = False
         self.runs_on = False
 
     def compose(self) -> ComposeResult:
@@ -238,7 +241,11 @@ class TkdebugApp(App[None]):
         self._show_labels()
 
     def _show_status(self) -> None:
-        status = status_line(self._snapshot, self._script, self._failure)
+        waits = ""
+        if self._waits and self._script.going_on:
+            typing = self.query_one(OutputPane).is_typing
+            waits = "script waits for input" + ("" if typing else ", i to type")
+        status = status_line(self._snapshot, self._script, self._failure, waits)
         self.query_one("#status", Static).update(status)
 
     def _show_labels(self) -> None:
@@ -254,12 +261,12 @@ class TkdebugApp(App[None]):
             tabs.get_tab(tab).label = label
 
     def _tick(self) -> None:
-        if self._ending:
+        if self._ending or not self._script.going_on:
             return
-        if self._script.going_on:
-            self._show_status()
-        if self._child is not None and self._script.going_on:
+        if self._child is not None:
+            self._waits = self._child.waits_for_input()
             self.query_one(OutputPane).hide_typing(not self._child.echoes())
+        self._show_status()
 
     # What the panes and keys say.
 
@@ -328,6 +335,14 @@ class TkdebugApp(App[None]):
         assert isinstance(pane, Pane)
         return pane
 
+    def action_type(self) -> None:
+        """Type to the script, from whatever pane."""
+        if self._child is None or not self._script.going_on:
+            self.notify("there is no script to type to")
+            return
+        self.query_one(OutputPane).type_next()
+        self.action_tab("output")
+
     def on_output_pane_typed(self, event: OutputPane.Typed) -> None:
         """Type the line into the script."""
         if self._child is None:
@@ -375,7 +390,8 @@ class TkdebugApp(App[None]):
         if not text:
             self.notify("nothing to copy here")
             return
-        self.copy_to_clipboard(text)
+        # Where it is pasted may be a terminal, too.
+        self.copy_to_clipboard(visible(text))
         lines = text.count("\n") + 1
         what = text.strip() if lines == 1 else f"{display.count(lines)} lines"
         self.notify(f"copied {display.shown(what, 60)}", timeout=2, markup=False)
@@ -400,7 +416,7 @@ class TkdebugApp(App[None]):
 
     def on_told(self, event: Told) -> None:
         """Show it for a while."""
-        self.notify(event.text, severity=event.severity, markup=False)
+        self.notify(visible(event.text), severity=event.severity, markup=False)
 
     def action_help(self) -> None:
         """Show the keys."""

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from tkdebug.errors import UsageError
 from tkdebug.tui import drain
+from tkdebug.tui.waiting import waits_for_typing
 
 READ_BYTES = 1 << 16
 POST_INTERVAL_S = 0.1
@@ -57,6 +58,7 @@ class Child:
 
     def __init__(self, argv: Sequence[str], rows: int, columns: int) -> None:
         self._master, slave = pty.openpty()
+        self._terminal = os.ttyname(slave)
         try:
             self.resize(rows, columns)
             # Started before the app's threads, so that code between fork and exec is safe.
@@ -138,6 +140,10 @@ class Child:
         return not isinstance(local, int) or bool(
             local & termios.ECHO or not local & termios.ICANON
         )
+
+    def waits_for_input(self) -> bool:
+        """Whether it waits for something to be typed; never, where the system does not tell."""
+        return self.status is None and waits_for_typing(self.pid, self._terminal)
 
     def pump(self, on_output: Callable[[str], None], on_pause: Callable[[], None]) -> None:
         """Hand its output to `on_output` until it has ended and all is read, or `stop_pump`.

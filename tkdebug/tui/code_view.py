@@ -23,7 +23,7 @@ _EMPTY = Code()
 class CodeView(LineList):
     """Shows `Code`; the gutter stays in place when the text scrolls sideways."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Other side")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Across")]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"code--lit", "code--gutter", "code--lit-gutter"}
     DEFAULT_CSS = """
     CodeView {
@@ -96,12 +96,17 @@ class CodeView(LineList):
             self.move_cursor(indices[0], last=indices[-1])
         self.refresh()
 
-    def go_to(self, line: int) -> bool:
-        """Put the cursor on the line of that number; the result is whether there is one."""
+    def go_to(self, line: int, top: int | None = None) -> bool:
+        """Put the cursor on the line of that number; the result is whether there is one.
+
+        Args:
+            line: its number.
+            top: the number of the line to have on top; None: scroll no further than needed.
+        """
         index = self._code.index(line)
         if index is None:
             return False
-        self.move_cursor(index, last=index)
+        self.move_cursor(index, last=index, lines_above=None if top is None else line - top)
         return True
 
     @property

@@ -29,7 +29,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Tab", "to the next part of the screen"),
             ("↑ ↓ k j g G", "move, first, last; also PgUp, PgDn, Home, End"),
             ("← →", "scroll sideways"),
-            ("/ :N", "in 3 and 5: find text, or go to line N; Enter: next, Esc: close"),
+            ("/ :", "in 3 and 5: find text, go to a line; Enter: next, Esc: close"),
             ("y", "copy the details, the line or the output (OSC 52; else select with Shift)"),
             ("w", "write what was recorded into a file of the current directory"),
             ("T", "light or dark; TEXTUAL_THEME=textual-light begins light"),
@@ -42,7 +42,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "Launches",
         (
             ("Enter", "on a launch: its kernel; on a kernel: only its launches"),
-            ("/", "filter by kernel name; Esc shows all again"),
+            ("/", "filter both tables by kernel or scope; Esc shows all again"),
             ("x", "what was wrong with it"),
             ("o r", "sort by the next column, reverse; or click a title"),
         ),
@@ -71,14 +71,14 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Output",
         (
-            ("i", "type to the script; Enter sends the line, Esc leaves"),
+            ("i", "in any pane: type to the script; Enter sends the line, Esc leaves"),
             ("Ctrl-D", "end of input"),
         ),
     ),
 )
 _PASSES_HELP = (
     ("d", "changes by op, or the diff of the texts"),
-    ("o", "only passes that changed something"),
+    ("o", "all passes, only those that changed something"),
     ("Enter", "to the changes; from there to the op's source line"),
     ("l Esc", "follow the op's source line, all ops again"),
     ("p n N", "pick a kernel, next, previous"),

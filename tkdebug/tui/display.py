@@ -8,27 +8,17 @@ from __future__ import annotations
 
 import ntpath
 import posixpath
+import re
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.durations import format_ns
+from tkdebug.terminal_text import UNSAFE_CLASS
 
 MAX_SHOWN_CHARS = 500
 
-# Control characters, and those that reorder or hide what stands beside them.
-_UNSAFE = dict.fromkeys(
-    [
-        *range(0x00, 0x20),
-        *range(0x7F, 0xA0),
-        0x061C,
-        *range(0x200B, 0x2010),
-        *range(0x2028, 0x202F),
-        *range(0x2060, 0x206A),
-        0xFEFF,
-        *range(0xD800, 0xE000),
-    ],
-    "\N{REPLACEMENT CHARACTER}",
-)
-_BLANKS = {0x09: " ", 0x0A: " ", 0x0D: " "}
+_UNSAFE = re.compile(rf"[\t\n{UNSAFE_CLASS}]")
+_BLANKS = re.compile(r"[\t\n\r]")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def shown(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
@@ -37,7 +27,7 @@ def shown(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
         text = text[: max(0, limit - 1)] + "…"
     if text.isascii() and text.isprintable():
         return text
-    return text.translate(_UNSAFE | _BLANKS)
+    return _UNSAFE.sub(_REPLACEMENT, _BLANKS.sub(" ", text))
 
 
 def shown_code(text: str, limit: int) -> str:
@@ -49,7 +39,7 @@ def without_controls(text: str) -> str:
     """`text` with what `shown` replaces replaced; its length stays."""
     if text.isascii() and text.isprintable():
         return text
-    return text.translate(_UNSAFE)
+    return _UNSAFE.sub(_REPLACEMENT, text)
 
 
 def duration(time_ns: float) -> str:

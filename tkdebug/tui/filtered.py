@@ -26,12 +26,14 @@ class FilteredPane(Container):
         box.focus()
 
     def action_clear_filter(self) -> None:
-        """Show all rows."""
+        """Show all rows; the one at the cursor stays there."""
         box = self.query_one(Input)
+        typing = box.has_focus
         box.value = ""
         box.display = False
         self.set_filter("")
-        self.focus_main()
+        if typing:
+            self.focus_main()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""

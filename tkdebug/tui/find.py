@@ -24,6 +24,7 @@ class FindBar(Input):
         super().__init__(
             placeholder="find text, or :LINE   Enter, ↓: next   ↑: previous   Esc: close",
             classes="find",
+            select_on_focus=False,  # `open` says what is selected
         )
         self._list: LineList | None = None
         self._begin = 0
@@ -32,12 +33,20 @@ class FindBar(Input):
         """Begin out of sight."""
         self.display = False
 
-    def open(self, searched: LineList) -> None:
-        """Ask what to find in `searched`; what was found last is there to go on with."""
+    def open(self, searched: LineList, *, line: bool = False) -> None:
+        """Ask what to find in `searched`; what was found last is there to go on with.
+
+        Args:
+            searched: where.
+            line: ask for a line number instead.
+        """
         self._list, self._begin = searched, searched.cursor
         self.display = True
         self.focus()
-        self.select_all()
+        if line:
+            self.value, self.cursor_position = ":", 1
+        else:
+            self.select_all()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Go to the first place from where the cursor was."""

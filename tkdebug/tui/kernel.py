@@ -24,9 +24,12 @@ from tkdebug.tui.kernel_text import (
     KernelText,
     first_to_show,
     load_kernel_text,
+    nothing_compiled,
 )
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
+
+LINES_ABOVE_KERNEL = 2
 
 
 class KernelPane(Container):
@@ -34,11 +37,12 @@ class KernelPane(Container):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "Find"),
+        Binding("colon", "find(True)", "Go to line", show=False),
         Binding("p", "pick_kernel", "Kernel"),
         Binding("s", "stage(1)", "Stage"),
         Binding("S", "stage(-1)", "Previous stage", show=False),
         Binding("t", "pick_stage", "Pick stage", show=False),
-        Binding("l", "follow", "Follow line"),
+        Binding("l", "follow", "Follow"),
         Binding("n", "kernel(1)", "Next kernel", show=False),
         Binding("N", "kernel(-1)", "Previous kernel", show=False),
         Binding("f", "file", "File", show=False),
@@ -152,7 +156,11 @@ class KernelPane(Container):
             else "nothing of the compiler was recorded for this kernel"
         )
         if event.line is not None:
-            source.go_to(text.line_with_ops(event.line))
+            kernel = text.kernel
+            begins = kernel is not None and (kernel.file, kernel.line) == (text.file, event.line)
+            # A kernel is read from its decorators on.
+            top = event.line - LINES_ABOVE_KERNEL if begins else None
+            source.go_to(text.line_with_ops(event.line), top)
         self._show_title()
         self._light_stage(source.line)
 
@@ -163,7 +171,7 @@ class KernelPane(Container):
         source.empty_text = (
             "no kernel compiled yet; its source and Tile IR show here once it is launched"
             if state.going_on
-            else "no kernel was compiled; press 4 to see what the script printed"
+            else nothing_compiled(bool(self._faults))
         )
         self.query_one("#kernel-title", Static).update(Text("kernel", style=palette.MUTED))
         self.query_one("#source-title", Static).update(Text("source"))
@@ -306,8 +314,14 @@ class KernelPane(Container):
     def action_stage(self, step: int) -> None:
         """Show another stage."""
         if self._text is None or not self._text.stages:
+            self.app.notify("no stage of the compiler was recorded")
             return
         stages = self._text.stages
+        if len(stages) == 1:
+            more = self._elsewhere(self._text.kernel).strip() if self._text.kernel else ""
+            said = f"{display.shown(stages[0], 60)} is the only stage"
+            self.app.notify(f"{said}; {more}" if more else said, markup=False)
+            return
         at = stages.index(self._text.stage) if self._text.stage in stages else 0
         self._show_stage(stages[(at + step) % len(stages)])
 
@@ -388,10 +402,10 @@ class KernelPane(Container):
             ordered = beyond or lines
             other.go_to(ordered[0] if step > 0 else ordered[-1])
 
-    def action_find(self) -> None:
+    def action_find(self, line: bool = False) -> None:
         """Find text, or go to a line, on the side in focus."""
         source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
-        self.query_one(FindBar).open(stage if stage.has_focus else source)
+        self.query_one(FindBar).open(stage if stage.has_focus else source, line=line)
 
     def action_next_fault(self) -> None:
         """Go to the next line with a fault."""

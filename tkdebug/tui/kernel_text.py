@@ -54,6 +54,13 @@ def first_to_show(kernels: Sequence[RecordedKernel]) -> RecordedKernel:
     return next(native, kernels[0])
 
 
+def nothing_compiled(has_faults: bool) -> str:
+    """What a pane about compiled kernels says after a run that has none."""
+    if has_faults:
+        return "no kernel was compiled; press 2 to see what was wrong"
+    return "no kernel was compiled; press 4 to see what the script printed"
+
+
 @dataclass(frozen=True, slots=True)
 class KernelText:
     """What the kernel pane shows.

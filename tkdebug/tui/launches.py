@@ -77,6 +77,8 @@ class LaunchesPane(FilteredPane):
         self._launch: Launch | None = None
         self._tunings: tuple[Tuning, ...] = ()
         self._rows: list[LaunchRow] = []
+        self._shown_filter = ""
+        self._chosen_kernel = ""
         self._shown: tuple[object, ...] | None = None
         self._text = Text("")
 
@@ -148,17 +150,29 @@ class LaunchesPane(FilteredPane):
     def _show_summaries(self, summaries: tuple[KernelSummary, ...]) -> None:
         column, descending = self._summary_sort
         key = _SUMMARY_KEYS[column]
-        ordered = sorted(summaries, key=key, reverse=descending) if key else list(summaries)  # type: ignore[arg-type]
+        kept = self._filtered_summaries(summaries)
+        ordered = sorted(kept, key=key, reverse=descending) if key else list(kept)  # type: ignore[arg-type]
         total_ns = sum(summary.total_ns for summary in summaries)
         table = self.query_one("#summary", Table)
         table.display = bool(summaries)
         rows = next(rows for height, rows in _SUMMARY_ROWS if self.size.height >= height)
+        # Its height stays while somebody types a filter, lest the rows below jump.
         table.styles.height = min(len(summaries), rows) + 1
+        table.empty_text = "no kernel passes the filter"
         table.show_rows(
             [summary.kernel for summary in ordered],
             lambda index: _summary_cells(ordered[index], total_ns),
             sorted_by=self._summary_sort,
         )
+
+    def _filtered_summaries(self, summaries: tuple[KernelSummary, ...]) -> list[KernelSummary]:
+        """Those that the filter names, or whose launches it leaves."""
+        wanted = self.filter_text.casefold()
+        # Who chose a kernel among them may choose another.
+        if not wanted or self._chosen_kernel == self.filter_text or self._snapshot is None:
+            return list(summaries)
+        kernels = {row.kernel for row in self._snapshot.rows if wanted in row.title.casefold()}
+        return [s for s in summaries if s.kernel in kernels or wanted in s.kernel.casefold()]
 
     def _show_rows(self) -> None:
         snapshot = self._snapshot
@@ -183,9 +197,11 @@ class LaunchesPane(FilteredPane):
         self.query_one("#launch-table", Table).show_rows(
             [row.seq for row in rows],
             lambda index: self._launch_cells(rows[index]),
-            follow_last=self._launch_sort == (0, False),
+            # What comes is followed; what a filter lets in again is not.
+            follow_last=self._launch_sort == (0, False) and wanted == self._shown_filter,
             sorted_by=self._launch_sort,
         )
+        self._shown_filter = wanted
         self._show_note(snapshot, len(rows))
 
     def _show_note(self, snapshot: Snapshot, shown: int) -> None:
@@ -310,7 +326,8 @@ class LaunchesPane(FilteredPane):
             row = self._rows[event.index]
             self.post_message(OpenKernel(row.kernel_hash, row.kernel))
         elif table.id == "summary" and isinstance(table, Table) and isinstance(table.key, str):
-            self.set_filter("" if self.filter_text == table.key else table.key)
+            self._chosen_kernel = "" if self.filter_text == table.key else table.key
+            self.set_filter(self._chosen_kernel)
             self.query_one("#filter", Input).value = self.filter_text
 
     def on_table_header_clicked(self, event: Table.HeaderClicked) -> None:
@@ -349,6 +366,10 @@ class LaunchesPane(FilteredPane):
 
     def show_filtered(self) -> None:
         """Show the rows that the filter leaves, and what is said of them."""
+        if self._chosen_kernel != self.filter_text:
+            self._chosen_kernel = ""
+        if self._snapshot is not None:
+            self._show_summaries(self._snapshot.summaries)
         self._show_rows()
         self._show_empty()
 

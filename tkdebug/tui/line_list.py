@@ -69,6 +69,7 @@ class LineList(ScrollView, can_focus=True):
         self.cursor = 0
         self.empty_text = ""
         self._block_end: int | None = None
+        self._lines_above: int | None = None
 
     @property
     def line_count(self) -> int:
@@ -126,7 +127,14 @@ class LineList(ScrollView, can_focus=True):
         """The rows there are and one to spare, where a style asks for as many as needed."""
         return self.line_count + self.HEADER_ROWS + 1
 
-    def move_cursor(self, index: int, *, announce: bool = False, last: int | None = None) -> None:
+    def move_cursor(
+        self,
+        index: int,
+        *,
+        announce: bool = False,
+        last: int | None = None,
+        lines_above: int | None = None,
+    ) -> None:
         """Put the cursor on a line and scroll there.
 
         Args:
@@ -134,11 +142,13 @@ class LineList(ScrollView, can_focus=True):
             announce: post `Moved` if it is another line than before.
             last: the end of the block that begins there: if not all of it was in sight, it comes
                 to the middle. None: scroll no further than needed.
+            lines_above: scroll so that as many lines, but no more than half of those that fit, are
+                in sight above it.
         """
         index = max(0, min(index, self.line_count - 1))
         moved = index != self.cursor
         self.cursor = index
-        self._block_end = last
+        self._block_end, self._lines_above = last, lines_above
         self.reveal()
         self.refresh()
         if announce and moved:
@@ -149,6 +159,10 @@ class LineList(ScrollView, can_focus=True):
         rows = self.visible_rows
         if rows <= 0:
             return
+        if self._lines_above is not None:
+            target = max(0, self.cursor - min(self._lines_above, rows // 2))
+            self._lines_above = None
+            self.scroll_to(y=target, animate=False, force=True, immediate=True)
         top = self.scroll_offset.y
         end = self.cursor if self._block_end is None else self._block_end
         target = top

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import UnsupportedError
 from tkdebug.instrument.reader import Session
+from tkdebug.terminal_text import tell
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.follow import AwaitedSession
 
@@ -78,10 +78,9 @@ def run_live(argv: list[str], session_path: Path, owns_session: bool) -> int:
 def _let_run_on(child: Child, session_path: Path) -> int:
     log_path = session_path.with_name(session_path.name + ".log")
     child.detach(log_path)
-    print(
-        f"tkdebug: the script runs on as process {child.pid}; `tkdebug view {session_path}` "
-        f"follows it, its output also goes to {log_path}",
-        file=sys.stderr,
+    tell(
+        f"the script runs on as process {child.pid}; `tkdebug view {session_path}` "
+        f"follows it, its output also goes to {log_path}"
     )
     return 0
 

@@ -105,7 +105,7 @@ class OutputPane(Container):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("i", "type", "Type to script"),
-        Binding("escape", "leave_input", "Leave input", show=False),
+        Binding("escape", "leave_input", "Leave input"),
         Binding("ctrl+d", "end_input", "End of input", show=False, priority=True),
     ]
 
@@ -122,6 +122,7 @@ class OutputPane(Container):
     def __init__(self, interactive: bool) -> None:
         super().__init__(id="output-pane")
         self._interactive = interactive
+        self._asked_to_type = False
 
     def compose(self) -> ComposeResult:
         """Output above, input below."""
@@ -129,7 +130,7 @@ class OutputPane(Container):
         yield Static(id="output-note")
         yield Input(
             id="input",
-            placeholder="type for the script: Enter sends, Esc leaves, Ctrl-C interrupts",
+            placeholder="i: type to the script; then Enter sends, Esc leaves, Ctrl-C interrupts",
         )
 
     def on_mount(self) -> None:
@@ -139,9 +140,22 @@ class OutputPane(Container):
         self.show_state(ScriptState("starting"))
 
     def focus_main(self) -> None:
-        """Focus the input line while the script can read it."""
+        """Focus the output, or the input line where `type_next` asked for it.
+
+        Never the input line by itself: the keys that lead elsewhere would go to the script.
+        """
         box = self.query_one("#input", Input)
-        (box if box.display else self.query_one("#output-view")).focus()
+        types, self._asked_to_type = self._asked_to_type and box.display, False
+        (box if types else self.query_one("#output-view")).focus()
+
+    def type_next(self) -> None:
+        """Focus the input line the next time that the pane gets the focus."""
+        self._asked_to_type = True
+
+    @property
+    def is_typing(self) -> bool:
+        """Whether keys go into the input line."""
+        return self.query_one("#input").has_focus
 
     def show(self, output: OutputSnapshot) -> None:
         """Show what the script has printed by now."""
@@ -183,11 +197,14 @@ class OutputPane(Container):
         event.input.value = ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing can be typed into a script that has ended."""
+        """Nothing can be typed into a script that has ended, nor left where nobody types."""
+        if action == "leave_input":
+            return self.is_mounted and self.is_typing
         return action != "type" or (self.is_mounted and self.query_one("#input").display)
 
     def action_type(self) -> None:
         """Focus the input line."""
+        self.type_next()
         self.focus_main()
 
     def action_leave_input(self) -> None:

@@ -121,8 +121,13 @@ def _places_by_line(stage: StageOps) -> dict[int, Place]:
     }
 
 
-def life_rows(step: LifeStep) -> list[TextRow]:
-    """What became of the followed line in one pass, or at one later stage."""
+def life_rows(step: LifeStep, *, is_first: bool) -> list[TextRow]:
+    """What became of the followed line in one pass, or at one later stage.
+
+    Args:
+        step: which one.
+        is_first: whether it is the front end, before which nothing stood for the line.
+    """
     rows = []
     for change in step.changes:
         rule = f"  ({change.rule})" if change.rule else ""
@@ -137,7 +142,8 @@ def life_rows(step: LifeStep) -> list[TextRow]:
         op = "" if line.op_id is None else f"#{line.op_id}"
         rows.append(TextRow(f"{line.line:>6} {op:>5}  {line.text.strip()}"))
     if not step.lines:
-        rows.append(TextRow("nothing stands for it any more", palette.MUTED))
+        said = "no op of this kernel" if is_first else "nothing any more"
+        rows.append(TextRow(f"{said} comes from this line", palette.MUTED))
     return rows
 
 

@@ -13,6 +13,7 @@ from textual.widgets import Static
 from tkdebug.errors import SessionError
 from tkdebug.instrument.kernel_passes import (
     KernelPasses,
+    LifeStep,
     LineLife,
     Place,
     line_life,
@@ -24,7 +25,7 @@ from tkdebug.tui import display, palette
 from tkdebug.tui.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kernel_title
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.follow import RecordedRun
-from tkdebug.tui.kernel_text import first_to_show
+from tkdebug.tui.kernel_text import first_to_show, nothing_compiled
 from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
 from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
 from tkdebug.tui.snapshot import ScriptState, Snapshot
@@ -55,9 +56,10 @@ class PassesPane(Container):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "Find"),
+        Binding("colon", "find(True)", "Go to line", show=False),
         Binding("d", "turn_view", "Ops/text"),
-        Binding("o", "only_changed", "Changed"),
-        Binding("l", "follow", "Follow line"),
+        Binding("o", "only_changed", "All"),
+        Binding("l", "follow", "Follow"),
         Binding("escape", "leave_line", "All ops"),
         Binding("p", "pick_kernel", "Kernel"),
         Binding("n", "kernel(1)", "Next kernel", show=False),
@@ -73,9 +75,10 @@ class PassesPane(Container):
         self._followed: Place | None = None
         self._life: LineLife | None = None
         self._rows: tuple[PassDiff, ...] = ()
-        self._only_changed = False
+        self._only_changed = True
         self._as_text = False
         self._begin_with_changes = False
+        self._has_faults = False
 
     def compose(self) -> ComposeResult:
         """Whose passes, the list, and what one of them did."""
@@ -104,6 +107,7 @@ class PassesPane(Container):
         """Take a new snapshot."""
         self._session = session
         self._kernels = snapshot.kernels if snapshot is not None else ()
+        self._has_faults = snapshot is not None and bool(snapshot.faults)
         if self._passes is None:
             self._show_empty(state)
         else:
@@ -159,7 +163,7 @@ class PassesPane(Container):
             self._say(
                 "no kernel compiled yet; what each pass did shows here once one is"
                 if state.going_on
-                else "no kernel was compiled; press 4 to see what the script printed"
+                else nothing_compiled(self._has_faults)
             )
 
     def _say(self, text: str) -> None:
@@ -182,6 +186,11 @@ class PassesPane(Container):
         elif kernel.error is not None:
             title.append(f"  did not compile: {display.shown(kernel.error, 200)}", palette.FAULT)
         else:
+            changed = sum(diff.changed for diff in passes.diffs)
+            shown = f"{changed} of {len(passes.diffs)} passes, o: all"
+            if not self._only_changed:
+                shown = f"{len(passes.diffs)} passes, o: the {changed} that changed it"
+            title.append(f"  {shown}", style=palette.GOOD)
             own, whole = map(display.duration, (passes.time_ns, kernel.compile_ns))
             title.append(f"  {own} of the compile's {whole} in passes", style=palette.MUTED)
             title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
@@ -243,10 +252,10 @@ class PassesPane(Container):
         if passes is None:
             return
         if self._life is not None:
-            step = self._life.steps[index] if index < len(self._life.steps) else None
+            step = self._selected_step
             title.append("" if step is None else f"after {display.shown(step.name, 60)}")
             title.append(f"  {self._life.note}", style=palette.MUTED)
-            text.show_rows(() if step is None else life_rows(step))
+            text.show_rows(() if step is None else life_rows(step, is_first=index == 0))
         elif index < len(self._rows):
             diff = self._rows[index]
             title.append(display.shown(diff.name, 60))
@@ -304,14 +313,26 @@ class PassesPane(Container):
 
     def action_leave_line(self) -> None:
         """Show all ops again."""
-        if self._followed is not None:
-            self._followed = None
-            self._show_passes()
+        if self._followed is None:
+            return
+        step, passes = self._selected_step, self._passes
+        self._followed = None
+        self._show_passes()
+        if step is not None and passes is not None:
+            at = (d.number for d in passes.diffs if (d.name, d.after) == (step.name, step.stage))
+            self.query_one("#pass-table", Table).select_key(next(at, None))
 
-    def action_find(self) -> None:
-        """Find text in the list in focus."""
+    @property
+    def _selected_step(self) -> LifeStep | None:
+        """Of the line followed, that at the cursor."""
+        index = self.query_one("#pass-table", Table).cursor
+        steps = self._life.steps if self._life is not None else ()
+        return steps[index] if index < len(steps) else None
+
+    def action_find(self, line: bool = False) -> None:
+        """Find text, or go to a line, in the list in focus."""
         text, table = self.query_one("#pass-text", TextList), self.query_one("#pass-table", Table)
-        self.query_one(FindBar).open(text if text.has_focus else table)
+        self.query_one(FindBar).open(text if text.has_focus else table, line=line)
 
     def action_kernel(self, step: int) -> None:
         """Show another specialisation."""

@@ -11,13 +11,16 @@ from tkdebug.tui import display, palette
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 
 
-def status_line(snapshot: Snapshot | None, state: ScriptState, failure: str) -> Text:
+def status_line(
+    snapshot: Snapshot | None, state: ScriptState, failure: str, waits: str = ""
+) -> Text:
     """One line.
 
     Args:
         snapshot: what was recorded, None before the session is there.
         state: how the script stands.
         failure: why the session cannot be read, empty when it can.
+        waits: what to do as the script waits for it, empty when it does not.
     """
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append("tkdebug ", style=palette.STRONG)
@@ -29,6 +32,8 @@ def status_line(snapshot: Snapshot | None, state: ScriptState, failure: str) -> 
     if bad and state.phase == "ended" and state.number == 0:
         # A recorded run has the script's own status, which knows nothing of faults.
         line.append("✖ ended, faults (the script: exit 0)", style=palette.FAULT)
+    elif waits:
+        line.append(f"▶ {waits}", style=palette.WARNING)
     else:
         line.append(*state_text(state))
     if snapshot is not None:

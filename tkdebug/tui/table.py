@@ -74,6 +74,7 @@ class Table(LineList):
         self._keys: Sequence[Hashable] = ()
         self._cells: Callable[[int], Sequence[Cell]] = lambda index: ()
         self._sorted: tuple[int, bool] | None = None
+        self._gone_key: Hashable | None = None
 
     @property
     def line_count(self) -> int:
@@ -99,13 +100,19 @@ class Table(LineList):
     ) -> None:
         """Replace the rows; the cursor stays on its row if that is still there.
 
+        Where all rows go, the cursor is on that row again when it comes back.
+
         Args:
             keys: one per row.
             cells: gives the cells of a row by its index.
             follow_last: if the cursor is on the last row, keep it on the last.
             sorted_by: the column sorted by and whether descending, marked in the header.
         """
-        key = self.key
+        key = self.key if self._keys else self._gone_key
+        if keys:
+            self._gone_key = None
+        elif self._keys:
+            self._gone_key = key
         was_last = self.cursor >= self.line_count - 1
         self._keys, self._cells, self._sorted = keys, cells, sorted_by
         index = self.cursor

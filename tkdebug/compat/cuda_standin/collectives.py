@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
+
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compat.cuda_standin.patches import Patches
@@ -53,4 +54,4 @@ def _over_gloo(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _say_once() -> None:
-    print("tkdebug: gloo stands in for nccl where the CPU stands in for CUDA", file=sys.stderr)
+    tell("gloo stands in for nccl where the CPU stands in for CUDA")

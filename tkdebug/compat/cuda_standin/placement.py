@@ -12,7 +12,6 @@ Everything here reads tensors as they are (CPU memory), whatever modes are in fo
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterable
 from typing import cast
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from tkdebug.compat.children import TOLD_VARIABLE
 from tkdebug.compat.cuda_standin.device_memory import Allocation
+from tkdebug.terminal_text import tell
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -40,11 +40,7 @@ def announce() -> None:
             return
         os.environ[TOLD_VARIABLE] = "1"
         # One write: several worker processes may say so at once.
-        print(
-            "tkdebug: no CUDA device here; 'cuda' is stood in for by the CPU\n",
-            end="",
-            file=sys.stderr,
-        )
+        tell("no CUDA device here; 'cuda' is stood in for by the CPU")
 
 
 def _holder(tensor: Tensor) -> object:

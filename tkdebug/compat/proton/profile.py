@@ -7,7 +7,6 @@ kernels. The sessions are `tkdebug.instrument.profiling`'s.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -24,6 +23,7 @@ from tkdebug.instrument.profiling.profile import (
 )
 from tkdebug.instrument.profiling.profiler import PROFILER
 from tkdebug.runtime.driver import compute_capability, driver
+from tkdebug.terminal_text import tell
 
 DEFAULT_PROFILE_NAME = "proton"
 _REFUSED_BACKENDS = {
@@ -214,9 +214,9 @@ def _tell(profile: Profile) -> None:
 
 
 def _tell_once(profile: Profile, kind: str, what: str) -> None:
-    if kind not in _told and sys.stderr is not None:
+    if kind not in _told:
         _told.add(kind)
-        print(f"tkdebug: proton session {profile.name!r}: {what}", file=sys.stderr)
+        tell(f"proton session {profile.name!r}: {what}")
 
 
 def profile(

@@ -7,7 +7,6 @@ is printed, copied or checked.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter, RewriteRecord
 from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
 from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
 
 
 class Pass(Protocol):
@@ -128,7 +128,7 @@ class PassManager:
                 before = _check(run, module, before, on_run)
             if shown and ("all" in shown or run.name in shown):
                 text = print_module(module)
-                print(f"tkdebug: IR of {module.name} after {run.name}:\n{text}", file=sys.stderr)
+                tell(f"IR of {module.name} after {run.name}:\n{text}")
             if snapshot is not None and run.changed:
                 snapshot(run.name, module)
             if on_run is not None:

@@ -1,6 +1,6 @@
 """The comparison of two runs as text.
 
-Nothing a session holds reaches the terminal as a control character.
+Nothing that a session holds acts on the terminal (`terminal_text`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from tkdebug.instrument.comparison import Comparison, KernelChange
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import KernelSummary
-from tkdebug.instrument.renderers.text_format import counted, fault_lines, run_line, visible
+from tkdebug.instrument.renderers.text_format import counted, fault_lines, run_line
+from tkdebug.terminal_text import visible, visible_line
 
 _TITLES = ("kernel", "launches", "mean", "change", "min", "change")
 
@@ -59,7 +60,7 @@ def _cells(change: KernelChange) -> tuple[str, ...]:
     before, after = change.before, change.after
     old, new = (f"{s.launches:,}" if s is not None else "none" for s in (before, after))
     return (
-        change.kernel,
+        visible_line(change.kernel),
         old if old == new else f"{old} -> {new}",
         f"{_mean(before)} -> {_mean(after)}",
         _percent(change.mean_ratio),

@@ -17,8 +17,9 @@ from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, te
 from tkdebug.instrument.pass_query import KernelReport
 from tkdebug.instrument.pass_summary import counts_text, group_changes
 from tkdebug.instrument.renderers.passes_text import group_text
-from tkdebug.instrument.renderers.text_format import counted, visible
+from tkdebug.instrument.renderers.text_format import counted
 from tkdebug.instrument.variants import telling_parts
+from tkdebug.terminal_text import visible
 
 MAX_CHANGES = 2_000
 MAX_STEP_LINES = 500
@@ -243,5 +244,4 @@ def _text(value: object) -> str:
     text = str(value)
     if len(text) > MAX_TEXT_CHARS:
         text = text[:MAX_TEXT_CHARS] + "…"
-    # Lone surrogates are no UTF-8; control characters are shown, as in the text format.
-    return escape(visible(text).encode("utf-8", "backslashreplace").decode("utf-8"), quote=True)
+    return escape(visible(text), quote=True)

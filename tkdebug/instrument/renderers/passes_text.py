@@ -1,6 +1,6 @@
 """Passes as text: a table of them for each kernel, what each changed, or the life of a line.
 
-Nothing a session holds reaches the terminal as a control character.
+Nothing that a session holds acts on the terminal (`terminal_text`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tkdebug.instrument.line_runs import run_text, runs_of
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.pass_query import KernelReport
 from tkdebug.instrument.pass_summary import ChangeGroup, counts_text, group_changes
-from tkdebug.instrument.renderers.text_format import counted, visible
+from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.terminal_text import visible, visible_line
 
 MAX_GROUPS = 12
 MAX_LINES_SHOWN = 400
@@ -36,7 +37,7 @@ def _head(report: KernelReport) -> Iterator[str]:
     kernel = report.passes.kernel
     arch = kernel.options.get("arch")
     for_arch = f" for {arch}" if arch else ""
-    yield f"{kernel.name}{kernel.signature}{for_arch}  [{kernel.hash[:12]}]"
+    yield f"{visible_line(kernel.name + kernel.signature)}{for_arch}  [{kernel.hash[:12]}]"
     times = f"{format_ns(report.passes.time_ns)} in {counted(len(report.passes.diffs), 'pass')}"
     yield f"{shown_path(kernel.file)}:{kernel.line}, {times}"
     if kernel.error is not None:
@@ -73,7 +74,7 @@ def _table(diffs: Sequence[PassDiff]) -> Iterator[str]:
         kinds = ("added", "removed", "replaced", "attribute", "layout", "moved")
         numbers = (f"{counts[kind]:,}" if counts[kind] else "" for kind in kinds)
         shown = "failed" if diff.error else f"{diff.op_count:,}"
-        rows.append((diff.name, format_ns(diff.time_ns), shown, *numbers))
+        rows.append((visible_line(diff.name), format_ns(diff.time_ns), shown, *numbers))
     widths = [max(len(row[column]) for row in rows) for column in range(len(titles))]
     for name, *cells in rows:
         line = "  " + name.ljust(widths[0])

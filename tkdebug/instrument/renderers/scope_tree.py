@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import ScopeSummary
+from tkdebug.terminal_text import visible_line
 
 MAX_LINES = 200
 
@@ -54,5 +55,5 @@ def _rows(branch: _Branch, depth: int) -> Iterator[tuple[str, str, str, str]]:
         if child.finished:
             total = format_ns(child.total_ns)
             mean = format_ns(child.total_ns / child.finished)
-        yield "  " * depth + name, f"{child.launches:,}", total, mean
+        yield "  " * depth + visible_line(name), f"{child.launches:,}", total, mean
         yield from _rows(child, depth + 1)

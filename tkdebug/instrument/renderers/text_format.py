@@ -1,6 +1,6 @@
 """The report as text: run, kernels by time, tunings, faults with source line, caret and hint.
 
-Nothing a session holds reaches the terminal as a control character.
+Nothing that a session holds acts on the terminal (`terminal_text`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo, Tuning
 from tkdebug.instrument.renderers.scope_tree import scope_lines
-
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-_VISIBLE = {code: shown for code, shown in _CONTROLS.items() if chr(code) not in "\n\t"}
+from tkdebug.terminal_text import visible, visible_line
 
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
@@ -72,7 +70,7 @@ def fault_lines(session: Session, group: FaultGroup) -> Iterator[str]:
     fault = group.fault
     where = f"{shown_path(fault.file or '')}:{fault.line}: " if fault.frames else ""
     severity = " (warning)" if fault.severity == "warning" else ""
-    yield visible(f"{where}{fault.kind}{severity} in {fault.kernel}: {fault.message}")
+    yield visible(f"{where}{fault.kind}{severity} in {visible_line(fault.kernel)}: {fault.message}")
     yield from _excerpt(session, group)
     for frame in reversed(fault.frames[:-1]):
         yield visible(f"  called from {shown_path(frame.file)}:{frame.line} in {frame.function}")
@@ -91,11 +89,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {plural}" if number else f"no {plural}"
 
 
-def visible(text: str) -> str:
-    """`text` with its control characters but newline and tab written out."""
-    return text.translate(_VISIBLE)
-
-
 def run_line(run: RunInfo) -> str:
     """The command, how it ended, and where it ran."""
     if run.end_ns is None:
@@ -104,7 +97,7 @@ def run_line(run: RunInfo) -> str:
         status = "unknown" if run.exit_status is None else run.exit_status
         end = f"exit status {status}, {format_ns(run.end_ns - run.start_ns)}"
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    command = " ".join((run.script, *run.argv))
+    command = visible_line(" ".join((run.script, *run.argv)))
     return f"{command} ({run.mode}): {end}; on {run.host}, {versions}"
 
 
@@ -118,7 +111,8 @@ def _kernel_table(summaries: Sequence[KernelSummary]) -> Iterator[str]:
             notes.append(f"{summary.launches - summary.finished:,} not ended")
         if summary.errors:
             notes.append(f"{summary.errors:,} failed")
-        rows.append((summary.kernel, f"{summary.launches:,}", *shown, ", ".join(notes)))
+        kernel = visible_line(summary.kernel)
+        rows.append((kernel, f"{summary.launches:,}", *shown, ", ".join(notes)))
     widths = [max(len(row[column]) for row in rows) for column in range(7)]
     for name, *cells in rows:
         line = name.ljust(widths[0]) + "".join(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,6 +22,7 @@ from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap import ptx_locations
 from tkdebug.linemap.ptx_locations import PtxLine
+from tkdebug.terminal_text import tell
 
 _FORMAT = 1
 _SUFFIX = ".tkc"
@@ -192,7 +192,7 @@ def trim(folder: Path, limit_bytes: int) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"tkdebug: {text}", file=sys.stderr)
+    tell(text)
 
 
 @lru_cache(maxsize=16)
