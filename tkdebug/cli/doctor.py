@@ -61,8 +61,13 @@ def _is_missing(check: Check) -> bool:
 def _auto_line() -> str:
     """What `--mode auto` means on this machine, and why."""
     from tkdebug.runtime.cuda.device import obstacle
+    from tkdebug.runtime.torch_package import check_importable
 
-    reason = obstacle()
+    try:
+        check_importable()
+        reason = obstacle()
+    except Exception as error:
+        return f"mode auto: no kernel can run here ({_first_sentence(error)})"
     return "mode auto: native" if reason is None else f"mode auto: interpret ({reason})"
 
 
@@ -76,11 +81,11 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 
 
 def _first_sentence(error: Exception) -> str:
-    """What `error` says, without what follows its first full stop."""
+    """What `error` says, without what follows its first full stop or semicolon."""
     if type(error).__name__ == "DynamicLibNotFoundError":  # cuda-pathfinder's, a page of advice
         return "its library is not installed here"
     text = " ".join(str(error).split()) or type(error).__name__
-    return text.partition(". ")[0].removesuffix(".")[:200]
+    return text.partition(". ")[0].partition("; ")[0].removesuffix(".")[:200]
 
 
 def _package(name: str, purpose: str) -> Check:

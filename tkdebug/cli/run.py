@@ -31,6 +31,7 @@ from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.schema import check_replaceable
 from tkdebug.knobs import KNOBS, ModeName
+from tkdebug.runtime.torch_package import check_importable, check_installed
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def run_command(arguments: Arguments) -> int:
         TkError: something about the command line is wrong; the script has not run.
     """
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
+    check_installed()
     if _wants_tui(arguments):
         from tkdebug.cli.live import run_in_tui
 
@@ -52,6 +54,7 @@ def run_command(arguments: Arguments) -> int:
     from tkdebug.compat.gpu_crashes import armed
 
     mode = _mode(arguments)
+    check_importable()
     # Before the checks, which start CUDA.
     with armed(mode != "interpret", arguments.coredump) as crashes:
         _check(arguments)
