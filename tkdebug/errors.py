@@ -39,6 +39,11 @@ def _start_folder() -> str | None:
 _START_FOLDER = _start_folder()
 
 
+def start_folder() -> str | None:
+    """Where this process began; None where that has been deleted since."""
+    return _START_FOLDER
+
+
 def shown_path(file: str) -> str:
     """A path as one would type it: relative to where this process began if it lies below that.
 

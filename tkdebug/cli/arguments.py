@@ -15,7 +15,16 @@ from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
 from tkdebug.knobs import CHECK_NAMES
 
-_OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret", "--check", "--target")
+_OPTIONS_WITH_VALUE = (
+    "--mode",
+    "-o",
+    "--output",
+    "--report",
+    "--report-format",
+    "--interpret",
+    "--check",
+    "--target",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,7 @@ class Arguments:
         session: the session file to write (`run -o`) or to read (`view`, `report`).
         earlier: the session that `compare` compares with.
         dump: the GPU core dump that `crash` reads.
+        report_format: the format of a report, None for what its file's name says.
         tui: True or False as asked, None for whatever suits the terminal.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
@@ -50,6 +60,7 @@ class Arguments:
     dump: Path | None = None
     earlier: Path | None = None
     report: Path | None = None
+    report_format: str | None = None
     quick: bool = False
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
@@ -81,7 +92,10 @@ def parse(argv: Sequence[str]) -> Arguments:
             return Arguments("view", session=parsed.session)
         case "report":
             return Arguments(
-                "report", session=parsed.session, format=parsed.format, output=parsed.output
+                "report",
+                session=parsed.session,
+                report_format=parsed.format,
+                output=parsed.output,
             )
         case "compare":
             return Arguments(
@@ -163,6 +177,7 @@ def _run_arguments(
         tui=parsed.tui,
         session=parsed.session,
         report=parsed.report,
+        report_format=_report_format(parser, parsed),
         quick=parsed.quick,
         interpret=tuple(parsed.interpret),
         checks=CHECK_NAMES if "all" in parsed.check else tuple(parsed.check),
@@ -170,3 +185,10 @@ def _run_arguments(
         temporary=parsed.temporary,
         coredump=not parsed.no_coredump,
     )
+
+
+def _report_format(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> str | None:
+    asked: str | None = parsed.report_format
+    if asked is not None and parsed.report is None:
+        parser.error(f"--report-format {asked}: give the file, too: --report FILE")
+    return asked

@@ -49,6 +49,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command += ["--mode", arguments.mode]
     if arguments.report is not None:
         command += ["--report", str(arguments.report)]
+    if arguments.report_format is not None:
+        command += ["--report-format", arguments.report_format]
     if arguments.quick:
         command.append("--quick")
     if not arguments.coredump:

@@ -12,7 +12,7 @@ from tkdebug.knobs import CHECK_NAMES
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
-REPORT_FORMATS = (*FORMATS, "chrome-trace")
+REPORT_FORMATS = (*FORMATS, "chrome-trace", "sarif", "junit")
 SHELLS = ("bash", "zsh", "tcsh")
 PASS_FORMATS = ("text", "json", "html")
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
@@ -87,7 +87,13 @@ def _add_run(add: AddCommand) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="write a report there, also when the script dies; JSON, or text for a .txt",
+        help="write a report there, also when the script dies; its format by its name: .json, "
+        ".txt, .sarif, or .xml for JUnit",
+    )
+    run.add_argument(
+        "--report-format",
+        choices=REPORT_FORMATS,
+        help="the format of the report, whatever its name",
     )
     run.add_argument(
         "--quick",
@@ -147,7 +153,9 @@ def _add_report(add: AddCommand) -> None:
         allow_abbrev=False,
     )
     report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
-    _add_format(report, REPORT_FORMATS)
+    report.add_argument(
+        "--format", choices=REPORT_FORMATS, help="by the name of the file of -o, else text"
+    )
     _add_output(report)
 
 

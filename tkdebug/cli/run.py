@@ -28,7 +28,7 @@ from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError, UsageError, instead_of
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
-from tkdebug.instrument.report import write_report
+from tkdebug.instrument.report import format_of, write_report
 from tkdebug.instrument.schema import check_replaceable
 from tkdebug.knobs import KNOBS, ModeName
 from tkdebug.runtime.torch_package import check_importable, check_installed
@@ -118,6 +118,7 @@ def _check(arguments: Arguments) -> None:
     if arguments.report is not None:
         read = {"the script": script, "the session": arguments.session}
         check_writable("--report", arguments.report, read)
+        _ = _report_format(arguments, arguments.report)
 
 
 def _wants_tui(arguments: Arguments) -> bool:
@@ -192,7 +193,7 @@ def _conclude(
             if status == 0 and any(group.fault.severity == "error" for group in faults):
                 status = FAULT_STATUS
             if arguments.report is not None:
-                format_name = report_format(arguments.report)
+                format_name = _report_format(arguments, arguments.report)
                 write_report(session, arguments.report, format_name, kept=kept)
         if stopped is not None:
             raise TkError(
@@ -214,6 +215,10 @@ def _tell_unmatched(patterns: tuple[str, ...], session: Session) -> None:
             tell(f"--interpret {pattern}: no such kernel{hint}")
 
 
-def report_format(path: Path) -> str:
-    """The format of a report by its file's name."""
-    return "text" if path.suffix == ".txt" else "json"
+def _report_format(arguments: Arguments, path: Path) -> str:
+    """The format of a report: as asked, or by its file's name.
+
+    Raises:
+        UsageError: the name says none.
+    """
+    return arguments.report_format or format_of(path, "--report-format")

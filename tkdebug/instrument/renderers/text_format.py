@@ -72,7 +72,7 @@ def fault_lines(session: Session, group: FaultGroup) -> Iterator[str]:
     yield from _excerpt(session, group)
     for frame in reversed(fault.frames[:-1]):
         yield visible(f"  called from {shown_path(frame.file)}:{frame.line} in {frame.function}")
-    details = _offender(group)
+    details = offender_text(group)
     if details:
         yield visible(f"  {details}")
     if fault.hint:
@@ -123,7 +123,7 @@ def _excerpt(session: Session, group: FaultGroup) -> Iterator[str]:
     fault = group.fault
     if fault.file is None or fault.line is None:
         return
-    line = session.source_line(fault.file, fault.line) or _kernel_line(session, group)
+    line = fault_source(session, group)
     if line is None:
         return
     # Tabs before the caret are kept, so that it stands right at any tab width.
@@ -132,6 +132,14 @@ def _excerpt(session: Session, group: FaultGroup) -> Iterator[str]:
     column = fault.column - 1 - (len(line) - len(body))
     if 0 <= column <= len(body):
         yield "    " + "".join("\t" if c == "\t" else " " for c in body[:column]) + "^"
+
+
+def fault_source(session: Session, group: FaultGroup) -> str | None:
+    """The faulting line as it was when the script ran, None when that is not known."""
+    fault = group.fault
+    if fault.file is None or fault.line is None:
+        return None
+    return session.source_line(fault.file, fault.line) or _kernel_line(session, group)
 
 
 def _kernel_line(session: Session, group: FaultGroup) -> str | None:
@@ -145,7 +153,8 @@ def _kernel_line(session: Session, group: FaultGroup) -> str | None:
     return None
 
 
-def _offender(group: FaultGroup) -> str:
+def offender_text(group: FaultGroup) -> str:
+    """Where the fault came up first, and how often it did; "" of one without a program."""
     fault = group.fault
     parts = []
     if fault.program_id is not None:
