@@ -11,6 +11,7 @@ from tkdebug.cli import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
+from tkdebug.events import Fault
 from tkdebug.instrument.reader import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
@@ -76,8 +77,13 @@ def _print_outcome(path: Path, owns_session: bool, status: int, checks: tuple[st
                 print_last_words(session)
             kept_as = None if owns_session and ended else path
             faults = session.fault_groups()
-            print_summary(session, faults, kept_as=kept_as, told=False, checks=checks)
+            print_summary(session, faults, kept_as=kept_as, told=_told, checks=checks)
     except TkError as error:
         tell(str(error))
         return False
     return ended
+
+
+def _told(fault: Fault) -> bool:
+    """Whether it has been told on this terminal: what the TUI showed went with it."""
+    return False

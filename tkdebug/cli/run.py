@@ -26,6 +26,8 @@ from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import Ending, Program, find_program, run_program
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError, UsageError, instead_of
+from tkdebug.events import Fault
+from tkdebug.fault_teller import ToldFaults, telling
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import format_of, write_report
@@ -69,13 +71,15 @@ def _run_here(
 ) -> tuple[int, int | None]:
     """Run the script in this process; exit status, and the signal that ended it."""
     owner = os.getpid()
-    with session_place(arguments.session, arguments.temporary) as (path, kept):
+    # The progress line hears of a fault first: it makes room for what is told then.
+    place = session_place(arguments.session, arguments.temporary)
+    with place as (path, kept), progress_line(), telling() as told:
         recorder = Recorder(path, script=program.name, argv=arguments.target_argv)
         ending = _run_recorded(arguments, program, recorder, crashes)
         if os.getpid() != owner:
             # A child that the script forked has come to its end here.
             return ending.exit_status, None
-        return _conclude(arguments, ending, path, kept, recorder.error), ending.signal
+        return _conclude(arguments, ending, path, kept, recorder.error, told), ending.signal
 
 
 @contextlib.contextmanager
@@ -150,7 +154,7 @@ def _run_recorded(
             interpret=arguments.interpret or KNOBS.interpret_kernels,
             checks=arguments.checks or KNOBS.checks,
         )
-        with installed, cross_compiling(arguments.native_target), progress_line():
+        with installed, cross_compiling(arguments.native_target):
             ending = run_program(program)
             crashes.conclude()
     finally:
@@ -160,7 +164,12 @@ def _run_recorded(
 
 
 def _conclude(
-    arguments: Arguments, ending: Ending, path: Path, kept: bool, stopped: str | None
+    arguments: Arguments,
+    ending: Ending,
+    path: Path,
+    kept: bool,
+    stopped: str | None,
+    told: ToldFaults,
 ) -> int:
     """Tell what was recorded and write the report; the result is the exit status.
 
@@ -170,6 +179,7 @@ def _conclude(
         path: the session.
         kept: whether it stays.
         stopped: why recording stopped before the script did, None when it did not.
+        told: the faults that were told when they happened.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
@@ -182,8 +192,7 @@ def _conclude(
                 session,
                 faults,
                 kept_as=arguments.session if kept else None,
-                # The traceback of a script that dies of a compile error has said it all.
-                told=isinstance(ending.error, CompileError),
+                told=lambda fault: _is_told(fault, ending, told),
                 checks=arguments.checks or KNOBS.checks,
             )
             if arguments.native_target is not None and not arguments.temporary:
@@ -204,6 +213,14 @@ def _conclude(
         tell(str(error))
         status = status or USAGE_STATUS
     return status
+
+
+def _is_told(fault: Fault, ending: Ending, told: ToldFaults) -> bool:
+    """Whether stderr has had all that there is to say of `fault`."""
+    if fault.kind == "compile-error":
+        # The traceback of a script that dies of one has said it all.
+        return isinstance(ending.error, CompileError)
+    return fault in told
 
 
 def _tell_unmatched(patterns: tuple[str, ...], session: Session) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tkdebug.errors import shown_path
+from tkdebug import fault_text
+from tkdebug.fault_text import counted as counted
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo, Tuning
 from tkdebug.instrument.renderers.scope_tree import scope_lines
+from tkdebug.terminal_style import PLAIN, Style
 from tkdebug.terminal_text import visible, visible_line
 
 
@@ -63,28 +65,23 @@ def _tuning_lines(tuning: Tuning) -> Iterator[str]:
         yield f"  {time:>8}  {config}{chosen}"
 
 
-def fault_lines(session: Session, group: FaultGroup) -> Iterator[str]:
+def fault_lines(session: Session, group: FaultGroup, style: Style = PLAIN) -> Iterator[str]:
     """One fault: where and what, source line and caret, call chain, offender, hint."""
+    source = fault_source(session, group)
+    return fault_text.fault_lines(group.fault, source, _times(group), style)
+
+
+def offender_text(group: FaultGroup) -> str:
+    """Where the fault came up first, and how often it did; "" of one without a program."""
+    return fault_text.offender_text(group.fault, _times(group))
+
+
+def fault_source(session: Session, group: FaultGroup) -> str | None:
+    """The faulting line as it was when the script ran, None when that is not known."""
     fault = group.fault
-    where = f"{shown_path(fault.file or '')}:{fault.line}: " if fault.frames else ""
-    severity = " (warning)" if fault.severity == "warning" else ""
-    yield visible(f"{where}{fault.kind}{severity} in {visible_line(fault.kernel)}: {fault.message}")
-    yield from _excerpt(session, group)
-    for frame in reversed(fault.frames[:-1]):
-        yield visible(f"  called from {shown_path(frame.file)}:{frame.line} in {frame.function}")
-    details = offender_text(group)
-    if details:
-        yield visible(f"  {details}")
-    if fault.hint:
-        yield visible(f"  hint: {fault.hint}")
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 fault`, `2,000 faults`, `no faults`."""
-    if number == 1:
-        return f"1 {noun}"
-    plural = noun + ("es" if noun.endswith(("ch", "ss")) else "s")
-    return f"{number:,} {plural}" if number else f"no {plural}"
+    if fault.file is None or fault.line is None:
+        return None
+    return session.source_line(fault.file, fault.line) or _kernel_line(session, group)
 
 
 def run_line(run: RunInfo) -> str:
@@ -119,29 +116,6 @@ def _kernel_table(summaries: Sequence[KernelSummary]) -> Iterator[str]:
         yield line.rstrip()
 
 
-def _excerpt(session: Session, group: FaultGroup) -> Iterator[str]:
-    fault = group.fault
-    if fault.file is None or fault.line is None:
-        return
-    line = fault_source(session, group)
-    if line is None:
-        return
-    # Tabs before the caret are kept, so that it stands right at any tab width.
-    body = line.lstrip()
-    yield visible(f"    {body.rstrip()}")
-    column = fault.column - 1 - (len(line) - len(body))
-    if 0 <= column <= len(body):
-        yield "    " + "".join("\t" if c == "\t" else " " for c in body[:column]) + "^"
-
-
-def fault_source(session: Session, group: FaultGroup) -> str | None:
-    """The faulting line as it was when the script ran, None when that is not known."""
-    fault = group.fault
-    if fault.file is None or fault.line is None:
-        return None
-    return session.source_line(fault.file, fault.line) or _kernel_line(session, group)
-
-
 def _kernel_line(session: Session, group: FaultGroup) -> str | None:
     fault = group.fault
     for kernel in session.kernels():
@@ -153,18 +127,6 @@ def _kernel_line(session: Session, group: FaultGroup) -> str | None:
     return None
 
 
-def offender_text(group: FaultGroup) -> str:
-    """Where the fault came up first, and how often it did; "" of one without a program."""
-    fault = group.fault
-    parts = []
-    if fault.program_id is not None:
-        parts.append(f"program {fault.program_id}")
-    if fault.lane:
-        parts.append(f"element {list(fault.lane)} of the tile")
-    if not parts:
-        return ""
-    times = counted(fault.count, "time")
-    parts.append(f"{times} in {counted(group.launches, 'launch')}")
-    if group.first.rank:
-        parts.append(f"rank {group.first.rank}")
-    return "first in " + ", ".join(parts)
+def _times(group: FaultGroup) -> str:
+    rank = f", rank {group.first.rank}" if group.first.rank else ""
+    return f"{counted(group.count, 'time')} in {counted(group.launches, 'launch')}{rank}"
