@@ -135,6 +135,8 @@ def test_module_and_script_take_all_that_follows():
     [
         ["s.py"],
         ["-m", "pkg", "--tui"],
+        ["-c", "print(1)", "-m", "x"],
+        ["-cprint(1)", "-c"],
         [
             "--mode",
             "interpret",
@@ -157,7 +159,16 @@ def test_child_of_the_tui_runs_the_same_thing(words, tmp_path):
     child = parse(child_command(asked, tmp_path / "run.tkd")[3:])
     assert child.tui is False
     assert child.session == tmp_path / "run.tkd"
-    fields = ("target", "target_argv", "is_module", "mode", "report", "report_format", "quick")
+    fields = (
+        "target",
+        "target_argv",
+        "is_module",
+        "is_code",
+        "mode",
+        "report",
+        "report_format",
+        "quick",
+    )
     for field in (*fields, "interpret"):
         assert getattr(child, field) == getattr(asked, field)
 

@@ -32,7 +32,7 @@ class Arguments:
     """A parsed command line; what does not belong to the command is left at its default.
 
     Attributes:
-        target: the script or module to run, as typed.
+        target: the script or module to run, as typed; the code after `-c`; "-" for stdin.
         target_argv: the arguments after it.
         session: the session file to write (`run -o`) or to read (`view`, `report`).
         earlier: the session that `compare` compares with.
@@ -54,6 +54,7 @@ class Arguments:
     target: str = ""
     target_argv: tuple[str, ...] = ()
     is_module: bool = False
+    is_code: bool = False
     mode: Literal["auto", "interpret", "native"] | None = None
     tui: bool | None = None
     session: Path | None = None
@@ -156,23 +157,31 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         at = words.index("--") if "--" in words else len(words)
         return words[:at], words[at + 1 :]
     at = 1
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--", "-"):
+    while at < len(words) and words[at].startswith("-") and not _begins_program(words[at]):
         at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
     return words[:at], words[at:]
+
+
+def _begins_program(word: str) -> bool:
+    return word in ("-m", "--", "-") or (word.startswith("-c") and not word.startswith("--"))
 
 
 def _run_arguments(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
 ) -> Arguments:
-    is_module = program[:1] == ["-m"]
-    words = program[1:] if program[:1] in (["-m"], ["--"]) else program
+    first = program[0] if program else ""
+    is_module, is_code = first == "-m", first.startswith("-c")
+    words = program[1:] if first in ("-m", "--", "-c") else program
+    if is_code and first != "-c":  # as Python takes it, too: -c"code"
+        words = [first[2:], *words[1:]]
     if not words:
-        parser.error("give a script.py or -m module to run")
+        parser.error("give a script.py, -m module, -c code, or - for stdin, to run")
     return Arguments(
         "run",
         target=words[0],
         target_argv=tuple(words[1:]),
         is_module=is_module,
+        is_code=is_code,
         mode=parsed.mode,
         tui=parsed.tui,
         session=parsed.session,

@@ -62,7 +62,7 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append(f"--check={kind}")
     for pattern in arguments.interpret:
         command.append(f"--interpret={pattern}")
-    command += ["-m"] if arguments.is_module else ["--"]
+    command += ["-m"] if arguments.is_module else ["-c"] if arguments.is_code else ["--"]
     return [*command, arguments.target, *arguments.target_argv]
 
 

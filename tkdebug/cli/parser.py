@@ -25,8 +25,9 @@ examples:
   tkdebug lines script.py                  what each source line costs in machine code
 """
 _RUN_EPILOG = """\
-Everything after the script (or after -m module) belongs to the script. The exit status is the
-script's own; 3 when it ended well but faults were recorded; 2 for a mistake on this command line.
+Everything after the script (or after -m module, -c code, - for stdin) belongs to the script. The
+exit status is the script's own; 3 when it ended well but faults were recorded; 2 for a mistake on
+this command line.
 """
 _ASKED_EPILOG = """\
 What belongs to the script goes after --. Its exit status is passed on, 130 when it was interrupted;
@@ -65,7 +66,7 @@ def _add_run(add: AddCommand) -> None:
     run = add(
         "run",
         help="run a script with its kernels checked and recorded",
-        usage="tkdebug run [options] (script.py | -m module) [arguments of the script]",
+        usage="tkdebug run [options] (script.py | -m module | -c code | -) [arguments]",
         description="Run a script, unmodified, with its kernels checked and recorded.",
         epilog=_RUN_EPILOG,
         allow_abbrev=False,
@@ -131,6 +132,7 @@ def _add_run(add: AddCommand) -> None:
     )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
+    run.add_argument("-c", metavar="code", help="run that code, as python -c does")
 
 
 def _add_view(add: AddCommand) -> None:

@@ -23,7 +23,15 @@ from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_target_of_run, cross_compiling, tell_compiled
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
-from tkdebug.cli.script import Ending, Program, find_program, run_program
+from tkdebug.cli.script import (
+    Ending,
+    Program,
+    command_program,
+    find_program,
+    quotable,
+    run_program,
+    stdin_program,
+)
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError, UsageError, instead_of
 from tkdebug.events import Fault
@@ -46,7 +54,8 @@ def run_command(arguments: Arguments) -> int:
     Raises:
         TkError: something about the command line is wrong; the script has not run.
     """
-    program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
+    if not _reads_stdin(arguments):
+        _program(arguments)
     check_installed()
     if _wants_tui(arguments):
         from tkdebug.cli.live import run_in_tui
@@ -60,10 +69,29 @@ def run_command(arguments: Arguments) -> int:
     # Before the checks, which start CUDA.
     with armed(mode != "interpret", arguments.coredump) as crashes:
         _check(arguments)
-        status, signal = _run_here(arguments, program, crashes)
+        program = _program(arguments)
+        with quotable(program):
+            status, signal = _run_here(arguments, program, crashes)
     if signal is not None:
         end_by_signal(signal)
     return status
+
+
+def _program(arguments: Arguments) -> Program:
+    """What to run; a script on stdin is read.
+
+    Raises:
+        NoProgramError: there is nothing that could be.
+    """
+    if arguments.is_code:
+        return command_program(arguments.target, arguments.target_argv)
+    if _reads_stdin(arguments):
+        return stdin_program(arguments.target_argv)
+    return find_program(arguments.target, arguments.target_argv, arguments.is_module)
+
+
+def _reads_stdin(arguments: Arguments) -> bool:
+    return arguments.target == "-" and not (arguments.is_module or arguments.is_code)
 
 
 def _run_here(
@@ -115,7 +143,8 @@ def _check(arguments: Arguments) -> None:
         if reason is not None:
             raise UsageError(f"--mode native: {reason}")
     check_target_of_run(arguments, mode)
-    script = None if arguments.is_module else Path(arguments.target)
+    is_file = not (arguments.is_module or arguments.is_code or _reads_stdin(arguments))
+    script = Path(arguments.target) if is_file else None
     if arguments.session is not None:
         check_replaceable(arguments.session.absolute())
         check_writable("-o", arguments.session)
@@ -128,6 +157,10 @@ def _check(arguments: Arguments) -> None:
 def _wants_tui(arguments: Arguments) -> bool:
     from tkdebug.cli import terminal
 
+    if _reads_stdin(arguments):
+        if arguments.tui:
+            raise UsageError("--tui: stdin holds the script; write it into a file")
+        return False
     if arguments.tui is None:
         return terminal.opens_tui_by_default()
     if arguments.tui and not terminal.has_textual():
