@@ -49,6 +49,22 @@ class Style:
 PLAIN = Style()
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """How text is shown: its colours, and the columns that tables must keep to, None for any."""
+
+    style: Style = PLAIN
+    width: int | None = None
+
+
+PLAIN_VIEW = View()
+
+
+def view_of(stream: TextIO | None) -> View:
+    """How text is shown that goes to `stream`."""
+    return View(style_of(stream), width_of(stream))
+
+
 def style_of(stream: TextIO | None) -> Style:
     """The style for text that goes to `stream`."""
     if stream is None or os.environ.get("NO_COLOR"):
@@ -73,6 +89,11 @@ def cut(text: str, width: int | None) -> str:
     if width is None or len(text) <= width:
         return text
     return text[: max(width - 1, 0)] + "…"
+
+
+def fitted(text: str, rest: str, width: int | None) -> str:
+    """`text` and `rest` in one line of `width` columns, of which `rest` stays whole."""
+    return cut(text, None if width is None else max(width - len(rest), 20)) + rest
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tkdebug import __version__
 from tkdebug.cli.places import put_out
+from tkdebug.terminal_style import Style, style_of
+from tkdebug.terminal_text import visible_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,20 @@ class Check:
 def doctor_command() -> int:
     """Print the answers; the result is the exit status: 1 when something needed is missing."""
     checks = [_guarded(name, check) for name, check in CHECKS.items()]
-    put_out(f"{line}\n" for line in _answers(checks))
+    style = style_of(sys.stdout)
+    put_out((f"{line}\n" for line in _answers(checks, style)), styled=style.is_on)
     return 1 if any(_is_missing(check) for check in checks) else 0
 
 
-def _answers(checks: list[Check]) -> Iterator[str]:
+def _answers(checks: list[Check], style: Style) -> Iterator[str]:
     width = max(len(check.name) for check in checks)
     for check in checks:
-        mark = "ok     " if check.found else "missing" if check.needed else "-      "
-        yield f"{check.name.ljust(width)}  {mark}  {check.detail}"
+        mark = "-      "
+        if check.found:
+            mark = style.good("ok") + "     "
+        elif check.needed:
+            mark = style.error("missing")
+        yield f"{check.name.ljust(width)}  {mark}  {visible_line(check.detail)}"
     yield ""
     yield _auto_line()
     for check in checks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.places import check_writable, put_out
+from tkdebug.cli.places import check_writable, put_out, view_of_answer
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.report import format_of, render, write_report
 
@@ -21,7 +21,9 @@ def report_command(arguments: Arguments) -> int:
     assert path is not None
     with Session.open(path) as session:
         if output is None:
-            put_out(render(session, arguments.report_format or "text"))
+            view = view_of_answer(output)
+            report = render(session, arguments.report_format or "text", view)
+            put_out(report, styled=view.style.is_on)
             return 0
         check_writable("-o", output, {"the session": path})
         write_report(session, output, _file_format(arguments, output))

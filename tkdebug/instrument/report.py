@@ -15,6 +15,7 @@ from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers import chrome_trace, json_format, junit, sarif, text_format
 from tkdebug.instrument.whole_file import write_whole
+from tkdebug.terminal_style import PLAIN_VIEW, View
 from tkdebug.terminal_text import visible
 
 Renderer = Callable[[Session, tuple[FaultGroup, ...]], Iterator[str]]
@@ -53,14 +54,23 @@ def format_of(path: Path, option: str) -> str:
     return known
 
 
-def render(session: Session, format_name: str) -> Iterator[str]:
+def render(session: Session, format_name: str, view: View = PLAIN_VIEW) -> Iterator[str]:
     """The report of `session` in the format of that name, in pieces.
+
+    Args:
+        session: the run.
+        format_name: of `RENDERERS`.
+        view: how text is shown; other formats are for programs.
 
     Raises:
         SessionError: the session is damaged.
     """
+    faults = session.fault_groups()
+    if format_name == "text":
+        styled = view.style.is_on
+        return (visible(p, styled=styled) for p in text_format.render(session, faults, view))
     # JSON is ASCII and stays as it is.
-    return map(visible, RENDERERS[format_name](session, session.fault_groups()))
+    return map(visible, RENDERERS[format_name](session, faults))
 
 
 def write_report(session: Session, path: Path, format_name: str, *, kept: bool = True) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from xml.sax.saxutils import escape, quoteattr
 
@@ -93,7 +93,7 @@ def _failure(session: Session, run: RunInfo, group: FaultGroup) -> Iterator[str]
     yield "</failure></testcase>\n"
 
 
-def _attributes(values: dict[str, object]) -> str:
+def _attributes(values: Mapping[str, object]) -> str:
     return "".join(f" {name}={quoteattr(_xml(str(value)))}" for name, value in values.items())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote
@@ -25,7 +25,7 @@ SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 _ROOT = "%SRCROOT%"
-_DESCRIPTIONS: Mapping[str, str] = {**DESCRIPTIONS}
+_DESCRIPTIONS: Mapping[str, str] = {str(kind): text for kind, text in DESCRIPTIONS.items()}
 
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
@@ -51,7 +51,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield "]}]}\n"
 
 
-def _driver(run: RunInfo, kinds: list[str]) -> dict[str, object]:
+def _driver(run: RunInfo, kinds: Sequence[str]) -> dict[str, object]:
     rules = [
         {"id": kind, "shortDescription": {"text": _DESCRIPTIONS.get(kind, kind)}} for kind in kinds
     ]

@@ -14,24 +14,27 @@ from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo, Tuning
 from tkdebug.instrument.renderers.scope_tree import scope_lines
-from tkdebug.terminal_style import PLAIN, Style
+from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View
 from tkdebug.terminal_text import visible, visible_line
 
 
-def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
+def render(
+    session: Session, faults: tuple[FaultGroup, ...], view: View = PLAIN_VIEW
+) -> Iterator[str]:
     """The report in pieces of text."""
     yield visible(run_line(session.run())) + "\n"
     summaries = session.kernel_summaries()
     if summaries:
         yield "\n"
-        for line in _kernel_table(summaries):
+        for line in _kernel_table(summaries, view.width):
             yield visible(line) + "\n"
     else:
         yield "\nno kernels were launched\n"
     scopes = session.scope_summaries()
     if scopes:
         yield "\n"
-        for line in scope_lines(scopes):
+        for line in scope_lines(scopes, view.width):
             yield visible(line) + "\n"
     for tuning in recorded_tunings(session):
         yield "\n"
@@ -40,7 +43,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield f"\n{counted(len(faults), 'fault')}\n"
     for group in faults:
         yield "\n"
-        for line in fault_lines(session, group):
+        for line in fault_lines(session, group, view.style):
             yield line + "\n"
 
 
@@ -96,7 +99,7 @@ def run_line(run: RunInfo) -> str:
     return f"{command} ({run.mode}): {end}; on {run.host}, {versions}"
 
 
-def _kernel_table(summaries: Sequence[KernelSummary]) -> Iterator[str]:
+def _kernel_table(summaries: Sequence[KernelSummary], width: int | None) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("kernel", "launches", "total", "mean", "min", "max", "")]
     for summary in summaries:
         times = (summary.total_ns, summary.mean_ns, summary.min_ns, summary.max_ns)
@@ -108,12 +111,7 @@ def _kernel_table(summaries: Sequence[KernelSummary]) -> Iterator[str]:
             notes.append(f"{summary.errors:,} failed")
         kernel = visible_line(summary.kernel)
         rows.append((kernel, f"{summary.launches:,}", *shown, ", ".join(notes)))
-    widths = [max(len(row[column]) for row in rows) for column in range(7)]
-    for name, *cells in rows:
-        line = name.ljust(widths[0]) + "".join(
-            "  " + cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)
-        )
-        yield line.rstrip()
+    return table_lines(rows, width)
 
 
 def _kernel_line(session: Session, group: FaultGroup) -> str | None:
