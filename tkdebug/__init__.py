@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tkdebug import instrument, knobs, language
+    from tkdebug.compat.interactive import install
     from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
     from tkdebug.runtime import testing
     from tkdebug.runtime.allocation import set_allocator
@@ -45,11 +46,14 @@ _WHERE = {
     "current_mode": "tkdebug.runtime.modes",
     "driver": "tkdebug.runtime.driver",
     "heuristics": "tkdebug.runtime.heuristics",
+    "install": "tkdebug.compat.interactive",
     "jit": "tkdebug.runtime.jit",
+    "load_ipython_extension": "tkdebug.compat.interactive",
     "mode": "tkdebug.runtime.modes",
     "next_power_of_2": "tkdebug.runtime.constexpr_function",
     "reinterpret": "tkdebug.runtime.tensor_stand_ins",
     "set_allocator": "tkdebug.runtime.allocation",
+    "unload_ipython_extension": "tkdebug.compat.interactive",
 }
 _MODULES = {
     "instrument": "tkdebug.instrument",
@@ -79,6 +83,7 @@ __all__ = [
     "current_mode",
     "driver",
     "heuristics",
+    "install",
     "instrument",
     "jit",
     "knobs",

@@ -8,6 +8,7 @@ that text alone, without a traceback of ours.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -39,12 +40,18 @@ def _start_folder() -> str | None:
 _START_FOLDER = _start_folder()
 
 
+def start_folder() -> str | None:
+    """Where this process began; None where that has been deleted since."""
+    return _START_FOLDER
+
+
 def shown_path(file: str) -> str:
     """A path as one would type it: relative to where this process began if it lies below that.
 
-    What a terminal would act on is written out.
+    A cell of IPython or a notebook has the name that it goes by there, such as `Cell In[3]`. What a
+    terminal would act on is written out.
     """
-    return visible_line(_from_start_folder(file))
+    return visible_line(_cell_name(file) or _from_start_folder(file))
 
 
 def _from_start_folder(file: str) -> str:
@@ -55,6 +62,14 @@ def _from_start_folder(file: str) -> str:
     except ValueError:
         return file  # on another drive
     return file if relative.startswith(os.pardir) else relative
+
+
+def _cell_name(file: str) -> str | None:
+    shell_of = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = None if shell_of is None else shell_of()
+    name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    words = None if name_of is None else name_of(file)
+    return " ".join(words) if words else None
 
 
 class TkError(Exception):
@@ -133,13 +148,13 @@ class CompileError(TkError):
         if not self.frames:
             return self.message
         where = self.frames[-1]
-        lines = [f"{where.file}:{where.line}: {self.message}"]
+        lines = [f"{_cell_name(where.file) or where.file}:{where.line}: {self.message}"]
         if self.source_line is not None:
             lines.append(f"    {self.source_line}")
             if self.column:
                 lines.append("    " + " " * (self.column - 1) + "^")
         lines.extend(
-            f"  called from {frame.file}:{frame.line} in {frame.function}"
+            f"  called from {_cell_name(frame.file) or frame.file}:{frame.line} in {frame.function}"
             for frame in reversed(self.frames[:-1])
         )
         return "\n".join(lines)

@@ -16,10 +16,13 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tkdebug.errors import Frame
 from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.fault_teller import FaultTeller
 
 FaultKind = Literal[
     "oob-load",
@@ -258,7 +261,6 @@ class Fault:
 
 
 LaunchHook = Callable[[object, LaunchRecord], None]
-MAX_UNHEARD = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,7 @@ class HookChain:
         self.launch: tuple[Hook, ...] = ()
         self.timed = False
         self._reported: set[int] = set()
-        self._unheard: set[tuple[object, ...]] = set()
+        self._teller: FaultTeller | None = None
 
     def add(self, hook: Hook) -> None:
         """Append `hook`; the same object twice is a no-op."""
@@ -345,22 +347,16 @@ class HookChain:
             if hook.fault is not None:
                 heard = True
                 self._guarded(hook.fault, event)
-        # Whoever compiles gets compile errors as exceptions.
-        if not heard and event.kind != "compile-error":
+        if not heard:
             self._tell_unheard(event)
 
     def _tell_unheard(self, fault: Fault) -> None:
         """Print `fault` the first time that it comes up at its place."""
-        place = (fault.kind, fault.kernel, fault.frames, fault.tensor)
-        if place in self._unheard or len(self._unheard) > MAX_UNHEARD or sys.stderr is None:
-            return
-        self._unheard.add(place)
-        if len(self._unheard) > MAX_UNHEARD:
-            tell("further faults are not told here; `tkdebug run` has all")
-            return
-        from tkdebug.fault_text import describe  # which imports us
+        if self._teller is None:
+            from tkdebug.fault_teller import FaultTeller  # which imports us
 
-        tell(describe(fault))
+            self._teller = FaultTeller()
+        self._teller.on_fault(fault)
 
     def progress(self, event: LaunchProgress) -> None:
         """Tell how far a long launch is."""

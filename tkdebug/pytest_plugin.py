@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tkdebug.compat import Installed, install
+from tkdebug.errors import UsageError
 from tkdebug.events import HOOKS, Fault, Hook
 from tkdebug.fault_text import describe
 from tkdebug.knobs import CHECK_NAMES, MODE_NAMES
@@ -79,7 +80,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Put the stand-ins in place before any conftest can import triton."""
     options = early_config.known_args_namespace
     checks = CHECK_NAMES if "all" in options.tkdebug_check else options.tkdebug_check
-    installed = install(options.tkdebug_mode, quick=options.tkdebug_quick, checks=checks)
+    try:
+        installed = install(options.tkdebug_mode, quick=options.tkdebug_quick, checks=checks)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
     collector = FaultCollector(installed, fails=options.tkdebug_faults == "fail")
     early_config.stash[_COLLECTOR] = collector
     HOOKS.add(collector.hook)

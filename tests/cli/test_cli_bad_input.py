@@ -179,7 +179,6 @@ def test_variables_are_looked_at_before_the_script_runs(
     [
         (("python", "train.py"), "tkdebug is the Python here: leave out python and give train.py"),
         (("pytest", "tests"), "pytest: no such file; give -m pytest"),
-        (("-",), "a script cannot be read from stdin"),
     ],
 )
 def test_script_that_is_not_there_but_means_something(run_main, arguments, said):

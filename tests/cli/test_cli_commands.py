@@ -53,6 +53,49 @@ def test_report_into_a_file(session, run_main, tmp_path):
     assert json.loads(out.read_text())["schema"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("out.json", '{"schema": 1'),
+        ("out.SARIF", '{"$schema"'),
+        ("out.xml", "<?xml"),
+        ("out.txt", ""),
+        ("out", ""),
+    ],
+)
+def test_report_file_has_the_format_that_its_name_says(session, run_main, tmp_path, name, start):
+    assert run_main("report", session, "-o", tmp_path / name) == (0, "", "")
+    text = (tmp_path / name).read_text()
+    assert text.startswith(start or str(session.with_name("script.py")))
+    run_main("report", session, "-o", tmp_path / name, "--format", "chrome-trace")
+    assert "traceEvents" in (tmp_path / name).read_text()
+
+
+def test_report_file_whose_name_says_no_format_is_refused(session, run_main, tmp_path):
+    status, _, err = run_main("report", session, "-o", tmp_path / "out.html")
+    assert status == 2
+    assert "expected one of .txt, .json, .sarif, .xml, or --format text|json|" in err
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_run_report_has_the_format_that_is_asked_for_or_its_name_says(
+    write_script, run_main, tmp_path
+):
+    script = write_script("print('ran'); launch(faulty=True)")
+    run_main("run", "--no-tui", "--report", tmp_path / "a.sarif", script)
+    assert json.loads((tmp_path / "a.sarif").read_text())["version"] == "2.1.0"
+    out = tmp_path / "b"
+    run_main("run", "--no-tui", "--report-format", "junit", "--report", out, script)
+    assert out.read_text().startswith("<?xml")
+    status, printed, err = run_main("run", "--no-tui", "--report", tmp_path / "c.pdf", script)
+    assert (status, printed) == (2, "")
+    assert "c.pdf: its name says no format of a report" in err
+    assert "--report-format text|json|chrome-trace|sarif|junit" in err
+    status, _, err = run_main("run", "--no-tui", "--report-format", "json", script)
+    assert status == 2
+    assert "give the file, too: --report FILE" in err
+
+
 def test_report_into_the_session_itself_is_refused(session, run_main):
     status, _, err = run_main("report", session, "-o", session)
     assert status == 2
@@ -92,12 +135,16 @@ def test_module_and_script_take_all_that_follows():
     [
         ["s.py"],
         ["-m", "pkg", "--tui"],
+        ["-c", "print(1)", "-m", "x"],
+        ["-cprint(1)", "-c"],
         [
             "--mode",
             "interpret",
             "--quick",
             "--report",
             "o.json",
+            "--report-format",
+            "sarif",
             "--interpret",
             "-a*",
             "s.py",
@@ -112,7 +159,17 @@ def test_child_of_the_tui_runs_the_same_thing(words, tmp_path):
     child = parse(child_command(asked, tmp_path / "run.tkd")[3:])
     assert child.tui is False
     assert child.session == tmp_path / "run.tkd"
-    for field in ("target", "target_argv", "is_module", "mode", "report", "quick", "interpret"):
+    fields = (
+        "target",
+        "target_argv",
+        "is_module",
+        "is_code",
+        "mode",
+        "report",
+        "report_format",
+        "quick",
+    )
+    for field in (*fields, "interpret"):
         assert getattr(child, field) == getattr(asked, field)
 
 

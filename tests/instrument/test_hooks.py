@@ -5,12 +5,12 @@ from launching import fault, launch
 from tkdebug.errors import Frame
 from tkdebug.events import (
     HOOKS,
-    MAX_UNHEARD,
     AutotuneChoice,
     Hook,
     HookChain,
     LaunchProgress,
 )
+from tkdebug.fault_teller import MAX_TOLD
 from tkdebug.instrument import add_hook
 
 
@@ -127,5 +127,5 @@ def test_unheard_faults_have_a_limit(capsys):
     for number in range(1, 200):
         chain.fault(fault(line=number))
     told = capsys.readouterr().err
-    assert told.count("oob-load in add_kernel") == MAX_UNHEARD
+    assert told.count("oob-load in add_kernel") == MAX_TOLD
     assert told.endswith("tkdebug: further faults are not told here; `tkdebug run` has all\n")

@@ -8,7 +8,7 @@ import tkdebug.language as tl
 from tkdebug.errors import CompileError, UnsupportedError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
-from tkdebug.runtime.errors import MissingArtifactError
+from tkdebug.runtime.errors import MissingArtifactError, OutOfResources
 from tkdebug.runtime.native_kernel import NativeKernel
 
 
@@ -45,6 +45,30 @@ def test_stages_by_either_name():
     assert kernel.asm["cubin"][:4] == b"\x7fELF"
     with pytest.raises(MissingArtifactError, match="no stage 'hsaco'"):
         kernel.asm["hsaco"]
+
+
+@tkdebug.jit
+def multiply(x_ptr, n, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    total = tl.zeros((SIZE, SIZE), tl.float32)
+    for step in range(n):
+        tile = tl.load(x_ptr + step * SIZE * SIZE + at)
+        total = tl.dot(tile, tile, total)
+    tl.store(x_ptr + at, total)
+
+
+def test_kernel_that_needs_too_much_names_its_line_and_what_to_lower():
+    with pytest.raises(OutOfResources) as raised:
+        multiply.warmup(torch.float32, 4, SIZE=512, grid=(1,), arch="sm_80", num_stages=2)
+    place, _, rest = str(raised.value).partition(": out of resource: shared memory, Required: ")
+    definition = multiply.kernel_source.definition
+    assert place.endswith(f"test_native_compilation.py:{definition.lineno}")
+    required, _, rest = rest.partition(", Hardware limit: 166912; ")
+    assert int(required) > 166912
+    assert rest == (
+        "lower num_stages=2 or the blocks (SIZE=512)\n"
+        "    def multiply(x_ptr, n, SIZE: tl.constexpr):"
+    )
 
 
 def test_figures_are_real():

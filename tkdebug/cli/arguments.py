@@ -15,7 +15,16 @@ from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
 from tkdebug.knobs import CHECK_NAMES
 
-_OPTIONS_WITH_VALUE = ("--mode", "-o", "--output", "--report", "--interpret", "--check", "--target")
+_OPTIONS_WITH_VALUE = (
+    "--mode",
+    "-o",
+    "--output",
+    "--report",
+    "--report-format",
+    "--interpret",
+    "--check",
+    "--target",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +32,12 @@ class Arguments:
     """A parsed command line; what does not belong to the command is left at its default.
 
     Attributes:
-        target: the script or module to run, as typed.
+        target: the script or module to run, as typed; the code after `-c`; "-" for stdin.
         target_argv: the arguments after it.
         session: the session file to write (`run -o`) or to read (`view`, `report`).
         earlier: the session that `compare` compares with.
         dump: the GPU core dump that `crash` reads.
+        report_format: the format of a report, None for what its file's name says.
         tui: True or False as asked, None for whatever suits the terminal.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
@@ -44,12 +54,14 @@ class Arguments:
     target: str = ""
     target_argv: tuple[str, ...] = ()
     is_module: bool = False
+    is_code: bool = False
     mode: Literal["auto", "interpret", "native"] | None = None
     tui: bool | None = None
     session: Path | None = None
     dump: Path | None = None
     earlier: Path | None = None
     report: Path | None = None
+    report_format: str | None = None
     quick: bool = False
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
@@ -81,7 +93,10 @@ def parse(argv: Sequence[str]) -> Arguments:
             return Arguments("view", session=parsed.session)
         case "report":
             return Arguments(
-                "report", session=parsed.session, format=parsed.format, output=parsed.output
+                "report",
+                session=parsed.session,
+                report_format=parsed.format,
+                output=parsed.output,
             )
         case "compare":
             return Arguments(
@@ -142,27 +157,36 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         at = words.index("--") if "--" in words else len(words)
         return words[:at], words[at + 1 :]
     at = 1
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--", "-"):
+    while at < len(words) and words[at].startswith("-") and not _begins_program(words[at]):
         at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
     return words[:at], words[at:]
+
+
+def _begins_program(word: str) -> bool:
+    return word in ("-m", "--", "-") or (word.startswith("-c") and not word.startswith("--"))
 
 
 def _run_arguments(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
 ) -> Arguments:
-    is_module = program[:1] == ["-m"]
-    words = program[1:] if program[:1] in (["-m"], ["--"]) else program
+    first = program[0] if program else ""
+    is_module, is_code = first == "-m", first.startswith("-c")
+    words = program[1:] if first in ("-m", "--", "-c") else program
+    if is_code and first != "-c":  # as Python takes it, too: -c"code"
+        words = [first[2:], *words[1:]]
     if not words:
-        parser.error("give a script.py or -m module to run")
+        parser.error("give a script.py, -m module, -c code, or - for stdin, to run")
     return Arguments(
         "run",
         target=words[0],
         target_argv=tuple(words[1:]),
         is_module=is_module,
+        is_code=is_code,
         mode=parsed.mode,
         tui=parsed.tui,
         session=parsed.session,
         report=parsed.report,
+        report_format=_report_format(parser, parsed),
         quick=parsed.quick,
         interpret=tuple(parsed.interpret),
         checks=CHECK_NAMES if "all" in parsed.check else tuple(parsed.check),
@@ -170,3 +194,10 @@ def _run_arguments(
         temporary=parsed.temporary,
         coredump=not parsed.no_coredump,
     )
+
+
+def _report_format(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> str | None:
+    asked: str | None = parsed.report_format
+    if asked is not None and parsed.report is None:
+        parser.error(f"--report-format {asked}: give the file, too: --report FILE")
+    return asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tkdebug.cli import FAULT_STATUS
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.places import put_out
+from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.instrument.comparison import compare
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.renderers import comparison_json, comparison_text
@@ -20,7 +20,12 @@ def compare_command(arguments: Arguments) -> int:
     assert arguments.session is not None
     with Session.open(arguments.earlier) as before, Session.open(arguments.session) as after:
         comparison = compare(before, after)
-        renderer = comparison_json if arguments.format == "json" else comparison_text
-        put_out(renderer.render(comparison, before, after))
+        if arguments.format == "json":
+            put_out(comparison_json.render(comparison, before, after))
+        else:
+            view = view_of_answer(None)
+            put_out(
+                comparison_text.render(comparison, before, after, view), styled=view.style.is_on
+            )
     new = any(group.fault.severity == "error" for group in comparison.new_faults)
     return FAULT_STATUS if new else 0

@@ -25,6 +25,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.runtime.torch_package import check_importable
 from tkdebug.terminal_text import tell
 
 USUAL_TARGET = "sm_90a"
@@ -75,6 +76,7 @@ def compiled_run(arguments: Arguments, needs_code: bool = False) -> Iterator[Com
         return
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
     check_variables()
+    check_importable()
     target = _native_target(arguments.native_target, needs_code)
     with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "run.tkd"

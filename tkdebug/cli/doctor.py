@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tkdebug import __version__
 from tkdebug.cli.places import put_out
+from tkdebug.terminal_style import Style, style_of
+from tkdebug.terminal_text import visible_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,20 @@ class Check:
 def doctor_command() -> int:
     """Print the answers; the result is the exit status: 1 when something needed is missing."""
     checks = [_guarded(name, check) for name, check in CHECKS.items()]
-    put_out(f"{line}\n" for line in _answers(checks))
+    style = style_of(sys.stdout)
+    put_out((f"{line}\n" for line in _answers(checks, style)), styled=style.is_on)
     return 1 if any(_is_missing(check) for check in checks) else 0
 
 
-def _answers(checks: list[Check]) -> Iterator[str]:
+def _answers(checks: list[Check], style: Style) -> Iterator[str]:
     width = max(len(check.name) for check in checks)
     for check in checks:
-        mark = "ok     " if check.found else "missing" if check.needed else "-      "
-        yield f"{check.name.ljust(width)}  {mark}  {check.detail}"
+        mark = "-      "
+        if check.found:
+            mark = style.good("ok") + "     "
+        elif check.needed:
+            mark = style.error("missing")
+        yield f"{check.name.ljust(width)}  {mark}  {visible_line(check.detail)}"
     yield ""
     yield _auto_line()
     for check in checks:
@@ -61,8 +68,13 @@ def _is_missing(check: Check) -> bool:
 def _auto_line() -> str:
     """What `--mode auto` means on this machine, and why."""
     from tkdebug.runtime.cuda.device import obstacle
+    from tkdebug.runtime.torch_package import check_importable
 
-    reason = obstacle()
+    try:
+        check_importable()
+        reason = obstacle()
+    except Exception as error:
+        return f"mode auto: no kernel can run here ({_first_sentence(error)})"
     return "mode auto: native" if reason is None else f"mode auto: interpret ({reason})"
 
 
@@ -76,11 +88,11 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 
 
 def _first_sentence(error: Exception) -> str:
-    """What `error` says, without what follows its first full stop."""
+    """What `error` says, without what follows its first full stop or semicolon."""
     if type(error).__name__ == "DynamicLibNotFoundError":  # cuda-pathfinder's, a page of advice
         return "its library is not installed here"
     text = " ".join(str(error).split()) or type(error).__name__
-    return text.partition(". ")[0].removesuffix(".")[:200]
+    return text.partition(". ")[0].partition("; ")[0].removesuffix(".")[:200]
 
 
 def _package(name: str, purpose: str) -> Check:

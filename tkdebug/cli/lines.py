@@ -19,7 +19,7 @@ from tkdebug.cli.compiled_run import (
 )
 from tkdebug.cli.kernel_lines import KernelLines, of_cubin, of_session
 from tkdebug.cli.lines_query import LinesQuery
-from tkdebug.cli.places import put_out
+from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.errors import UsageError, instead_of
 
 _ELF = b"\x7fELF"
@@ -40,8 +40,11 @@ def lines_command(arguments: Arguments) -> int:
     if not kernels and status:
         raise ScriptEndedError(f"{arguments.target}: no kernel was compiled natively", status)
     chosen = _chosen(kernels, query.kernel, arguments.target)
-    render = render_json if arguments.format == "json" else render_text
-    put_out((render(chosen, query),), arguments.output)
+    if arguments.format == "json":
+        answer = render_json(chosen, query)
+    else:
+        answer = render_text(chosen, query, view_of_answer(arguments.output).width)
+    put_out((answer,), arguments.output)
     return status
 
 

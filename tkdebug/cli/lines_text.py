@@ -13,6 +13,7 @@ from tkdebug.linemap.line_columns import COLUMNS, Column, cell, spill_cell
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.resources import Resources
+from tkdebug.terminal_style import cut, fitted
 from tkdebug.terminal_text import visible_line
 
 _LEGEND = """\
@@ -23,8 +24,13 @@ registers; value: spilled values that were made on the line (an estimate where c
 _SHOWN_OPTIONS = ("num_warps", "num_stages")
 
 
-def render_text(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
+def render_text(kernels: Sequence[KernelLines], query: LinesQuery, width: int | None = None) -> str:
     """All kernels' annotated sources, or where `query` names a place, what belongs to it.
+
+    Args:
+        kernels: to tell of.
+        query: what is asked for.
+        width: columns that tables must keep to, None for any.
 
     Raises:
         UsageError: no kernel has the place.
@@ -34,24 +40,26 @@ def render_text(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
         found = [(kernel, trace) for kernel, trace in traces if trace.found]
         if not found:
             raise UsageError(not_found(kernels, query))
-        return "\n".join("\n".join(_traced(k, trace, query)) + "\n" for k, trace in found)
-    pieces = ["\n".join(_annotated(kernel)) + "\n" for kernel in kernels]
-    return "\n".join(pieces) + f"\n{_LEGEND}\n" + "".join(_figures(kernels))
+        return "\n".join("\n".join(_traced(k, trace, query, width)) + "\n" for k, trace in found)
+    pieces = ["\n".join(_annotated(kernel, width)) + "\n" for kernel in kernels]
+    return "\n".join(pieces) + f"\n{_LEGEND}\n" + "".join(_figures(kernels, width))
 
 
-def _figures(kernels: Sequence[KernelLines]) -> Iterator[str]:
+def _figures(kernels: Sequence[KernelLines], width: int | None) -> Iterator[str]:
     names = [visible_line(kernel.name) for kernel in kernels]
-    width = max(map(len, names))
-    yield f"{'kernel':{width}}  {'target':7} {'SASS':>6}  mapped to source lines\n"
-    for name, kernel in zip(names, kernels, strict=True):
+    rest = [f"  {'target':7} {'SASS':>6}  mapped to source lines"]
+    for kernel in kernels:
         table = kernel.table
-        yield (
-            f"{name:{width}}  {table.target:7} {len(table.instructions):6}  "
-            f"{table.mapped_percent:5.1f} %\n"
+        rest.append(
+            f"  {table.target:7} {len(table.instructions):6}  {table.mapped_percent:5.1f} %"
         )
+    room = None if width is None else max(width - max(map(len, rest)), 12)
+    shown = [cut(name, room) for name in ("kernel", *names)]
+    size = max(map(len, shown))
+    yield from (f"{name:{size}}{figures}\n" for name, figures in zip(shown, rest, strict=True))
 
 
-def _heading(kernel: KernelLines) -> Iterator[str]:
+def _heading(kernel: KernelLines, width: int | None) -> Iterator[str]:
     where = f"  {shown_path(kernel.file)}:{kernel.line}" if kernel.file else ""
     digest = f"  [{kernel.hash[:12]}]" if kernel.hash else ""
     yield f"{visible_line(kernel.name)} for {kernel.table.target}{where}{digest}"
@@ -59,7 +67,7 @@ def _heading(kernel: KernelLines) -> Iterator[str]:
         f"{name}={kernel.options[name]}" for name in _SHOWN_OPTIONS if name in kernel.options
     )
     if kernel.signature:
-        yield f"  {kernel.signature} {options}"
+        yield fitted(f"  {kernel.signature}", f" {options}", width)
 
 
 def resources_text(resources: Resources) -> list[str]:
@@ -99,9 +107,9 @@ def _note_text(note: AssemblerNote) -> str:
     return f"{shown_path(frame.file)}:{frame.line}: {words}"
 
 
-def _annotated(kernel: KernelLines) -> Iterator[str]:
+def _annotated(kernel: KernelLines, width: int | None) -> Iterator[str]:
     table = kernel.table
-    yield from _heading(kernel)
+    yield from _heading(kernel, width)
     if table.resources is not None:
         yield from (f"  {line}" for line in resources_text(table.resources))
     yield from (f"  {_note_text(note)}" for note in table.notes)
@@ -117,7 +125,7 @@ def _annotated(kernel: KernelLines) -> Iterator[str]:
     columns = [c for c in COLUMNS if any(whole.kinds[kind] for kind in c.kinds)]
     places = {place: count for place, count in counts.items() if place is not None}
     rows = [_Row(line, places, kernel) for line in _shown_lines(kernel, places)]
-    yield from _table(rows, columns, whole)
+    yield from _table(rows, columns, whole, width)
 
 
 class _Row:
@@ -144,7 +152,9 @@ def _shown_lines(kernel: KernelLines, places: Mapping[Place, LineCounts]) -> lis
     return shown
 
 
-def _table(rows: Sequence[_Row], columns: Sequence[Column], whole: LineCounts) -> Iterator[str]:
+def _table(
+    rows: Sequence[_Row], columns: Sequence[Column], whole: LineCounts, width: int | None
+) -> Iterator[str]:
     titles = ["line", "SASS", "via", "regs", *(column.title for column in columns)]
     spills = bool(whole.kinds["spill-store"] or whole.kinds["spill-load"])
     titles += ["spill", "value"] if spills else []
@@ -162,7 +172,9 @@ def _table(rows: Sequence[_Row], columns: Sequence[Column], whole: LineCounts) -
             file = row.place[0]
             yield f"-- {shown_path(file)}"
         line = "  ".join(f"{values[n]:>{sizes[n]}}" for n in used)
-        yield f"{line}  {row.text}".rstrip()
+        # A tab takes more columns than it counts.
+        text = row.text if width is None else row.text.expandtabs()
+        yield cut(f"{line}  {text}".rstrip(), width)
     yield "  ".join(f"{cells[-1][n]:>{sizes[n]}}" for n in used)
 
 
@@ -179,8 +191,10 @@ def _cells(counts: LineCounts | None, columns: Sequence[Column], spills: bool) -
     return cells
 
 
-def _traced(kernel: KernelLines, trace: Trace, query: LinesQuery) -> Iterator[str]:
-    yield from _heading(kernel)
+def _traced(
+    kernel: KernelLines, trace: Trace, query: LinesQuery, width: int | None
+) -> Iterator[str]:
+    yield from _heading(kernel, width)
     if not trace.chains:
         yield f"{place_text(query)}: of no source line: compiler-generated, or without a line"
     for chain in trace.chains:

@@ -11,6 +11,7 @@ from tkdebug.cli import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
+from tkdebug.events import Fault
 from tkdebug.instrument.reader import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
@@ -49,6 +50,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command += ["--mode", arguments.mode]
     if arguments.report is not None:
         command += ["--report", str(arguments.report)]
+    if arguments.report_format is not None:
+        command += ["--report-format", arguments.report_format]
     if arguments.quick:
         command.append("--quick")
     if not arguments.coredump:
@@ -59,7 +62,7 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append(f"--check={kind}")
     for pattern in arguments.interpret:
         command.append(f"--interpret={pattern}")
-    command += ["-m"] if arguments.is_module else ["--"]
+    command += ["-m"] if arguments.is_module else ["-c"] if arguments.is_code else ["--"]
     return [*command, arguments.target, *arguments.target_argv]
 
 
@@ -74,8 +77,13 @@ def _print_outcome(path: Path, owns_session: bool, status: int, checks: tuple[st
                 print_last_words(session)
             kept_as = None if owns_session and ended else path
             faults = session.fault_groups()
-            print_summary(session, faults, kept_as=kept_as, told=False, checks=checks)
+            print_summary(session, faults, kept_as=kept_as, told=_told, checks=checks)
     except TkError as error:
         tell(str(error))
         return False
     return ended
+
+
+def _told(fault: Fault) -> bool:
+    """Whether it has been told on this terminal: what the TUI showed went with it."""
+    return False

@@ -12,7 +12,7 @@ from tkdebug.knobs import CHECK_NAMES
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
-REPORT_FORMATS = (*FORMATS, "chrome-trace")
+REPORT_FORMATS = (*FORMATS, "chrome-trace", "sarif", "junit")
 SHELLS = ("bash", "zsh", "tcsh")
 PASS_FORMATS = ("text", "json", "html")
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
@@ -25,8 +25,9 @@ examples:
   tkdebug lines script.py                  what each source line costs in machine code
 """
 _RUN_EPILOG = """\
-Everything after the script (or after -m module) belongs to the script. The exit status is the
-script's own; 3 when it ended well but faults were recorded; 2 for a mistake on this command line.
+Everything after the script (or after -m module, -c code, - for stdin) belongs to the script. The
+exit status is the script's own; 3 when it ended well but faults were recorded; 2 for a mistake on
+this command line.
 """
 _ASKED_EPILOG = """\
 What belongs to the script goes after --. Its exit status is passed on, 130 when it was interrupted;
@@ -65,7 +66,7 @@ def _add_run(add: AddCommand) -> None:
     run = add(
         "run",
         help="run a script with its kernels checked and recorded",
-        usage="tkdebug run [options] (script.py | -m module) [arguments of the script]",
+        usage="tkdebug run [options] (script.py | -m module | -c code | -) [arguments]",
         description="Run a script, unmodified, with its kernels checked and recorded.",
         epilog=_RUN_EPILOG,
         allow_abbrev=False,
@@ -87,7 +88,13 @@ def _add_run(add: AddCommand) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="write a report there, also when the script dies; JSON, or text for a .txt",
+        help="write a report there, also when the script dies; its format by its name: .json, "
+        ".txt, .sarif, or .xml for JUnit",
+    )
+    run.add_argument(
+        "--report-format",
+        choices=REPORT_FORMATS,
+        help="the format of the report, whatever its name",
     )
     run.add_argument(
         "--quick",
@@ -125,6 +132,7 @@ def _add_run(add: AddCommand) -> None:
     )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
+    run.add_argument("-c", metavar="code", help="run that code, as python -c does")
 
 
 def _add_view(add: AddCommand) -> None:
@@ -147,7 +155,9 @@ def _add_report(add: AddCommand) -> None:
         allow_abbrev=False,
     )
     report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
-    _add_format(report, REPORT_FORMATS)
+    report.add_argument(
+        "--format", choices=REPORT_FORMATS, help="by the name of the file of -o, else text"
+    )
     _add_output(report)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.compiled_run import check_output, compiled_run
-from tkdebug.cli.places import put_out
+from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.instrument.pass_query import PassQuery
 from tkdebug.instrument.passes_report import render_passes
 
@@ -18,5 +18,6 @@ def passes_command(arguments: Arguments) -> int:
     check_output(arguments)
     query = arguments.passes or PassQuery()
     with compiled_run(arguments) as run:
-        put_out(render_passes(run.session, query, arguments.format), arguments.output)
+        view = view_of_answer(arguments.output)
+        put_out(render_passes(run.session, query, arguments.format, view), arguments.output)
         return run.status

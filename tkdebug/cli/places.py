@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
 from tkdebug.instrument.whole_file import write_whole
+from tkdebug.terminal_style import PLAIN_VIEW, View, view_of
 from tkdebug.terminal_text import visible
 
 
@@ -90,3 +91,8 @@ def _same_file(path: Path, other: Path) -> bool:
         return path.samefile(other)
     except OSError:  # one of them is not there yet
         return path.absolute() == other.absolute()
+
+
+def view_of_answer(output: Path | None) -> View:
+    """How an answer is shown that goes where `put_out` would put it."""
+    return view_of(sys.stdout) if output is None else PLAIN_VIEW

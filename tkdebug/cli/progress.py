@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from tkdebug.events import LaunchProgress, LaunchRecord
+from tkdebug.events import Fault, LaunchProgress, LaunchRecord
 from tkdebug.instrument import add_hook
 from tkdebug.terminal_text import visible_line
 
@@ -35,9 +35,17 @@ class ProgressLine:
     def on_exit(self, kernel: object, record: LaunchRecord) -> None:
         """Erase the line of a launch that has ended."""
         if self._shown == record.id:
-            self._stream.write(_ERASE_LINE)
-            self._stream.flush()
-            self._shown = None
+            self._erase()
+
+    def on_fault(self, fault: Fault) -> None:
+        """Make room for a fault, which is about to be told."""
+        if self._shown is not None:
+            self._erase()
+
+    def _erase(self) -> None:
+        self._stream.write(_ERASE_LINE)
+        self._stream.flush()
+        self._shown = None
 
 
 @contextlib.contextmanager
@@ -47,7 +55,7 @@ def progress_line() -> Iterator[None]:
         yield
         return
     line = ProgressLine(sys.stderr)
-    with add_hook(exit=line.on_exit, progress=line.on_progress):
+    with add_hook(exit=line.on_exit, progress=line.on_progress, fault=line.on_fault):
         yield
 
 

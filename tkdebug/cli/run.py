@@ -23,14 +23,25 @@ from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_target_of_run, cross_compiling, tell_compiled
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
-from tkdebug.cli.script import Ending, Program, find_program, run_program
+from tkdebug.cli.script import (
+    Ending,
+    Program,
+    command_program,
+    find_program,
+    quotable,
+    run_program,
+    stdin_program,
+)
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError, UsageError, instead_of
+from tkdebug.events import Fault
+from tkdebug.fault_teller import ToldFaults, telling
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
-from tkdebug.instrument.report import write_report
+from tkdebug.instrument.report import format_of, write_report
 from tkdebug.instrument.schema import check_replaceable
 from tkdebug.knobs import KNOBS, ModeName
+from tkdebug.runtime.torch_package import check_importable, check_installed
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -43,7 +54,9 @@ def run_command(arguments: Arguments) -> int:
     Raises:
         TkError: something about the command line is wrong; the script has not run.
     """
-    program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
+    if not _reads_stdin(arguments):
+        _program(arguments)
+    check_installed()
     if _wants_tui(arguments):
         from tkdebug.cli.live import run_in_tui
 
@@ -52,13 +65,33 @@ def run_command(arguments: Arguments) -> int:
     from tkdebug.compat.gpu_crashes import armed
 
     mode = _mode(arguments)
+    check_importable()
     # Before the checks, which start CUDA.
     with armed(mode != "interpret", arguments.coredump) as crashes:
         _check(arguments)
-        status, signal = _run_here(arguments, program, crashes)
+        program = _program(arguments)
+        with quotable(program):
+            status, signal = _run_here(arguments, program, crashes)
     if signal is not None:
         end_by_signal(signal)
     return status
+
+
+def _program(arguments: Arguments) -> Program:
+    """What to run; a script on stdin is read.
+
+    Raises:
+        NoProgramError: there is nothing that could be.
+    """
+    if arguments.is_code:
+        return command_program(arguments.target, arguments.target_argv)
+    if _reads_stdin(arguments):
+        return stdin_program(arguments.target_argv)
+    return find_program(arguments.target, arguments.target_argv, arguments.is_module)
+
+
+def _reads_stdin(arguments: Arguments) -> bool:
+    return arguments.target == "-" and not (arguments.is_module or arguments.is_code)
 
 
 def _run_here(
@@ -66,13 +99,15 @@ def _run_here(
 ) -> tuple[int, int | None]:
     """Run the script in this process; exit status, and the signal that ended it."""
     owner = os.getpid()
-    with session_place(arguments.session, arguments.temporary) as (path, kept):
+    # The progress line hears of a fault first: it makes room for what is told then.
+    place = session_place(arguments.session, arguments.temporary)
+    with place as (path, kept), progress_line(), telling() as told:
         recorder = Recorder(path, script=program.name, argv=arguments.target_argv)
         ending = _run_recorded(arguments, program, recorder, crashes)
         if os.getpid() != owner:
             # A child that the script forked has come to its end here.
             return ending.exit_status, None
-        return _conclude(arguments, ending, path, kept, recorder.error), ending.signal
+        return _conclude(arguments, ending, path, kept, recorder.error, told), ending.signal
 
 
 @contextlib.contextmanager
@@ -108,18 +143,24 @@ def _check(arguments: Arguments) -> None:
         if reason is not None:
             raise UsageError(f"--mode native: {reason}")
     check_target_of_run(arguments, mode)
-    script = None if arguments.is_module else Path(arguments.target)
+    is_file = not (arguments.is_module or arguments.is_code or _reads_stdin(arguments))
+    script = Path(arguments.target) if is_file else None
     if arguments.session is not None:
         check_replaceable(arguments.session.absolute())
         check_writable("-o", arguments.session)
     if arguments.report is not None:
         read = {"the script": script, "the session": arguments.session}
         check_writable("--report", arguments.report, read)
+        _ = _report_format(arguments, arguments.report)
 
 
 def _wants_tui(arguments: Arguments) -> bool:
     from tkdebug.cli import terminal
 
+    if _reads_stdin(arguments):
+        if arguments.tui:
+            raise UsageError("--tui: stdin holds the script; write it into a file")
+        return False
     if arguments.tui is None:
         return terminal.opens_tui_by_default()
     if arguments.tui and not terminal.has_textual():
@@ -146,7 +187,7 @@ def _run_recorded(
             interpret=arguments.interpret or KNOBS.interpret_kernels,
             checks=arguments.checks or KNOBS.checks,
         )
-        with installed, cross_compiling(arguments.native_target), progress_line():
+        with installed, cross_compiling(arguments.native_target):
             ending = run_program(program)
             crashes.conclude()
     finally:
@@ -156,7 +197,12 @@ def _run_recorded(
 
 
 def _conclude(
-    arguments: Arguments, ending: Ending, path: Path, kept: bool, stopped: str | None
+    arguments: Arguments,
+    ending: Ending,
+    path: Path,
+    kept: bool,
+    stopped: str | None,
+    told: ToldFaults,
 ) -> int:
     """Tell what was recorded and write the report; the result is the exit status.
 
@@ -166,6 +212,7 @@ def _conclude(
         path: the session.
         kept: whether it stays.
         stopped: why recording stopped before the script did, None when it did not.
+        told: the faults that were told when they happened.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
@@ -178,8 +225,7 @@ def _conclude(
                 session,
                 faults,
                 kept_as=arguments.session if kept else None,
-                # The traceback of a script that dies of a compile error has said it all.
-                told=isinstance(ending.error, CompileError),
+                told=lambda fault: _is_told(fault, ending, told),
                 checks=arguments.checks or KNOBS.checks,
             )
             if arguments.native_target is not None and not arguments.temporary:
@@ -189,7 +235,7 @@ def _conclude(
             if status == 0 and any(group.fault.severity == "error" for group in faults):
                 status = FAULT_STATUS
             if arguments.report is not None:
-                format_name = report_format(arguments.report)
+                format_name = _report_format(arguments, arguments.report)
                 write_report(session, arguments.report, format_name, kept=kept)
         if stopped is not None:
             raise TkError(
@@ -202,6 +248,14 @@ def _conclude(
     return status
 
 
+def _is_told(fault: Fault, ending: Ending, told: ToldFaults) -> bool:
+    """Whether stderr has had all that there is to say of `fault`."""
+    if fault.kind == "compile-error":
+        # The traceback of a script that dies of one has said it all.
+        return isinstance(ending.error, CompileError)
+    return fault in told
+
+
 def _tell_unmatched(patterns: tuple[str, ...], session: Session) -> None:
     """Say which patterns of `--interpret` are the name of no kernel, as when mistyped."""
     names = [summary.kernel for summary in session.kernel_summaries()]
@@ -211,6 +265,10 @@ def _tell_unmatched(patterns: tuple[str, ...], session: Session) -> None:
             tell(f"--interpret {pattern}: no such kernel{hint}")
 
 
-def report_format(path: Path) -> str:
-    """The format of a report by its file's name."""
-    return "text" if path.suffix == ".txt" else "json"
+def _report_format(arguments: Arguments, path: Path) -> str:
+    """The format of a report: as asked, or by its file's name.
+
+    Raises:
+        UsageError: the name says none.
+    """
+    return arguments.report_format or format_of(path, "--report-format")

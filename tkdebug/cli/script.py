@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib.util
+import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,8 +22,9 @@ from types import CodeType, ModuleType
 from tkdebug.cli.endings import Terminated, ending_signals
 from tkdebug.cli.script_exit import ExitHandlers, join_processes, join_threads
 from tkdebug.cli.streams import kept_streams
-from tkdebug.cli.tracebacks import show_exception
 from tkdebug.errors import UsageError
+from tkdebug.tracebacks import show_exception
+from tkdebug.unnamed_text import COMMAND, STDIN
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 
@@ -33,12 +35,19 @@ class NoProgramError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run: `argv` is what the script sees, `path_entry` its `sys.path[0]`."""
+    """What to run: `argv` is what the script sees, `path_entry` its `sys.path[0]`.
+
+    Attributes:
+        text: what to run where it is in no file.
+        text_name: the file name that Python gives such a text.
+    """
 
     name: str
     argv: tuple[str, ...]
     path_entry: str
     is_module: bool
+    text: bytes | None = None
+    text_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,46 @@ class Ending:
     exit_status: int
     error: BaseException | None = None
     signal: int | None = None
+
+
+def command_program(code: str, argv: tuple[str, ...]) -> Program:
+    """What `python -c code` would run."""
+    return Program("-c", ("-c", *argv), "", False, code.encode("utf-8", "surrogateescape"), COMMAND)
+
+
+def stdin_program(argv: tuple[str, ...]) -> Program:
+    """The script that stdin holds, read to its end.
+
+    Raises:
+        NoProgramError: there is no stdin, or it holds no text.
+    """
+    if sys.stdin is None:
+        raise NoProgramError("-: this process has no stdin")
+    text = sys.stdin.buffer.read()
+    if b"\0" in text:
+        raise NoProgramError("-: stdin holds binary data, expected Python source")
+    return Program("-", ("-", *argv), "", False, text, STDIN)
+
+
+@contextlib.contextmanager
+def quotable(program: Program) -> Iterator[None]:
+    """Let faults and errors quote the lines of a program that is in no file, in `linecache`."""
+    if program.text is None:
+        yield
+        return
+    try:
+        text = importlib.util.decode_source(program.text)
+    except (SyntaxError, UnicodeDecodeError):
+        text = ""  # Python says so when it compiles it
+    before = linecache.cache.get(program.text_name)
+    lines = text.splitlines(keepends=True)
+    linecache.cache[program.text_name] = (len(text), None, lines, program.text_name)
+    try:
+        yield
+    finally:
+        linecache.cache.pop(program.text_name, None)
+        if before is not None:
+            linecache.cache[program.text_name] = before
 
 
 def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program:
@@ -93,7 +142,7 @@ def _instead(target: str, argv: tuple[str, ...]) -> str:
     if name == "pytest":
         return "give -m pytest"
     if target == "-":
-        return "a script cannot be read from stdin; write it into a file"
+        return "only `tkdebug run` reads a script from stdin; write it into a file"
     return "give the path of a Python script"
 
 
@@ -113,7 +162,12 @@ def run_program(program: Program) -> Ending:
 
 
 def _execute(program: Program, module: ModuleType) -> None:
-    code = _module_code(program, module) if program.is_module else _script_code(program, module)
+    if program.text is not None:
+        code = compile(program.text, program.text_name, "exec", dont_inherit=True)
+    elif program.is_module:
+        code = _module_code(program, module)
+    else:
+        code = _script_code(program, module)
     exec(code, vars(module))
 
 

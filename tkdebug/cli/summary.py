@@ -1,14 +1,21 @@
-"""What is told on stderr after a run: each fault in full, then one line of counts."""
+"""What is told on stderr after a run: each fault with its counts, then one line for the run.
+
+A fault that was told when it happened has one line here; others are told in full.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
+from tkdebug.events import Fault
+from tkdebug.fault_text import counted_line
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.text_format import counted, fault_lines
+from tkdebug.terminal_style import style_of
 from tkdebug.terminal_text import tell, visible
 
 MAX_SHOWN_FAULTS = 50
@@ -32,7 +39,7 @@ def print_summary(
     session: Session,
     faults: tuple[FaultGroup, ...],
     kept_as: Path | None,
-    told: bool,
+    told: Callable[[Fault], bool],
     checks: tuple[str, ...],
 ) -> None:
     """Print the summary.
@@ -41,15 +48,10 @@ def print_summary(
         session: the run.
         faults: its faults, in groups.
         kept_as: the session file to name, None when it is a temporary one.
-        told: whether compile errors have been shown already.
+        told: whether a fault has been told in full already.
         checks: the kinds of faults that were asked for besides.
     """
-    shown = [f for f in faults if not (told and f.fault.kind == "compile-error")]
-    for group in shown[:MAX_SHOWN_FAULTS]:
-        tell("\n".join(fault_lines(session, group)))
-    if len(shown) > MAX_SHOWN_FAULTS:
-        left = counted(len(shown) - MAX_SHOWN_FAULTS, "more fault")
-        tell(f"and {left}; the report has all")
+    _print_faults(session, faults, told)
     launches = session.launch_count()
     where = f"; recorded in {kept_as}" if kept_as is not None else ""
     number = counted(len(faults), "fault")
@@ -60,6 +62,21 @@ def print_summary(
         tell("races, unwritten memory, NaNs and undefined values are looked for by --check all")
     kernels = counted(len(session.kernel_summaries()), "kernel")
     tell(f"{counted(launches, 'launch')} of {kernels}, {number}{where}")
+
+
+def _print_faults(
+    session: Session, faults: tuple[FaultGroup, ...], told: Callable[[Fault], bool]
+) -> None:
+    style = style_of(sys.stderr)
+    for group in faults[:MAX_SHOWN_FAULTS]:
+        fault = group.fault
+        if not told(fault):
+            tell("\n".join(fault_lines(session, group, style)), styled=True)
+        elif fault.kind != "compile-error":
+            tell(counted_line(fault, group.count, group.launches, style), styled=True)
+    if len(faults) > MAX_SHOWN_FAULTS:
+        left = counted(len(faults) - MAX_SHOWN_FAULTS, "more fault")
+        tell(f"and {left}; the report has all")
 
 
 def _is_interpreted(session: Session) -> bool:

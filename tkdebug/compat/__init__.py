@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
+from tkdebug.runtime.torch_package import check_installed
 
 if TYPE_CHECKING:
     from tkdebug.compat.cuda_standin import CudaStandInInstalled
@@ -101,8 +102,9 @@ def install(
         The installation: a context manager, or call its `uninstall`.
 
     Raises:
-        UsageError: no such mode.
+        UsageError: no such mode, or there is no torch.
     """
+    check_installed()
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
     return Installed(mode, quick, tuple(interpret), tuple(checks))

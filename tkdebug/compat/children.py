@@ -81,6 +81,10 @@ def arm() -> None:
         from tkdebug.instrument.recorder import join_from_environment
 
         join_from_environment()
+    if os.environ.get("TKDEBUG_TOLD_FAULTS"):
+        from tkdebug.fault_teller import tell_from_environment
+
+        tell_from_environment()
     if os.environ.get(COREDUMP_VARIABLE):
         from tkdebug.compat.gpu_crashes import watch_from_environment
 

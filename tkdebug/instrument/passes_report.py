@@ -22,6 +22,7 @@ from tkdebug.instrument.pass_query import KernelReport, PassQuery
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.renderers import passes_html, passes_json, passes_text
+from tkdebug.terminal_style import PLAIN_VIEW, View
 
 Renderer = Callable[[Sequence[KernelReport]], Iterator[str]]
 RENDERERS: Mapping[str, Renderer] = {
@@ -31,14 +32,25 @@ RENDERERS: Mapping[str, Renderer] = {
 }
 
 
-def render_passes(session: Session, query: PassQuery, format_name: str) -> Iterator[str]:
+def render_passes(
+    session: Session, query: PassQuery, format_name: str, view: View = PLAIN_VIEW
+) -> Iterator[str]:
     """The passes of the kernels asked for, in pieces of text.
+
+    Args:
+        session: the run.
+        query: what is asked for.
+        format_name: of `RENDERERS`.
+        view: how text is shown.
 
     Raises:
         SessionError: the session is damaged, or holds no passes.
         UsageError: it holds nothing that was asked for.
     """
-    return RENDERERS[format_name](select(session, query))
+    reports = select(session, query)
+    if format_name == "text":
+        return passes_text.render(reports, view)
+    return RENDERERS[format_name](reports)
 
 
 def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:

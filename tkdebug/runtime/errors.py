@@ -102,20 +102,29 @@ class OutOfResources(TkError):
         required: how much it needs.
         limit: how much there is.
         name: the resource, e.g. "shared memory".
+
+    Attributes:
+        place: `file:line` of the kernel, "" while that is not known.
+        source_line: text of that line.
+        advice: what to lower.
     """
 
     def __init__(self, required: int, limit: int, name: str) -> None:
         self.required = required
         self.limit = limit
         self.name = name
+        self.place = ""
+        self.source_line = ""
+        self.advice = _WHAT_TO_LOWER.get(name, "smaller blocks may help")
         # All three stay in `args`: that is what pickling gives back to the constructor.
         super().__init__(required, limit, name)
 
     def __str__(self) -> str:
-        return (
-            f"out of resource: {self.name}, Required: {self.required}, "
-            f"Hardware limit: {self.limit}; "
-            + _WHAT_TO_LOWER.get(self.name, "smaller blocks may help")
+        where = f"{self.place}: " if self.place else ""
+        line = f"\n    {self.source_line}" if self.source_line else ""
+        return visible(
+            f"{where}out of resource: {self.name}, Required: {self.required}, "
+            f"Hardware limit: {self.limit}; {self.advice}{line}"
         )
 
 

@@ -26,6 +26,7 @@ from tkdebug.runtime.driver import compute_capability, driver
 from tkdebug.runtime.errors import OptionValueError, OutOfResources
 from tkdebug.runtime.native_kernel import NativeKernel
 from tkdebug.runtime.native_stage_files import NativeStageFiles
+from tkdebug.runtime.needed_resources import locate
 from tkdebug.runtime.options import LaunchOptions
 from tkdebug.runtime.specialization import Specialization
 from tkdebug.terminal_text import tell
@@ -116,6 +117,8 @@ class NativeCompilation:
 
         self.generate()
         if self._failure is not None:
+            if isinstance(self._failure, OutOfResources):
+                locate(self._failure, self._src)
             tell_failure(self._src, self._recorder, self._failure, self._duration_ns)
             raise self._failure
         lowered, compiled = self._lowered, self._compiled

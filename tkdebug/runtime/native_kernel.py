@@ -17,10 +17,11 @@ from tkdebug.events import HOOKS
 from tkdebug.runtime.compiled import Artifacts, CompiledKernel
 from tkdebug.runtime.cuda.packing import kernel_slots
 from tkdebug.runtime.driver import GPUTarget
-from tkdebug.runtime.errors import NoDeviceError
+from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.grid import Grid
 from tkdebug.runtime.in_flight import IN_FLIGHT
 from tkdebug.runtime.load_hooks import LOAD_HOOKS
+from tkdebug.runtime.needed_resources import locate
 from tkdebug.runtime.specialize import is_tensor_like
 from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 
@@ -127,9 +128,13 @@ class NativeKernel(CompiledKernel):
         binary = self.binary
         device = devices.device(self.device)
         LOAD_HOOKS.loading(self)
-        loaded = load_kernel(
-            device, binary.cubin, binary.entry, binary.threads, binary.shared_bytes
-        )
+        try:
+            loaded = load_kernel(
+                device, binary.cubin, binary.entry, binary.threads, binary.shared_bytes
+            )
+        except OutOfResources as error:
+            locate(error, self.src)
+            raise
         self.n_regs = loaded.registers
         self.n_spills = loaded.spills
         self.n_max_threads = loaded.max_threads

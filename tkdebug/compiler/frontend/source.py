@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import FunctionType
 
 from tkdebug.errors import CompileError, Frame
+from tkdebug.unnamed_text import STDIN, is_unnamed, unnamed_lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +96,15 @@ class _SameCode:
 def _source_of(key: _SameCode) -> KernelSource:
     fn, code = key.fn, key.code
     file, first_line = code.co_filename, code.co_firstlineno
-    file_lines = linecache.getlines(file, fn.__globals__)
+    if is_unnamed(file):
+        file_lines = unnamed_lines(code)
+    else:
+        file_lines = linecache.getlines(file, fn.__globals__)
     if not file_lines or first_line > len(file_lines):
         raise CompileError(
             f"kernel source not available for `{fn.__name__}` (defined in a REPL or by exec?), "
             f"looked for line {first_line} of {file}; define the kernel in a .py file and import it"
+            + ("; `tkdebug run -` reads a script from stdin, too" if file == STDIN else "")
         )
     try:
         lines, definition = _read(file_lines, first_line, fn.__name__)

@@ -12,12 +12,16 @@ from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import KernelSummary
 from tkdebug.instrument.renderers.text_format import counted, fault_lines, run_line
+from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.terminal_style import PLAIN_VIEW, View
 from tkdebug.terminal_text import visible, visible_line
 
 _TITLES = ("kernel", "launches", "mean", "change", "min", "change")
 
 
-def render(comparison: Comparison, before: Session, after: Session) -> Iterator[str]:
+def render(
+    comparison: Comparison, before: Session, after: Session, view: View = PLAIN_VIEW
+) -> Iterator[str]:
     """The comparison in pieces of text."""
     yield visible(f"before: {run_line(comparison.before)}") + "\n"
     yield visible(f"after:  {run_line(comparison.after)}") + "\n"
@@ -27,7 +31,7 @@ def render(comparison: Comparison, before: Session, after: Session) -> Iterator[
         yield "interpreted kernels: the times are the interpreter's, not a GPU's\n"
     if comparison.kernels:
         yield "\n"
-        for line in _table(comparison.kernels):
+        for line in _table(comparison.kernels, view.width):
             yield visible(line) + "\n"
     else:
         yield "\nno kernels were launched\n"
@@ -40,20 +44,14 @@ def render(comparison: Comparison, before: Session, after: Session) -> Iterator[
         ("gone", before, comparison.gone_faults),
     ):
         for group in faults:
-            first, *rest = fault_lines(session, group)
+            first, *rest = fault_lines(session, group, view.style)
             yield f"\n{what}: {first}\n"
             # What has gone needs no hint.
             yield from (f"{line}\n" for line in rest if what == "new")
 
 
-def _table(kernels: tuple[KernelChange, ...]) -> Iterator[str]:
-    rows = [_TITLES, *(_cells(change) for change in kernels)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
-    for name, *cells in rows:
-        line = name.ljust(widths[0]) + "".join(
-            "  " + cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)
-        )
-        yield line.rstrip()
+def _table(kernels: tuple[KernelChange, ...], width: int | None) -> Iterator[str]:
+    return table_lines([_TITLES, *(_cells(change) for change in kernels)], width)
 
 
 def _cells(change: KernelChange) -> tuple[str, ...]:

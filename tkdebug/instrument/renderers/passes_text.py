@@ -16,6 +16,8 @@ from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.pass_query import KernelReport
 from tkdebug.instrument.pass_summary import ChangeGroup, counts_text, group_changes
 from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.terminal_style import PLAIN_VIEW, View, fitted
 from tkdebug.terminal_text import visible, visible_line
 
 MAX_GROUPS = 12
@@ -23,29 +25,30 @@ MAX_LINES_SHOWN = 400
 MAX_TEXT_CHARS = 160
 
 
-def render(reports: Sequence[KernelReport]) -> Iterator[str]:
+def render(reports: Sequence[KernelReport], view: View = PLAIN_VIEW) -> Iterator[str]:
     """The report in pieces of text."""
     for number, report in enumerate(reports):
         if number:
             yield "\n"
-        lines = _life(report) if report.life is not None else _kernel(report)
-        for line in (*_head(report), *lines):
+        lines = _life(report) if report.life is not None else _kernel(report, view.width)
+        for line in (*_head(report, view.width), *lines):
             yield visible(line) + "\n"
 
 
-def _head(report: KernelReport) -> Iterator[str]:
+def _head(report: KernelReport, width: int | None) -> Iterator[str]:
     kernel = report.passes.kernel
     arch = kernel.options.get("arch")
     for_arch = f" for {arch}" if arch else ""
-    yield f"{visible_line(kernel.name + kernel.signature)}{for_arch}  [{kernel.hash[:12]}]"
+    rest = f"{for_arch}  [{kernel.hash[:12]}]"
+    yield fitted(visible_line(kernel.name + kernel.signature), rest, width)
     times = f"{format_ns(report.passes.time_ns)} in {counted(len(report.passes.diffs), 'pass')}"
     yield f"{shown_path(kernel.file)}:{kernel.line}, {times}"
     if kernel.error is not None:
         yield f"did not compile: {kernel.error}"
 
 
-def _kernel(report: KernelReport) -> Iterator[str]:
-    yield from _table(report.diffs)
+def _kernel(report: KernelReport, width: int | None) -> Iterator[str]:
+    yield from _table(report.diffs, width)
     in_full = report.query.pass_name is not None
     for diff in report.diffs:
         shown = diff.changes or diff.error or not diff.known
@@ -66,7 +69,7 @@ def _kernel(report: KernelReport) -> Iterator[str]:
             yield from text_diff(stages[diff.before], stages[diff.after])
 
 
-def _table(diffs: Sequence[PassDiff]) -> Iterator[str]:
+def _table(diffs: Sequence[PassDiff], width: int | None) -> Iterator[str]:
     titles = ("pass", "time", "ops", "added", "removed", "replaced", "attrs", "layouts", "moved")
     rows: list[tuple[str, ...]] = [titles]
     for diff in diffs:
@@ -75,12 +78,7 @@ def _table(diffs: Sequence[PassDiff]) -> Iterator[str]:
         numbers = (f"{counts[kind]:,}" if counts[kind] else "" for kind in kinds)
         shown = "failed" if diff.error else f"{diff.op_count:,}"
         rows.append((visible_line(diff.name), format_ns(diff.time_ns), shown, *numbers))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(titles))]
-    for name, *cells in rows:
-        line = "  " + name.ljust(widths[0])
-        for cell, width in zip(cells, widths[1:], strict=True):
-            line += "  " + cell.rjust(width)
-        yield line.rstrip()
+    return table_lines(rows, width, indent="  ")
 
 
 def _changes(report: KernelReport, diff: PassDiff, in_full: bool) -> Iterator[str]:

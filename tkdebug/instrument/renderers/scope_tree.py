@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import ScopeSummary
+from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.terminal_text import visible_line
 
 MAX_LINES = 200
@@ -28,7 +29,7 @@ class _Branch:
         self.total_ns += summary.total_ns
 
 
-def scope_lines(summaries: Sequence[ScopeSummary]) -> Iterator[str]:
+def scope_lines(summaries: Sequence[ScopeSummary], width: int | None = None) -> Iterator[str]:
     """A line for each scope and for each kernel in it, in the order of coming up."""
     root = _Branch()
     for summary in summaries:
@@ -40,11 +41,7 @@ def scope_lines(summaries: Sequence[ScopeSummary]) -> Iterator[str]:
     rows = [("scope", "launches", "total", "mean"), *_rows(root, 0)]
     left_out = len(rows) - 1 - MAX_LINES
     rows = rows[: MAX_LINES + 1]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for name, *cells in rows:
-        yield name.ljust(widths[0]) + "".join(
-            "  " + cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)
-        )
+    yield from table_lines(rows, width)
     if left_out > 0:
         yield f"… and {left_out:,} more"
 

@@ -8,21 +8,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tkdebug.errors import shown_path
+from tkdebug import fault_text
+from tkdebug.fault_text import counted as counted
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo, Tuning
 from tkdebug.instrument.renderers.scope_tree import scope_lines
+from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View
 from tkdebug.terminal_text import visible, visible_line
 
 
-def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
+def render(
+    session: Session, faults: tuple[FaultGroup, ...], view: View = PLAIN_VIEW
+) -> Iterator[str]:
     """The report in pieces of text."""
     yield visible(run_line(session.run())) + "\n"
     summaries = session.kernel_summaries()
     if summaries:
         yield "\n"
-        for line in _kernel_table(summaries):
+        for line in _kernel_table(summaries, view.width):
             yield visible(line) + "\n"
         if "interpret" in session.run().mode:
             yield "times of interpreted kernels are the CPU's and say nothing of a GPU's\n"
@@ -31,7 +36,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     scopes = session.scope_summaries()
     if scopes:
         yield "\n"
-        for line in scope_lines(scopes):
+        for line in scope_lines(scopes, view.width):
             yield visible(line) + "\n"
     for tuning in recorded_tunings(session):
         yield "\n"
@@ -40,7 +45,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield f"\n{counted(len(faults), 'fault')}\n"
     for group in faults:
         yield "\n"
-        for line in fault_lines(session, group):
+        for line in fault_lines(session, group, view.style):
             yield line + "\n"
 
 
@@ -65,28 +70,23 @@ def _tuning_lines(tuning: Tuning) -> Iterator[str]:
         yield f"  {time:>8}  {config}{chosen}"
 
 
-def fault_lines(session: Session, group: FaultGroup) -> Iterator[str]:
+def fault_lines(session: Session, group: FaultGroup, style: Style = PLAIN) -> Iterator[str]:
     """One fault: where and what, source line and caret, call chain, offender, hint."""
+    source = fault_source(session, group)
+    return fault_text.fault_lines(group.fault, source, _times(group), style)
+
+
+def offender_text(group: FaultGroup) -> str:
+    """Where the fault came up first, and how often it did; "" of one without a program."""
+    return fault_text.offender_text(group.fault, _times(group))
+
+
+def fault_source(session: Session, group: FaultGroup) -> str | None:
+    """The faulting line as it was when the script ran, None when that is not known."""
     fault = group.fault
-    where = f"{shown_path(fault.file or '')}:{fault.line}: " if fault.frames else ""
-    severity = " (warning)" if fault.severity == "warning" else ""
-    yield visible(f"{where}{fault.kind}{severity} in {visible_line(fault.kernel)}: {fault.message}")
-    yield from _excerpt(session, group)
-    for frame in reversed(fault.frames[:-1]):
-        yield visible(f"  called from {shown_path(frame.file)}:{frame.line} in {frame.function}")
-    details = _offender(group)
-    if details:
-        yield visible(f"  {details}")
-    if fault.hint:
-        yield visible(f"  hint: {fault.hint}")
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 fault`, `2,000 faults`, `no faults`."""
-    if number == 1:
-        return f"1 {noun}"
-    plural = noun + ("es" if noun.endswith(("ch", "ss")) else "s")
-    return f"{number:,} {plural}" if number else f"no {plural}"
+    if fault.file is None or fault.line is None:
+        return None
+    return session.source_line(fault.file, fault.line) or _kernel_line(session, group)
 
 
 def run_line(run: RunInfo) -> str:
@@ -101,7 +101,7 @@ def run_line(run: RunInfo) -> str:
     return f"{command} ({run.mode}): {end}; on {run.host}, {versions}"
 
 
-def _kernel_table(summaries: Sequence[KernelSummary]) -> Iterator[str]:
+def _kernel_table(summaries: Sequence[KernelSummary], width: int | None) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("kernel", "launches", "total", "mean", "min", "max", "")]
     for summary in summaries:
         times = (summary.total_ns, summary.mean_ns, summary.min_ns, summary.max_ns)
@@ -113,27 +113,7 @@ def _kernel_table(summaries: Sequence[KernelSummary]) -> Iterator[str]:
             notes.append(f"{summary.errors:,} failed")
         kernel = visible_line(summary.kernel)
         rows.append((kernel, f"{summary.launches:,}", *shown, ", ".join(notes)))
-    widths = [max(len(row[column]) for row in rows) for column in range(7)]
-    for name, *cells in rows:
-        line = name.ljust(widths[0]) + "".join(
-            "  " + cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)
-        )
-        yield line.rstrip()
-
-
-def _excerpt(session: Session, group: FaultGroup) -> Iterator[str]:
-    fault = group.fault
-    if fault.file is None or fault.line is None:
-        return
-    line = session.source_line(fault.file, fault.line) or _kernel_line(session, group)
-    if line is None:
-        return
-    # Tabs before the caret are kept, so that it stands right at any tab width.
-    body = line.lstrip()
-    yield visible(f"    {body.rstrip()}")
-    column = fault.column - 1 - (len(line) - len(body))
-    if 0 <= column <= len(body):
-        yield "    " + "".join("\t" if c == "\t" else " " for c in body[:column]) + "^"
+    return table_lines(rows, width)
 
 
 def _kernel_line(session: Session, group: FaultGroup) -> str | None:
@@ -147,17 +127,6 @@ def _kernel_line(session: Session, group: FaultGroup) -> str | None:
     return None
 
 
-def _offender(group: FaultGroup) -> str:
-    fault = group.fault
-    parts = []
-    if fault.program_id is not None:
-        parts.append(f"program {fault.program_id}")
-    if fault.lane:
-        parts.append(f"element {list(fault.lane)} of the tile")
-    if not parts:
-        return ""
-    times = counted(fault.count, "time")
-    parts.append(f"{times} in {counted(group.launches, 'launch')}")
-    if group.first.rank:
-        parts.append(f"rank {group.first.rank}")
-    return "first in " + ", ".join(parts)
+def _times(group: FaultGroup) -> str:
+    rank = f", rank {group.first.rank}" if group.first.rank else ""
+    return f"{counted(group.count, 'time')} in {counted(group.launches, 'launch')}{rank}"

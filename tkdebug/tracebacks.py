@@ -19,7 +19,7 @@ _LIBRARY_FOLDER = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), ""
 
 def show_exception(error: BaseException) -> None:
     """Print `error` through `sys.excepthook`, which a script may have replaced."""
-    _prune_chain(error)
+    prune_chain(error)
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except Exception:
@@ -29,7 +29,8 @@ def show_exception(error: BaseException) -> None:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def _prune_chain(error: BaseException) -> None:
+def prune_chain(error: BaseException) -> None:
+    """Take tkdebug's frames out of the tracebacks of `error` and of what led to it."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:

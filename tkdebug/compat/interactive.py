@@ -1,0 +1,198 @@
+"""`tkdebug.install()` and `%load_ext tkdebug`: tkdebug in a Python that it did not start.
+
+Responsible for plain Python, IPython and notebooks, where faults are told when they happen, and
+counted when the process ends, or in IPython when the cell does. Not responsible for recording.
+Invariant: where `tkdebug run` or the pytest plugin is in place already, that stays as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Protocol
+
+from tkdebug import compat
+from tkdebug.compat.finder import TritonFinder, TritonLoader
+from tkdebug.errors import TkError, UsageError, instead_of
+from tkdebug.events import HOOKS, Hook
+from tkdebug.fault_teller import FaultTeller
+from tkdebug.knobs import CHECK_NAMES, KNOBS, ModeName
+from tkdebug.runtime.torch_package import check_importable
+from tkdebug.terminal_text import tell
+from tkdebug.tracebacks import prune_chain
+
+
+class _Events(Protocol):
+    def register(self, event: str, function: Callable[..., None]) -> None: ...
+
+    def unregister(self, event: str, function: Callable[..., None]) -> None: ...
+
+
+class _Shell(Protocol):
+    """IPython's shell, as far as it is used here."""
+
+    events: _Events
+
+    def set_custom_exc(
+        self, kinds: tuple[type[BaseException], ...], handler: Callable[..., None] | None
+    ) -> None: ...
+
+    def showtraceback(self, error: tuple[object, ...], tb_offset: int | None = None) -> None: ...
+
+
+class Installation:
+    """What `install` put in place: a context manager, or call its `uninstall`.
+
+    One that found tkdebug in place already has nothing to undo.
+    """
+
+    def __init__(self) -> None:
+        self._undo = ExitStack()
+
+    def put_in_place(
+        self, mode: ModeName | None, checks: tuple[str, ...], quick: bool, shell: _Shell | None
+    ) -> None:
+        """Make `triton` tkdebug's, and listen to faults."""
+        with ExitStack() as undo:
+            installed = compat.install(mode or KNOBS.mode, quick=quick, checks=checks)
+            undo.callback(installed.uninstall)
+            teller = FaultTeller()
+            hook = Hook(fault=teller.on_fault)
+            HOOKS.add(hook)
+            undo.callback(HOOKS.remove, hook)
+            if shell is None:
+                atexit.register(teller.tell_counts)
+                undo.callback(atexit.unregister, teller.tell_counts)
+            else:
+                undo.enter_context(_by_cell(shell, teller))
+                shell.set_custom_exc((TkError,), _show_pruned)
+                undo.callback(shell.set_custom_exc, (), None)
+            self._undo = undo.pop_all()
+
+    def uninstall(self) -> None:
+        """Undo everything; a second call does nothing."""
+        self._undo.close()
+        if _InForce.installation is self:
+            _InForce.installation = None
+
+    def __enter__(self) -> Installation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.uninstall()
+
+
+class _InForce:
+    """The installation of this process, which the next one takes the place of."""
+
+    installation: Installation | None = None
+
+
+def install(
+    mode: ModeName | None = None, checks: str | Sequence[str] = (), quick: bool = False
+) -> Installation:
+    """Make `import triton` give tkdebug in this Python, and CUDA the CPU where there is none.
+
+    Call it before triton is imported. A further call takes the place of the one before, with its
+    own options.
+
+    Args:
+        mode: how kernels run: auto, interpret or native; by default TKDEBUG_MODE, else auto. What
+            is to be checked is interpreted.
+        checks: what else interpreted kernels are checked for, as by `tkdebug run --check`; "all"
+            for everything.
+        quick: `do_bench` runs once, sweeps take their first x value.
+
+    Returns:
+        The installation: a context manager, or call its `uninstall`.
+
+    Raises:
+        UsageError: no such mode or check, or torch cannot be imported.
+    """
+    wanted = _check_names(checks)
+    check_importable()
+    if _InForce.installation is not None:
+        _InForce.installation.uninstall()
+    installation = Installation()
+    if any(isinstance(finder, TritonFinder) for finder in sys.meta_path):
+        if mode not in (None, KNOBS.mode) or not set(wanted) <= set(KNOBS.checks):
+            tell("install(): tkdebug is in place already, and its options stay as they are")
+        return installation
+    _look_for_upstream()
+    if wanted and mode is None and KNOBS.mode == "auto":
+        mode = "interpret"
+    installation.put_in_place(mode, wanted, quick, _shell())
+    _InForce.installation = installation
+    return installation
+
+
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext tkdebug`."""
+    install()
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """`%unload_ext tkdebug`."""
+    if _InForce.installation is not None:
+        _InForce.installation.uninstall()
+
+
+def _check_names(checks: str | Sequence[str]) -> tuple[str, ...]:
+    names = (checks,) if isinstance(checks, str) else tuple(checks)
+    for name in names:
+        if name not in (*CHECK_NAMES, "all"):
+            raise UsageError(f"checks: {name!r} is none{instead_of(name, (*CHECK_NAMES, 'all'))}")
+    return CHECK_NAMES if "all" in names else names
+
+
+def _look_for_upstream() -> None:
+    """Say so where the names that a script has of triton are another one's already."""
+    spec = getattr(sys.modules.get("triton"), "__spec__", None)
+    if spec is not None and not isinstance(spec.loader, TritonLoader):
+        tell(
+            "install(): triton has been imported before; what was imported of it stays upstream's: "
+            "call tkdebug.install() first, and import triton again"
+        )
+
+
+def _shell() -> Any:
+    """The IPython shell that this process runs, None for none."""
+    ipython = sys.modules.get("IPython")
+    get_shell = getattr(ipython, "get_ipython", None)
+    return None if get_shell is None else get_shell()
+
+
+def _by_cell(shell: _Shell, teller: FaultTeller) -> ExitStack:
+    """Tell the faults of each cell anew: one that is run again must not pass for mended."""
+
+    def begin(info: object) -> None:
+        teller.reset()
+
+    def end(result: object) -> None:
+        teller.tell_counts()
+
+    undo = ExitStack()
+    for event, function in (("pre_run_cell", begin), ("post_run_cell", end)):
+        shell.events.register(event, function)
+        undo.callback(shell.events.unregister, event, function)
+    return undo
+
+
+def _show_pruned(
+    shell: _Shell,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+    tb_offset: int | None = None,
+) -> None:
+    """Show an error of ours without our frames: the place in the kernel is in its text."""
+    prune_chain(error)
+    shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset)

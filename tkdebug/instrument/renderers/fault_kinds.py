@@ -1,0 +1,32 @@
+"""What each kind of fault is, in one line: for formats that explain their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tkdebug.events import FaultKind
+
+DESCRIPTIONS: Mapping[FaultKind, str] = {
+    "oob-load": "A load reads outside the tensor that was passed.",
+    "oob-store": "A store writes outside the tensor that was passed.",
+    "oob-atomic": "An atomic operation accesses memory outside the tensor that was passed.",
+    "between-elements": "An access falls between the elements of a strided view.",
+    "race": "Two programs of a launch access the same element in no certain order.",
+    "nan": "A kernel stores a NaN that it made itself.",
+    "uninitialised-read": "A kernel reads memory that nothing has written.",
+    "unwritten-output": "A launch leaves gaps in a fresh tensor that it stores to.",
+    "division-by-zero": "The result of an integer division by zero is used.",
+    "shift-range": "The result of a shift by the width of its type or more is used.",
+    "offset-overflow": "An offset that wrapped around leads an access.",
+    "undefined-value": "What a masked-off load without `other` gives is used.",
+    "broken-promise": "A fact that the kernel promises to the compiler does not hold.",
+    "assert": "A device assertion failed.",
+    "misaligned": "A native kernel accessed a misaligned address.",
+    "illegal-address": "A native kernel accessed an illegal address.",
+    "illegal-instruction": "A native kernel ran into an illegal instruction.",
+    "trap": "A native kernel ran into a trap.",
+    "stack-overflow": "A native kernel overflowed its stack.",
+    "gpu-exception": "A native kernel ended by another exception of the GPU.",
+    "cuda-error": "A CUDA error ended the kernels in flight.",
+    "compile-error": "A kernel does not compile.",
+}

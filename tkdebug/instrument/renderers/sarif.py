@@ -1,0 +1,148 @@
+"""The faults as SARIF 2.1.0 (OASIS, errata 01), which code scanning and editors read.
+
+A fault is a result, its kind a rule, its call chain a stack. Files below the folder in which the
+report is made have URIs relative to that folder; others have absolute ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import quote
+
+from tkdebug.errors import Frame, shown_path, start_folder
+from tkdebug.events import Fault
+from tkdebug.instrument.reader import Session
+from tkdebug.instrument.records import FaultGroup, RunInfo
+from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
+from tkdebug.instrument.renderers.text_format import fault_source, offender_text
+
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+_ROOT = "%SRCROOT%"
+_DESCRIPTIONS: Mapping[str, str] = {str(kind): text for kind, text in DESCRIPTIONS.items()}
+
+
+def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
+    """The log in pieces of text; a result is a line."""
+    run = session.run()
+    kinds = list(dict.fromkeys(group.fault.kind for group in faults))
+    head: dict[str, object] = {
+        "tool": {"driver": _driver(run, kinds)},
+        "invocations": [_invocation(run)],
+        "columnKind": "unicodeCodePoints",
+        "properties": {"mode": run.mode},
+    }
+    root = start_folder()
+    if root is not None:
+        head["originalUriBaseIds"] = {_ROOT: {"uri": f"{Path(root).as_uri().rstrip('/')}/"}}
+    yield json.dumps({"$schema": SCHEMA, "version": "2.1.0"})[:-1] + ', "runs": [\n'
+    yield json.dumps(head)[:-1] + ',\n"results": ['
+    separator = "\n"
+    for group in faults:
+        result = _result(session, group, kinds.index(group.fault.kind))
+        yield separator + json.dumps(result)
+        separator = ",\n"
+    yield "]}]}\n"
+
+
+def _driver(run: RunInfo, kinds: Sequence[str]) -> dict[str, object]:
+    rules = [
+        {"id": kind, "shortDescription": {"text": _DESCRIPTIONS.get(kind, kind)}} for kind in kinds
+    ]
+    version = run.versions.get("tkdebug", "")
+    return {"name": "tkdebug", **({"version": version} if version else {}), "rules": rules}
+
+
+def _invocation(run: RunInfo) -> dict[str, object]:
+    told: dict[str, object] = {
+        "executionSuccessful": run.exit_status == 0,
+        "arguments": [run.script, *run.argv],
+        "startTimeUtc": _utc(run.start_ns),
+        "machine": run.host,
+    }
+    if run.end_ns is not None:
+        told["endTimeUtc"] = _utc(run.end_ns)
+    if run.exit_status is not None:
+        told["exitCode"] = run.exit_status
+    return told
+
+
+def _utc(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _result(session: Session, group: FaultGroup, rule: int) -> dict[str, object]:
+    fault = group.fault
+    source = fault_source(session, group)
+    result: dict[str, object] = {
+        "ruleId": fault.kind,
+        "ruleIndex": rule,
+        "level": fault.severity,
+        "message": {"text": _message(group)},
+        "occurrenceCount": fault.count,
+        "partialFingerprints": {"tkdebug/v1": _fingerprint(fault, source)},
+        "properties": {
+            "kernel": fault.kernel,
+            "tensor": fault.tensor,
+            "program_id": fault.program_id,
+            "lane": fault.lane,
+            "index": fault.index,
+            "launches": group.launches,
+        },
+    }
+    if not fault.frames:
+        return result
+    *callers, _ = fault.frames
+    chain = list(reversed(callers))
+    # SARIF's stacks begin with the innermost frame.
+    result["locations"] = [_location(fault.frames[-1], fault.column, source)]
+    result["relatedLocations"] = [
+        {**_location(frame), "id": number, "message": {"text": f"called from {frame.function}"}}
+        for number, frame in enumerate(chain, 1)
+    ]
+    frames = [_location(frame) for frame in (fault.frames[-1], *chain)]
+    result["stacks"] = [{"frames": [{"location": location} for location in frames]}]
+    return result
+
+
+def _message(group: FaultGroup) -> str:
+    fault = group.fault
+    lines = [f"{fault.kind} in {fault.kernel}: {fault.message}", offender_text(group)]
+    lines += [f"hint: {fault.hint}"] if fault.hint else []
+    # Braces are placeholders' (section 3.11.5).
+    return "\n".join(line for line in lines if line).replace("{", "{{").replace("}", "}}")
+
+
+def _location(frame: Frame, column: int = 0, source: str | None = None) -> dict[str, object]:
+    physical: dict[str, object] = {"artifactLocation": _artifact(frame.file)}
+    if frame.line > 0:
+        physical["region"] = {
+            "startLine": frame.line,
+            **({"startColumn": column} if column > 0 else {}),
+        }
+        if source is not None:
+            physical["contextRegion"] = {"startLine": frame.line, "snippet": {"text": source}}
+    return {
+        "physicalLocation": physical,
+        "logicalLocations": [{"name": frame.function, "kind": "function"}],
+    }
+
+
+def _artifact(file: str) -> dict[str, str]:
+    shown = shown_path(file)
+    if os.path.isabs(shown):
+        return {"uri": Path(shown).as_uri()}
+    return {"uri": quote(Path(shown).as_posix(), errors="replace"), "uriBaseId": _ROOT}
+
+
+def _fingerprint(fault: Fault, source: str | None) -> str:
+    """Stays when lines above it come or go: the line's text stands for its number."""
+    file = shown_path(fault.file or "")
+    told = json.dumps([fault.kind, fault.kernel, file, fault.tensor, (source or "").strip()])
+    return hashlib.sha256(told.encode()).hexdigest()

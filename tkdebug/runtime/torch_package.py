@@ -1,0 +1,41 @@
+"""Whether torch, which kernels run on, can be imported: one clear line where it cannot."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from tkdebug.errors import UsageError
+
+
+def torch_is_installed() -> bool:
+    """Whether this Python has a torch; whether that can be imported is another matter."""
+    return find_spec("torch") is not None
+
+
+def check_installed() -> None:
+    """Look for torch without importing it, which takes a second or more.
+
+    Raises:
+        UsageError: this Python has none.
+    """
+    if not torch_is_installed():
+        raise UsageError(
+            f"torch is not installed in {sys.executable}, and kernels run on it; pip install torch"
+        )
+
+
+def check_importable() -> None:
+    """Import torch.
+
+    Raises:
+        UsageError: this Python has none, or one that cannot be imported.
+    """
+    check_installed()
+    try:
+        import torch  # noqa: F401  heavy: only where a kernel is to run
+    except Exception as error:  # a half-installed torch raises anything, from OSError on
+        text = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"torch cannot be imported ({type(error).__name__}: {text}); install it again"
+        ) from error
