@@ -97,7 +97,7 @@ class Recorder:
             create_session(self.path, self._start_info)
         elif not self.path.is_file():
             raise SessionError(f"{self.path}: no session to join; start one there first")
-        self._writer = SessionWriter(self.path)
+        self._writer = SessionWriter(self.path, is_child=self._join)
         self._put = self._writer.put
         self._owner = os.getpid()
         HOOKS.add(self._hook)
