@@ -208,3 +208,16 @@ def test_session_pages_give_every_launch_once(recorded):
         assert page.cursor == session.launches(limit=1000).cursor
         assert [one.seq for one in session.launches_in_order(15)] == [16, 17, 18, 19, 20]
     assert seen == list(range(1, 21))
+
+
+def test_session_is_followed_through_a_link(tmp_path):
+    path, link = tmp_path / "run.tkd", tmp_path / "link.tkd"
+    link.symlink_to(path)
+    with Recorder(link, output=False) as recorder:
+        launch()
+        recorder.flush()
+        with Session.open(link) as session:
+            assert session.launch_count() == 1
+    assert link.is_symlink()
+    with Session.open(path) as session:
+        assert session.launch_count() == 1

@@ -12,6 +12,7 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.instrument.reader import Session
+from tkdebug.instrument.schema import file_behind
 from tkdebug.knobs import KNOBS
 
 
@@ -21,7 +22,7 @@ def run_in_tui(arguments: Arguments) -> int:
 
     owns_session = arguments.session is None
     if arguments.session is not None:
-        path = arguments.session.absolute()
+        path = file_behind(arguments.session)
     else:
         path = Path(tempfile.mkdtemp(prefix="tkdebug-")) / "run.tkd"
     # The TUI waits for the file: what an older run left there is not this run.

@@ -29,7 +29,7 @@ from tkdebug.errors import CompileError, TkError, UsageError, instead_of
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import write_report
-from tkdebug.instrument.schema import check_replaceable
+from tkdebug.instrument.schema import check_free, check_replaceable, file_behind
 from tkdebug.knobs import KNOBS, ModeName
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _run_here(
 def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path, bool]]:
     """Where to record, and whether that is kept: without a name, a temporary file."""
     if session is not None:
-        yield session.absolute(), not temporary
+        yield file_behind(session), not temporary
         return
     owner = os.getpid()
     folder = tempfile.mkdtemp(prefix="tkdebug-")
@@ -109,8 +109,10 @@ def _check(arguments: Arguments) -> None:
     check_target_of_run(arguments, mode)
     script = None if arguments.is_module else Path(arguments.target)
     if arguments.session is not None:
-        check_replaceable(arguments.session.absolute())
-        check_writable("-o", arguments.session)
+        session = file_behind(arguments.session)
+        check_replaceable(session)
+        check_free(session)
+        check_writable("-o", session)
     if arguments.report is not None:
         read = {"the script": script, "the session": arguments.session}
         check_writable("--report", arguments.report, read)

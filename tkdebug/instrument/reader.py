@@ -31,7 +31,7 @@ from tkdebug.instrument.records import (
     ScopeSummary,
     Tuning,
 )
-from tkdebug.instrument.schema import SCHEMA_VERSION, TABLE_VERSIONS, TABLES
+from tkdebug.instrument.schema import SCHEMA_VERSION, TABLE_VERSIONS, TABLES, file_behind
 from tkdebug.instrument.session_connection import SessionConnection
 
 MAX_TEXT_CHARS = 32 << 20
@@ -69,7 +69,7 @@ class Session:
         Raises:
             SessionError: it is not there, not a session, truncated, or of a newer schema.
         """
-        session = cls(Path(path).absolute())
+        session = cls(file_behind(Path(path)))
         try:
             session._query(session._check_schema)
         except BaseException:
