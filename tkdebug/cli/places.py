@@ -56,6 +56,8 @@ def put_out(pieces: Iterable[str], output: Path | None = None) -> None:
         TkError: it cannot be written.
         BrokenPipeError: whoever read stdout has gone.
     """
+    if output is None and sys.stdout is None:
+        raise TkError("stdout: is closed; give a file by -o, or leave it open")
     try:
         if output is not None:
             write_whole(output, pieces)

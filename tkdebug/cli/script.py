@@ -73,6 +73,8 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
         raise NoProgramError(
             f"{target}: is a directory; give a script in it, or a package with `-m package`"
         )
+    if not os.path.isfile(path):
+        raise NoProgramError(f"{target}: is no regular file; write the script into one")
     try:
         with path.open("rb") as file:
             head = file.read(1 << 16)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session_lock import SessionLock
+from tkdebug.instrument.session_writing import WritingConnection
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
 SCHEMA_VERSION = 3
@@ -201,7 +202,9 @@ def _draft_name(path: Path) -> str:
 
 
 def _write_schema(path: Path, start: RunStart, group: str | None) -> None:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(path, isolation_level=None, factory=WritingConnection)
+    ) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN")
