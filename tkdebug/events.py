@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tkdebug.errors import Frame
+from tkdebug.forks import renew_after_forks
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -284,12 +285,17 @@ class HookChain:
     """The ordered subscribers of this process; changes copy, so that reading needs no lock."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._hooks: tuple[Hook, ...] = ()
         self.launch: tuple[Hook, ...] = ()
         self.timed = False
         self._reported: set[int] = set()
         self._teller: FaultTeller | None = None
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """As a forked child has to."""
+        self._lock = threading.Lock()
 
     def add(self, hook: Hook) -> None:
         """Append `hook`; the same object twice is a no-op."""

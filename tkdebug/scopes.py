@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
+from tkdebug.forks import renew_after_forks
+
 Metrics = Mapping[str, object]
 
 
@@ -90,11 +92,16 @@ class Scopes:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._watchers: tuple[ScopeWatcher, ...] = ()
         self._keepers = 0
         self._main: Scope | None = None
         self.tracking = False
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """As a forked child has to."""
+        self._lock = threading.RLock()
 
     def watch(self, watcher: ScopeWatcher) -> None:
         """Tell `watcher` of scopes entered from now on."""

@@ -1,4 +1,5 @@
 import os
+import subprocess
 
 import pytest
 from cli_scripts import python, tkdebug
@@ -230,3 +231,27 @@ def test_version_and_help(run_main):
     status, out, _ = run_main("run", "--help")
     assert status == 0
     assert "--report FILE" in out
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
+@pytest.mark.parametrize("command", ["run", "view", "report", "compare", "passes"])
+def test_input_that_is_a_fifo_is_refused(tmp_path, command):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    done = tkdebug(command, fifo, *[fifo][: command == "compare"], timeout=30)
+    assert done.returncode == 2
+    assert "is no regular file" in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes a stream by the shell")
+def test_stdout_that_is_closed_is_told(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, output=False):
+        pass
+    done = tkdebug(
+        "report", path, preexec_fn=lambda: os.close(1), capture_output=False, stderr=subprocess.PIPE
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "tkdebug: stdout: is closed; give a file by -o, or leave it open\n",
+    )

@@ -112,6 +112,22 @@ def test_the_users_sitecustomize_still_runs(run_script, tmp_path):
     assert done.stdout == "True 3.6.0\n", done.stderr
 
 
+def test_signal_handler_may_launch_in_the_middle_of_the_first_launch(run_script):
+    done = run_script(
+        "import kernel, signal, torch\n"
+        "x, o, handled = torch.ones(64), torch.zeros(64), []\n"
+        "def launch(*_):\n"
+        "    kernel.double[(1,)](x, o, 64, BLOCK=64)\n"
+        "    handled.append(1)\n"
+        "signal.signal(signal.SIGALRM, launch)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.002)\n"
+        "for _ in range(20): launch()\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "print(len(handled) > 20, o.sum().item())\n"
+    )
+    assert done.stdout == "True 128.0\n", done.stderr
+
+
 PLUGIN_TESTS = """
 import pytest, torch, triton, triton.language as tl
 

@@ -1,5 +1,6 @@
 """Opening what may lie under a session's name."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -208,3 +209,94 @@ def test_session_pages_give_every_launch_once(recorded):
         assert page.cursor == session.launches(limit=1000).cursor
         assert [one.seq for one in session.launches_in_order(15)] == [16, 17, 18, 19, 20]
     assert seen == list(range(1, 21))
+
+
+def test_session_is_followed_through_a_link(tmp_path):
+    path, link = tmp_path / "run.tkd", tmp_path / "link.tkd"
+    link.symlink_to(path)
+    with Recorder(link, output=False) as recorder:
+        launch()
+        recorder.flush()
+        with Session.open(link) as session:
+            assert session.launch_count() == 1
+    assert link.is_symlink()
+    with Session.open(path) as session:
+        assert session.launch_count() == 1
+
+
+LONE = "k\udcff"
+
+
+def test_texts_that_are_no_utf8_are_recorded_and_read(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, script=LONE, argv=(LONE,), output=False) as recorder:
+        HOOKS.compiled(compiled(tmp_path / "k.py", name=LONE, signature=LONE, source=LONE))
+        launch(LONE)
+        HOOKS.fault(fault(kernel=LONE, tensor=LONE, message=LONE))
+        recorder.flush()
+        assert recorder.error is None
+    with Session.open(path) as session:
+        for name in RENDERERS:
+            assert "".join(render(session, name)).encode()
+        assert session.launch_count() == len(session.faults()) == 1
+        assert session.run().argv == (r"k\udcff",)
+
+
+def damaged(path, statement):
+    with Recorder(path, output=False) as recorder:
+        HOOKS.compiled(compiled(path.with_name("k.py")))
+        launch()
+        HOOKS.fault(fault())
+        recorder.flush()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+    return Session.open(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "run SET argv = '[\"\\ud800\"]'",
+        'run SET versions = \'{"\\uDC00": "\\ud800"}\'',
+        'faults SET frames = \'[["\\ud800", 1, "\\udfff"]]\'',
+        "launches SET kernel = CAST(x'ff41' AS TEXT)",
+        "faults SET message = CAST(x'eda08041' AS TEXT)",
+    ],
+)
+def test_reports_of_texts_that_are_no_utf8_can_be_written(tmp_path, change):
+    with damaged(tmp_path / "run.tkd", f"UPDATE {change}") as session:
+        for name in RENDERERS:
+            assert "".join(render(session, name)).encode()
+
+
+def test_op_without_a_place_is_damage(tmp_path):
+    with damaged(tmp_path / "run.tkd", "UPDATE op_lines SET frames = '[]'") as session:
+        (kernel,) = session.kernels()
+        with pytest.raises(SessionError, match="an op without a place"):
+            session.op_lines(kernel.hash, "tile-ir")
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e400", "-Infinity"])
+def test_number_that_is_not_finite_is_null_in_json(tmp_path, number):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    change = f"UPDATE launches SET options = '{{\"num_warps\": {number}}}'"
+    with damaged(tmp_path / "run.tkd", change) as session:
+        for name in ("json", "chrome-trace"):
+            json.loads("".join(render(session, name)), parse_constant=refuse)
+
+
+def test_session_whose_columns_are_computed_is_refused(tmp_path):
+    column = "x TEXT AS (printf('%.*c', 450000000, 'x'))"
+    with pytest.raises(SessionError, match="table progress is computed"):
+        damaged(tmp_path / "run.tkd", f"ALTER TABLE progress ADD {column}")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
+def test_session_that_is_a_fifo_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "run.tkd")
+    with pytest.raises(SessionError, match="is no regular file"):
+        Session.open(tmp_path / "run.tkd")

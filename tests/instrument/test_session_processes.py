@@ -188,3 +188,54 @@ with Recorder(sys.argv[1]):
     subprocess.run([sys.executable, "-c", code, str(path)], env=environment, check=True, timeout=60)
     with Session.open(path) as session:
         assert session.launches().launches[0].rank == 3
+
+
+POOL_SCRIPT = """
+import multiprocessing, sys
+from launching import launch
+
+def work(number):
+    for _ in range(10):
+        launch()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        pool.map(work, range(20), chunksize=1)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_session_has_the_last_launches_of_a_pool_that_is_ended(tmp_path, method):
+    script, path = tmp_path / "pool.py", tmp_path / "run.tkd"
+    script.write_text(POOL_SCRIPT)
+    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", path, script, method]
+    subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True, timeout=60)
+    with Session.open(path) as session:
+        assert session.launch_count() == 200
+
+
+def test_session_of_a_child_that_is_ended_by_a_signal_leaves_its_status(tmp_path):
+    path = tmp_path / "run.tkd"
+    code = """
+import os, signal, sys
+from launching import launch
+from tkdebug.instrument.recorder import Recorder
+
+def child(handler):
+    pid = os.fork()
+    if not pid:
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)
+        launch()
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+with Recorder(sys.argv[1]):
+    launch()
+    print(child(None), child(signal.SIG_IGN), child(lambda *_: os._exit(7)))
+"""
+    result = run_python(code, path)
+    assert result.stdout == f"{-signal.SIGTERM} 0 7\n", result.stderr
+    with Session.open(path) as session:
+        assert session.launch_count() >= 2

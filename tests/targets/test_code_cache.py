@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import llvm_text
@@ -15,6 +16,7 @@ from tkdebug.errors import Frame
 from tkdebug.knobs import KNOBS
 
 pytestmark = needs_codegen
+POSIX = pytest.mark.skipif(os.name != "posix", reason="owners and modes as POSIX has them")
 HOPPER = TARGETS["sm_90a"]
 
 
@@ -70,8 +72,13 @@ def test_target_options_and_locations_are_part_of_the_key() -> None:
     assert len(files()) == 4
 
 
+def framed(header: bytes) -> bytes:
+    """An entry of that header, which JSON's writer might not write."""
+    return struct.pack("<4sIQ", b"TKF1", len(header), 0) + header
+
+
 @pytest.mark.usefixtures("_no_worker")
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "foreign", "huge", "type"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "foreign", "huge", "type", "nested"])
 def test_damaged_file_is_told_and_removed(
     damage: str, code: NativeCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,11 +94,104 @@ def test_damaged_file_is_told_and_removed(
             "foreign": b"\x80\x04." + data,
             "huge": data[:4] + b"\xff" * 12 + data[16:],
             "type": wire.pack({"key": key, "kernel": "k", "sha256": 3}),
+            "nested": framed(b'{"key": ' + b"[" * 100_000),
         }[damage]
     )
     assert code_cache.load(key, "k") is None
     assert "is damaged" in capsys.readouterr().err
     assert files() == []
+
+
+@pytest.mark.usefixtures("_no_worker")
+@pytest.mark.parametrize(
+    "lines", [[[1, [2]]], [["1", 2]], [[True, 2]], [[1]], [7], [[float("inf"), 1]]]
+)
+def test_line_table_of_the_wrong_types_is_damage(
+    lines: list[object], code: NativeCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "cd" * 32
+    code_cache.store(key, "k", code)
+    (path,) = files()
+    header, body = wire.unpack(path.read_bytes())
+    path.write_bytes(wire.pack({**header, "lines": lines}, body))
+    assert code_cache.load(key, "k") is None
+    assert "is damaged" in capsys.readouterr().err
+
+
+@POSIX
+@pytest.mark.usefixtures("_no_worker")
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_kernel_that_others_can_write_is_not_used(
+    where: str, mode: int, code: NativeCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = f"{mode:02x}" * 32
+    code_cache.store(key, "k", code)
+    (path,) = files()
+    open_to_all = path if where == "file" else path.parent
+    open_to_all.chmod(open_to_all.stat().st_mode | mode)
+    assert code_cache.load(key, "k") is None
+    assert code_cache.load(key, "k") is None
+    assert capsys.readouterr().err.count(f"{open_to_all}: others can write it") == 1
+    code_cache.store(key, "k", code)
+    assert (code_cache.load(key, "k") is not None) == (where == "file")  # made anew by us
+
+
+@POSIX
+@pytest.mark.usefixtures("_no_worker")
+def test_kernel_of_another_user_is_not_used(
+    code: NativeCode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "ce" * 32
+    code_cache.store(key, "k", code)
+    (path,) = files()
+    owner = path.stat().st_uid
+    if owner == 0:  # what is root's may be used by all
+        os.chown(path, 4321, -1)
+        assert code_cache.load(key, "k") is None
+        assert "its owner is user 4321" in capsys.readouterr().err
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        assert code_cache.load(key, "k") is None
+        assert f"its owner is user {owner}" in capsys.readouterr().err
+
+
+@POSIX
+@pytest.mark.usefixtures("_no_worker")
+def test_fifo_in_the_place_of_a_kernel_is_not_waited_for(
+    code: NativeCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "cf" * 32
+    code_cache.store(key, "k", code)
+    (path,) = files()
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    assert code_cache.load(key, "k") is None
+    assert "it is no regular file" in capsys.readouterr().err
+
+
+@POSIX
+@pytest.mark.usefixtures("_no_worker")
+def test_kernel_kept_under_a_lenient_umask_is_used(code: NativeCode) -> None:
+    before = os.umask(0o002)
+    try:
+        code_cache.store("d0" * 32, "k", code)
+    finally:
+        os.umask(before)
+    assert code_cache.load("d0" * 32, "k") is not None
+
+
+@POSIX
+@pytest.mark.usefixtures("_no_worker")
+def test_nothing_is_kept_where_others_can_write(
+    code: NativeCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = code_cache.directory() / "d1"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    code_cache.store("d1" * 32, "k", code)
+    assert files() == []
+    assert f"{folder}: others can write it" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_no_worker")

@@ -133,6 +133,8 @@ def is_session(path: Path) -> bool:
     """Whether `path` is, or by its name should be, a recorded run."""
     if path.suffix == ".tkd":
         return True
+    if not os.path.isfile(path):
+        return False
     with contextlib.suppress(OSError), path.open("rb") as file:
         return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     return False

@@ -6,7 +6,6 @@ process is known but the dump: the line comes from the line table in the code th
 
 from __future__ import annotations
 
-import json
 import linecache
 from collections.abc import Iterator
 
@@ -14,6 +13,7 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.errors import shown_path
 from tkdebug.events import Fault
+from tkdebug.instrument.json_text import json_text
 from tkdebug.linemap.core_dumps import CoreDump, read_core_dump
 
 FOUND_STATUS = 0
@@ -32,7 +32,7 @@ def crash_command(arguments: Arguments) -> int:
     dump = read_core_dump(arguments.dump)
     faults = faults_of(dump)
     if arguments.format == "json":
-        put_out((json.dumps(_as_json(dump, faults), indent=2), "\n"))
+        put_out((json_text(_as_json(dump, faults), indent=2), "\n"))
     else:
         put_out(f"{line}\n" for line in _as_text(dump, faults))
     return FOUND_STATUS if faults else NOTHING_STATUS

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from tkdebug.cli.kernel_lines import KernelLines
 from tkdebug.cli.lines_answer import answer
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError
+from tkdebug.instrument.json_text import json_text
 from tkdebug.linemap.line_counts import count_lines, counts_data, totals
 from tkdebug.linemap.line_table import Trace
 from tkdebug.linemap.line_table_data import to_data
@@ -30,7 +30,7 @@ def render_json(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
         data = [_traced(kernel, trace) for kernel, trace in traces if trace.found]
         if not data:
             raise UsageError(not_found(kernels, query))
-    return json.dumps({"schema": SCHEMA, "kernels": data}, indent=1) + "\n"
+    return json_text({"schema": SCHEMA, "kernels": data}, indent=1) + "\n"
 
 
 def not_found(kernels: Sequence[KernelLines], query: LinesQuery) -> str:

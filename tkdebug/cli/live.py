@@ -13,6 +13,7 @@ from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.events import Fault
 from tkdebug.instrument.reader import Session
+from tkdebug.instrument.schema import file_behind
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
@@ -23,7 +24,7 @@ def run_in_tui(arguments: Arguments) -> int:
 
     owns_session = arguments.session is None
     if arguments.session is not None:
-        path = arguments.session.absolute()
+        path = file_behind(arguments.session)
     else:
         path = Path(tempfile.mkdtemp(prefix="tkdebug-")) / "run.tkd"
     # The TUI waits for the file: what an older run left there is not this run.

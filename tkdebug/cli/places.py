@@ -29,20 +29,22 @@ def check_writable(option: str, path: Path, read: Mapping[str, Path | None] | No
     Raises:
         UsageError: it cannot be written, or is one of those.
     """
-    if path.is_dir():
+    # `os.path` takes what cannot be looked at for not there, where `Path` raises.
+    if os.path.isdir(path):
         raise UsageError(f"{option} {path}: is a directory; give a file name")
     for what, other in (read or {}).items():
         if other is not None and _same_file(path, other):
             raise UsageError(f"{option} {path}: is {what} itself; choose another name")
-    if not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: there is no directory {path.parent}; create it first")
-    if path.exists() and not path.is_file():
+    target = Path(os.path.realpath(path))
+    if not os.path.isdir(target.parent):
+        raise UsageError(f"{option} {path}: there is no directory {target.parent}; create it first")
+    if os.path.exists(target) and not os.path.isfile(target):
         return  # a device or a pipe: opening it to try would be noticed at its other end
-    existed = path.exists()
+    existed = os.path.exists(target)
     try:
-        path.open("ab").close()
+        target.open("ab").close()
         if not existed:
-            path.unlink()
+            target.unlink()
     except OSError as error:
         raise UsageError(
             f"{option} {path}: cannot be written ({error.strerror}); choose another place"
@@ -61,6 +63,8 @@ def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool =
         TkError: it cannot be written.
         BrokenPipeError: whoever read stdout has gone.
     """
+    if output is None and sys.stdout is None:
+        raise TkError("stdout: is closed; give a file by -o, or leave it open")
     shown = (visible(piece, styled=styled) for piece in pieces)
     try:
         if output is not None:

@@ -39,7 +39,7 @@ from tkdebug.fault_teller import ToldFaults, telling
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import format_of, write_report
-from tkdebug.instrument.schema import check_replaceable
+from tkdebug.instrument.schema import check_free, check_replaceable, file_behind
 from tkdebug.knobs import KNOBS, ModeName
 from tkdebug.runtime.torch_package import check_importable, check_installed
 from tkdebug.terminal_text import tell
@@ -114,7 +114,7 @@ def _run_here(
 def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path, bool]]:
     """Where to record, and whether that is kept: without a name, a temporary file."""
     if session is not None:
-        yield session.absolute(), not temporary
+        yield file_behind(session), not temporary
         return
     owner = os.getpid()
     folder = tempfile.mkdtemp(prefix="tkdebug-")
@@ -146,8 +146,10 @@ def _check(arguments: Arguments) -> None:
     is_file = not (arguments.is_module or arguments.is_code or _reads_stdin(arguments))
     script = Path(arguments.target) if is_file else None
     if arguments.session is not None:
-        check_replaceable(arguments.session.absolute())
-        check_writable("-o", arguments.session)
+        session = file_behind(arguments.session)
+        check_replaceable(session)
+        check_free(session)
+        check_writable("-o", session)
     if arguments.report is not None:
         read = {"the script": script, "the session": arguments.session}
         check_writable("--report", arguments.report, read)

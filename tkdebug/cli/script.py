@@ -115,12 +115,15 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
                 _find_spec(top)  # the parts below it run code of the user's
         return program
     path = Path(target)
-    if not path.exists():
+    # `os.path` takes what cannot be looked at, such as a name of 300 letters, for not there.
+    if not os.path.exists(path):
         raise NoProgramError(f"{target}: no such file; {_instead(target, argv)}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise NoProgramError(
             f"{target}: is a directory; give a script in it, or a package with `-m package`"
         )
+    if not os.path.isfile(path):
+        raise NoProgramError(f"{target}: is no regular file; write the script into one")
     try:
         with path.open("rb") as file:
             head = file.read(1 << 16)

@@ -14,6 +14,7 @@ from typing import cast
 
 from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, Fault, FaultKind
+from tkdebug.instrument.encode import utf8
 from tkdebug.instrument.records import (
     FaultGroup,
     KernelSummary,
@@ -30,6 +31,7 @@ from tkdebug.instrument.records import (
 
 Row = tuple[object, ...]
 _DIGITS = re.compile(r"-?[0-9]{1,40}", re.ASCII)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def integer(value: object) -> int:
@@ -103,6 +105,15 @@ def frames(value: object) -> tuple[Frame, ...]:
         file, line, function = _list(item, 3)
         result.append(Frame(text(file), integer(line), text(function)))
     return tuple(result)
+
+
+def line_frames(row: Row) -> tuple[int, tuple[Frame, ...]]:
+    """A line of a stage's text, and the call chain of the op that is printed there."""
+    line, value = row
+    chain = frames(value)
+    if not chain:
+        raise ValueError("got an op without a place, expected a call chain")
+    return integer(line), chain
 
 
 def run(row: Row) -> RunInfo:
@@ -273,9 +284,21 @@ def tuning(row: Row) -> Tuning:
 
 def _json(value: object) -> object:
     try:
-        return cast("object", json.loads(text(value)))
+        parsed = json.loads(text(value))
+        return _encodable(parsed) if _SURROGATE.search(text(value)) else parsed
     except RecursionError as error:
         raise ValueError("JSON nested too deep") from error
+
+
+def _encodable(parsed: object) -> object:
+    """What was parsed, its lone surrogates spelt out: no stream would take them."""
+    if isinstance(parsed, str):
+        return utf8(parsed)
+    if isinstance(parsed, list):
+        return [_encodable(item) for item in parsed]
+    if isinstance(parsed, dict):
+        return {utf8(name): _encodable(item) for name, item in parsed.items()}
+    return parsed
 
 
 @lru_cache(maxsize=16_384)

@@ -26,7 +26,6 @@ def bounded(text: str) -> str:
 
 def utf8(text: str) -> str:
     """`text` as SQLite takes it."""
-    # A lone surrogate (a file name, a script's output) is no UTF-8 and SQLite would refuse it.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -29,7 +29,6 @@ def to_row(compiler_pass: CompilerPass) -> Row:
     ops = json.dumps({id_: _op_list(op, files) for id_, op in compiler_pass.ops.items()})
     rewrites = json.dumps([list(files), rewrite_lists])
     op_ids = None if compiler_pass.op_ids is None else json.dumps(compiler_pass.op_ids)
-    error = compiler_pass.error.encode("utf-8", "backslashreplace").decode("utf-8")
     if len(rewrites) + len(ops) + len(op_ids or "") > MAX_CHARS:
         rewrites, ops, op_ids = "[[], []]", "{}", None
     return (
@@ -37,7 +36,7 @@ def to_row(compiler_pass: CompilerPass) -> Row:
         compiler_pass.before,
         compiler_pass.after,
         compiler_pass.time_ns,
-        error,
+        compiler_pass.error,
         rewrites,
         op_ids,
         ops,

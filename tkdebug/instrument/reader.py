@@ -31,7 +31,7 @@ from tkdebug.instrument.records import (
     ScopeSummary,
     Tuning,
 )
-from tkdebug.instrument.schema import SCHEMA_VERSION, TABLE_VERSIONS, TABLES
+from tkdebug.instrument.schema import SCHEMA_VERSION, TABLE_VERSIONS, TABLES, file_behind
 from tkdebug.instrument.session_connection import SessionConnection
 
 MAX_TEXT_CHARS = 32 << 20
@@ -69,7 +69,7 @@ class Session:
         Raises:
             SessionError: it is not there, not a session, truncated, or of a newer schema.
         """
-        session = cls(Path(path).absolute())
+        session = cls(file_behind(Path(path)))
         try:
             session._query(session._check_schema)
         except BaseException:
@@ -274,7 +274,7 @@ class Session:
         """Source frames, outermost first, by line (1-based) of that stage's text."""
         return dict(
             self._records(
-                lambda row: (decode.integer(row[0]), decode.frames(row[1])),
+                decode.line_frames,
                 "SELECT line, frames FROM op_lines WHERE kernel_hash = ? AND stage = ? "
                 "ORDER BY line",
                 kernel_hash,
@@ -397,3 +397,15 @@ class Session:
         missing = sorted(wanted - tables)
         if missing:
             raise ValueError(f"no table {missing[0]}")
+        self._check_columns(wanted)
+
+    def _check_columns(self, tables: set[str]) -> None:
+        """Look that what is read is what lies in the file, whose size bounds it."""
+        virtual = self._rows(
+            "SELECT name FROM sqlite_master WHERE type='table' AND sql LIKE 'CREATE VIRTUAL%'"
+        )
+        for table in sorted(tables):
+            # SQLite, "PRAGMA table_xinfo": the last column is 2 or 3 for one that is generated.
+            columns = self._rows(f"PRAGMA table_xinfo({table})")
+            if (table,) in virtual or any(column[-1] in (2, 3) for column in columns):
+                raise ValueError(f"table {table} is computed, expected one that is stored")

@@ -26,8 +26,9 @@ from tkdebug.events import (
 from tkdebug.instrument import tables
 from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.output import OutputTee
-from tkdebug.instrument.schema import RunStart, create_session
+from tkdebug.instrument.schema import BUSY_TIMEOUT_S, RunStart, create_session, file_behind
 from tkdebug.instrument.session import SessionWriter
+from tkdebug.instrument.session_lock import SessionLock
 from tkdebug.scopes import SCOPES, Metrics, Scope
 from tkdebug.terminal_text import tell
 
@@ -57,7 +58,7 @@ class Recorder:
         join: bool = False,
         output: bool = True,
     ) -> None:
-        self.path = Path(path).absolute()
+        self.path = file_behind(Path(path))
         self._start_info = RunStart(
             script=sys.argv[0] if script is None else script,
             argv=tuple(sys.argv[1:]) if argv is None else argv,
@@ -94,11 +95,8 @@ class Recorder:
         """
         if self._writer is not None:
             raise SessionError(f"{self.path}: this recorder was started before; make a new one")
-        if not self._join:
-            create_session(self.path, self._start_info)
-        elif not self.path.is_file():
-            raise SessionError(f"{self.path}: no session to join; start one there first")
-        self._writer = SessionWriter(self.path)
+        self._lock = self._locked()
+        self._writer = SessionWriter(self.path, is_child=self._join)
         self._put = self._writer.put
         self._owner = os.getpid()
         HOOKS.add(self._hook)
@@ -112,6 +110,16 @@ class Recorder:
                 tee.start()
         atexit.register(self.stop)
         return self
+
+    def _locked(self) -> SessionLock:
+        if not self._join:
+            return create_session(self.path, self._start_info)
+        if not self.path.is_file():
+            raise SessionError(f"{self.path}: no session to join; start one there first")
+        lock = SessionLock(self.path)
+        if not lock.share(BUSY_TIMEOUT_S):
+            raise lock.in_use()
+        return lock
 
     def stop(self, exit_status: int | None = None) -> None:
         """Unsubscribe and store everything; a second call is a no-op.
@@ -133,6 +141,7 @@ class Recorder:
         if not self._join and os.getpid() == self._owner:
             self._put((tables.END, exit_status, time.time_ns()))
         self._writer.close()
+        self._lock.release()
 
     def flush(self) -> None:
         """Wait until all events so far are in the file."""

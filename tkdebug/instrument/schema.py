@@ -8,6 +8,7 @@ so that a copy without the `-wal` opens.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import platform
@@ -15,11 +16,12 @@ import socket
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tkdebug.errors import SessionError
+from tkdebug.instrument.session_lock import SessionLock
+from tkdebug.instrument.session_writing import WritingConnection
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
 SCHEMA_VERSION = 3
@@ -87,34 +89,81 @@ def process_rank() -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def create_session(path: Path, start: RunStart) -> None:
+def create_session(path: Path, start: RunStart) -> SessionLock:
     """Create the session at `path`, replacing an older session of that name.
 
     Ranks of one torchrun that name the same file share it: the first creates, the others join.
 
+    Returns:
+        The session's lock, to be released when this process writes no more.
+
     Raises:
-        SessionError: the place cannot be written, or holds something that is no session.
+        SessionError: the place cannot be written, holds something that is no session, or another
+            run records there.
     """
+    check_replaceable(path)
     group = _rank_group()
-    if group is None:
-        _replace(path, start, None)
-        return
-    with _exclusive(path):
-        if _stored_group(path) != group:
+    lock = SessionLock(path)
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    try:
+        while not lock.take_alone():
+            if group is None or time.monotonic() > deadline_s:
+                raise lock.in_use()
+            if lock.share(0) and _stored_group(path) == group:
+                return lock
+            lock.release()
+            time.sleep(0.01)
+        if group is None or _stored_group(path) != group:
             _replace(path, start, group)
+        created = path.stat()
+        # From here to there nobody has it for a moment, in which another run may begin.
+        if not lock.share(BUSY_TIMEOUT_S) or not os.path.samestat(path.stat(), created):
+            raise lock.in_use()
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def check_free(path: Path) -> None:
+    """Raise `SessionError` where another run records into `path`; ranks of one torchrun may."""
+    lock = SessionLock(path)
+    if _rank_group() is None and not lock.take_alone():
+        raise lock.in_use()
+    lock.release()
+
+
+def file_behind(path: Path) -> Path:
+    """The file that the link at `path` leads to, so that the link stays; else `path`, absolute.
+
+    Raises:
+        SessionError: links lead in a circle, or the name is too long.
+    """
+    try:
+        os.lstat(path.with_name(_draft_name(path)))
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise SessionError(f"{path}: the name is too long; choose a shorter one") from error
+    if not os.path.islink(path):
+        return path.absolute()
+    target = Path(os.path.realpath(path))
+    if os.path.islink(target):
+        raise SessionError(f"{path}: a link that leads in a circle; choose another name")
+    return target
 
 
 def check_replaceable(path: Path) -> None:
     """Raise `SessionError` unless a session can be put at `path`."""
-    if path.is_dir():
+    # `os.path` takes what cannot be looked at for not there, where `Path` raises.
+    if os.path.isdir(path):
         raise SessionError(f"{path}: is a directory; give a file name such as {path / 'run.tkd'}")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise SessionError(f"{path}: there is no directory {path.parent}; create it first")
     if not os.access(path.parent, os.W_OK):
         raise SessionError(f"{path}: directory {path.parent} is not writable; choose another place")
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise SessionError(f"{path}: exists and is no regular file; choose another name")
-    if path.exists() and path.stat().st_size and not _is_session(path):
+    if os.path.exists(path) and path.stat().st_size and not _is_session(path):
         raise SessionError(
             f"{path}: exists and is not a tkdebug session; it is not overwritten, "
             "choose another name"
@@ -133,8 +182,7 @@ def _is_session(path: Path) -> bool:
 
 
 def _replace(path: Path, start: RunStart, group: str | None) -> None:
-    check_replaceable(path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    draft = path.with_name(_draft_name(path))
     try:
         draft.unlink(missing_ok=True)
         _write_schema(draft, start, group)
@@ -148,8 +196,15 @@ def _replace(path: Path, start: RunStart, group: str | None) -> None:
         raise SessionError(f"{path}: session cannot be created: {error}") from error
 
 
+def _draft_name(path: Path) -> str:
+    # The longest of the names beside a session.
+    return f".{path.name}.{os.getpid()}.new"
+
+
 def _write_schema(path: Path, start: RunStart, group: str | None) -> None:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(path, isolation_level=None, factory=WritingConnection)
+    ) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN")
@@ -205,26 +260,3 @@ def _stored_group(path: Path) -> str | None:
     except sqlite3.Error:
         return None  # whatever lies there is not this run's; `_replace` deals with it
     return str(row[0]) if row and row[0] is not None else None
-
-
-@contextlib.contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    lock = path.with_name(f".{path.name}.lock")
-    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            break
-        except FileExistsError:
-            if time.monotonic() > deadline_s:
-                raise SessionError(
-                    f"{path}: another rank holds {lock} since more than {BUSY_TIMEOUT_S:g} s; "
-                    "delete that file if no run is going on"
-                ) from None
-            time.sleep(0.01)
-        except OSError as error:
-            raise SessionError(f"{path}: session cannot be created: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
+from tkdebug.instrument.child_ends import store_before_ending
 from tkdebug.instrument.tables import Row, SessionTables
 from tkdebug.terminal_text import tell
 
@@ -33,6 +34,7 @@ BATCH_ROWS = 250
 MAX_UNSTORED_ROWS = 500
 ROOM_POLL_S = 0.0005
 CHECKPOINT_S = 1.0
+LAST_STORE_S = 5.0
 
 
 class _Stop:
@@ -44,12 +46,14 @@ class SessionWriter:
 
     Args:
         path: a file made by `schema.create_session`.
+        is_child: whether another process may end this one at any time.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_child: bool = False) -> None:
         self.path = path.absolute()
         self.error: str | None = None
         self._closed = False
+        self._is_child = is_child
         self._start_fresh()
         _follow_forks(self)
 
@@ -83,6 +87,16 @@ class SessionWriter:
         with self._lifecycle:
             self._closed = True
             self._stop_thread()
+
+    def _store_the_last(self) -> None:
+        """In the handler of a signal that ends the process; it may have interrupted `close`."""
+        thread = self._thread
+        if not self._closed:
+            self.flush(LAST_STORE_S)
+        elif thread is not None and thread.is_alive():
+            self._queue.put(_Stop())
+            self._wake_writer()
+            thread.join(LAST_STORE_S)
 
     def _start_fresh(self) -> None:
         self._queue: queue.SimpleQueue[Row | threading.Event | _Stop] = queue.SimpleQueue()
@@ -124,6 +138,9 @@ class SessionWriter:
                 self._thread = None
                 self._may_start["thread"] = True
                 raise
+            if self._is_child:
+                # Only now that there is something to store: not every child is about kernels.
+                store_before_ending(self._store_the_last)
 
     def _stop_thread(self) -> None:
         thread = self._thread
@@ -234,6 +251,7 @@ class SessionWriter:
 
     def after_fork_in_child(self) -> None:
         """Begin with an empty queue: what was queued is the parent's to store."""
+        self._is_child = True
         self._start_fresh()
         if "multiprocessing.util" in sys.modules:
             from multiprocessing import util

@@ -5,10 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
+import sys
 from pathlib import Path
 
 from tkdebug.errors import SessionError
+from tkdebug.instrument.encode import MAX_TEXT_CHARS
 from tkdebug.instrument.schema import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA_VERSION
+
+# Twice what the longest text takes that is ever written: a row of `kernels` has two of those.
+MAX_VALUE_BYTES = 2 * 4 * MAX_TEXT_CHARS + (1 << 20)
 
 
 def open_read_only(path: Path, options: str) -> sqlite3.Connection:
@@ -21,6 +27,8 @@ def open_read_only(path: Path, options: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
@@ -41,6 +49,9 @@ def log_size_bytes(path: Path) -> int | None:
 def check_file(path: Path) -> None:
     """Raise the clearest `SessionError` that the first bytes of the file allow."""
     try:
+        # A FIFO would be waited for.
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+            raise SessionError(f"{path}: is no regular file, expected a session file")
         with path.open("rb") as file:
             header = file.read(100)
             size_bytes = file.seek(0, os.SEEK_END)

@@ -18,6 +18,7 @@ from typing import cast
 from tkdebug.events import ArgumentInfo, AutotuneChoice, Fault, KernelCompiled, LaunchProgress
 from tkdebug.instrument import encode, pass_rows
 from tkdebug.instrument.schema import BUSY_TIMEOUT_S, process_rank
+from tkdebug.instrument.session_writing import WritingConnection
 
 # Tags of the rows that a recorder queues; what follows the tag is said at the handler.
 STARTED, FINISHED, COMPILED, TUNED, FAULT, OUTPUT, PROGRESS, SCOPE, END = (
@@ -44,7 +45,11 @@ class SessionTables:
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+            f"{path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            factory=WritingConnection,
         )
         # A dead process loses nothing that was written; only a dead machine would.
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -237,7 +242,7 @@ class SessionTables:
                     encode.json_options(kernel.options),
                     kernel.compile_ns,
                     int(kernel.cache_hit),
-                    None if kernel.error is None else encode.utf8(encode.bounded(kernel.error)),
+                    None if kernel.error is None else encode.bounded(kernel.error),
                 ),
             )
             if added.rowcount:
@@ -294,9 +299,7 @@ class SessionTables:
     def _store_blob(self, text: str) -> str:
         text = encode.bounded(text)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        self._connection.execute(
-            "INSERT OR IGNORE INTO blobs VALUES (?, ?)", (digest, encode.utf8(text))
-        )
+        self._connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (digest, text))
         return digest
 
     def _store_source(self, file: str) -> None:
@@ -311,7 +314,7 @@ class SessionTables:
             return  # no file behind the code (a notebook cell, exec): the kernel's text is there
         self._connection.execute(
             "INSERT OR IGNORE INTO sources VALUES (?, ?)",
-            (encode.utf8(file), self._store_blob(text)),
+            (file, self._store_blob(text)),
         )
 
     def _write_tunings(self, rows: Sequence[Row]) -> None:
@@ -345,7 +348,7 @@ class SessionTables:
                     fault.severity,
                     fault.kernel,
                     encode.json_frames(fault.frames),
-                    encode.utf8(encode.bounded(fault.message)),
+                    encode.bounded(fault.message),
                     fault.column,
                     fault.op_id,
                     encode.json_text(fault.program_id),
@@ -354,7 +357,7 @@ class SessionTables:
                     encode.integer(fault.index),
                     encode.json_text(fault.legal),
                     fault.count,
-                    fault.hint and encode.utf8(fault.hint),
+                    fault.hint,
                     time_ns,
                 ),
             )
@@ -378,7 +381,7 @@ class SessionTables:
                 text += f"\n[tkdebug: output beyond {MAX_OUTPUT_CHARS >> 20} MiB is not recorded]\n"
             self._connection.execute(
                 "INSERT INTO output VALUES (NULL, ?, ?, ?, ?, ?)",
-                (self._process, self._rank, time_ns, stream, encode.utf8(text)),
+                (self._process, self._rank, time_ns, stream, text),
             )
 
     def _write_progress(self, rows: Sequence[Row]) -> None:
@@ -410,7 +413,7 @@ class SessionTables:
                     scope,
                     parent,
                     thread,
-                    encode.utf8(str(name)[: encode.MAX_VALUE_CHARS]),
+                    str(name)[: encode.MAX_VALUE_CHARS],
                     encode.json_metrics(cast("Mapping[str, object]", metrics)),
                     start_ns,
                     end_ns,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tkdebug.forks import renew_after_forks
 from tkdebug.interpreter.buffers import Buffer
 
 _PURGE_EVERY = 1024
@@ -36,8 +37,13 @@ class AddressRegistry:
 
     def __init__(self) -> None:
         self._views: dict[_Key, _View] = {}
-        self._lock = threading.Lock()
         self._noted = 0
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """As a forked child has to."""
+        self._lock = threading.Lock()
 
     def note(self, tensor: Tensor, address: int) -> None:
         """Remember the view whose address was read."""

@@ -1,7 +1,8 @@
 """Compiles each kernel of a jit function once, whatever threads want it.
 
 Responsible for who compiles and who waits, and for calling upstream's hooks around a compile.
-Invariant: threads that want the same kernel wait for one compile; others go on beside it.
+Invariant: threads that want the same kernel wait for one compile; others go on beside it. A forked
+child waits for none of its parent's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
+from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
 
 if TYPE_CHECKING:
@@ -28,6 +30,11 @@ class CompileOnce:
 
     def __init__(self, kernels: dict[Key, CompiledKernel]) -> None:
         self._kernels = kernels
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """Forget the compiles that are under way."""
         self._lock = threading.Lock()
         # Reentrant, since a hook may want the kernel whose compile it is told of.
         self._locks: dict[Key, threading.RLock] = {}

@@ -11,7 +11,10 @@ from types import FunctionType
 
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.errors import UsageError
+from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.dependencies import content_key
+
+_UNDER_WAY = "recursion:"
 
 
 class FunctionSource:
@@ -33,7 +36,14 @@ class FunctionSource:
         self.source_edits = 0
         self.hash: str | None = None
         self._edited_source: KernelSource | None = None
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """Work out a hash anew that was being worked out."""
         self._lock = threading.RLock()
+        if self.hash is not None and self.hash.startswith(_UNDER_WAY):
+            self.hash = None
 
     @property
     def kernel_source(self) -> KernelSource:
@@ -87,7 +97,7 @@ class FunctionSource:
         with self._lock:
             if self.hash is None:
                 # Stands in while the callees are read, which may call this function again.
-                self.hash = f"recursion:{self.__qualname__}"
+                self.hash = f"{_UNDER_WAY}{self.__qualname__}"
                 try:
                     self.hash = content_key(self.fn, self.kernel_source)
                 except BaseException:

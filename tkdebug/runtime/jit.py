@@ -25,6 +25,7 @@ from tkdebug.runtime.compile_once import CompileOnce
 from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.device_caches import DeviceCaches
 from tkdebug.runtime.errors import ArgumentOverflowError, GlobalChangedError, OutsideKernelError
+from tkdebug.runtime.first_launch import load_what_launches_import
 from tkdebug.runtime.function_source import FunctionSource
 from tkdebug.runtime.grid import grid_dimensions
 from tkdebug.runtime.interface import KernelInterface
@@ -135,6 +136,7 @@ class JITFunction(FunctionSource, KernelInterface):
         self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
     ) -> CompiledKernel | None:
         """As `run`, in whatever mode is in force."""
+        load_what_launches_import()
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         if current_mode(self.__name__) == "native":

@@ -7,11 +7,11 @@ Format". Both as `proton-viewer` and Perfetto read them.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.profile import Profile
 from tkdebug.instrument.profiling.profiler import DeviceFacts
@@ -56,9 +56,9 @@ def write_profile(profile: Profile, output_format: str, devices: DeviceFacts) ->
         ProfileError: the file cannot be written.
     """
     if output_format == "hatchet":
-        text = f"\n{json.dumps(hatchet(profile.tree, devices), indent=4, sort_keys=True)}\n"
+        text = f"\n{json_text(hatchet(profile.tree, devices), indent=4, sort_keys=True)}\n"
     else:
-        text = json.dumps(chrome_trace(profile)) + "\n"
+        text = json_text(chrome_trace(profile)) + "\n"
     if profile.name in ("", "-"):
         sys.stdout.write(text)
         return

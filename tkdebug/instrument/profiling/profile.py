@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Literal
 
 import tkdebug
+from tkdebug.forks import renew_after_forks
 from tkdebug.instrument.profiling.metrics import kept
 from tkdebug.instrument.profiling.tree import ROOT_NAME, DeviceName, Place
 from tkdebug.scopes import SCOPES, Metrics, Scope
@@ -57,8 +58,13 @@ class Profile:
         self.events: list[LaunchEvent] = []
         self.lost_events = 0
         self.interpreted = False
-        self._lock = threading.RLock()
         self._places: dict[int, Place] = {}
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """As a forked child has to."""
+        self._lock = threading.RLock()
 
     def path(self) -> tuple[str, ...]:
         """Where something that happens here and now belongs."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tkdebug.events import HOOKS, Hook, LaunchRecord
+from tkdebug.forks import renew_after_forks
 from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.metrics import is_number, kept
@@ -51,7 +52,6 @@ class Profiler:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._profiles: dict[int, Profile] = {}
         self._active: tuple[Profile, ...] = ()
         self._next_number = 0
@@ -61,6 +61,12 @@ class Profiler:
         self.metadata_wanted: Callable[[str], bool] | None = None
         variable = os.environ.get("TRITON_PROTON_DISABLE", "")
         self.disabled = variable.lower() in ("1", "true", "yes", "on", "y")
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """As a forked child has to."""
+        self._lock = threading.RLock()
 
     @property
     def is_on(self) -> bool:

@@ -7,11 +7,11 @@ The format is Google's "Trace Event Format"; times in it are microseconds, here 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 
 from tkdebug.events import ArgumentInfo
+from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, Launch, RunInfo
 from tkdebug.instrument.renderers.json_format import recorded_launches
@@ -36,16 +36,16 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         track = (launch.process, launch.stream)
         if track not in free_ns:
             for event in _names(run, launch, is_new=all(p != track[0] for p, _ in free_ns)):
-                yield separator + json.dumps(event)
+                yield separator + json_text(event)
                 separator = ",\n"
         # Launches are queued before the GPU gets to them, and a stream runs them in turn.
         start_ns = max(launch.start_ns, free_ns.get(track, 0))
         free_ns[track] = start_ns + (launch.duration_ns or 0)
         told = first_faults.get((launch.process, launch.id), [])
-        yield separator + json.dumps(_event(launch, start_ns - run.start_ns, told))
+        yield separator + json_text(_event(launch, start_ns - run.start_ns, told))
         separator = ",\n"
     for event in _scope_events(session, run):
-        yield separator + json.dumps(event)
+        yield separator + json_text(event)
         separator = ",\n"
     yield "]}\n"
 

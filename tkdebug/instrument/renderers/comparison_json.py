@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from tkdebug.instrument.comparison import Comparison, KernelChange
+from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import KernelSummary, RunInfo
 from tkdebug.instrument.renderers.json_format import fault_object
@@ -15,7 +15,7 @@ COMPARISON_SCHEMA = 1
 
 def render(comparison: Comparison, before: Session, after: Session) -> Iterator[str]:
     """The comparison as one object."""
-    yield json.dumps(
+    yield json_text(
         {
             "schema": COMPARISON_SCHEMA,
             "before": _run(comparison.before),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 
+from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, Launch, Tuning
 from tkdebug.instrument.renderers.text_format import recorded_tunings
@@ -23,21 +23,21 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         "script": run.script,
         "exit_status": run.exit_status,
     }
-    yield json.dumps(head)[:-1]
+    yield json_text(head)[:-1]
     yield ',\n"launches": ['
     separator = "\n"
     for launch in recorded_launches(session):
-        yield separator + json.dumps(_launch(launch))
+        yield separator + json_text(_launch(launch))
         separator = ",\n"
     yield '],\n"faults": ['
     separator = "\n"
     for group in faults:
-        yield separator + json.dumps(fault_object(group))
+        yield separator + json_text(fault_object(group))
         separator = ",\n"
     yield '],\n"tunings": ['
     separator = "\n"
     for tuning in recorded_tunings(session):
-        yield separator + json.dumps(_tuning(tuning))
+        yield separator + json_text(_tuning(tuning))
         separator = ",\n"
     yield "]}\n"
 

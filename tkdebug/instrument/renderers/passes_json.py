@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
+from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.kernel_passes import LineLife
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.pass_query import KernelReport
@@ -17,7 +17,7 @@ def render(reports: Sequence[KernelReport]) -> Iterator[str]:
     yield f'{{"schema": {JSON_SCHEMA}, "kernels": ['
     separator = "\n"
     for report in reports:
-        yield separator + json.dumps(_kernel(report))
+        yield separator + json_text(_kernel(report))
         separator = ",\n"
     yield "]}\n"
 

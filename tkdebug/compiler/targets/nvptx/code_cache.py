@@ -3,7 +3,8 @@
 One file per kernel, named by the hash of everything that went in: LLVM text, target, options,
 locations, versions of the libraries. Invariants: a file is whole or not there (written beside, then
 renamed); a damaged file costs a line on stderr and a compile, nothing else; nothing in a file is
-executed. The directory is kept under a size by removing what was used longest ago.
+executed here, and what others can have written is not used (`private_files`). The directory is kept
+under a size by removing what was used longest ago.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from pathlib import Path
 from tkdebug import __version__
 from tkdebug.compiler.targets.nvptx import ptxas, wire
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
+from tkdebug.compiler.targets.nvptx.private_files import (
+    NotPrivateError,
+    check_folder,
+    read_private,
+)
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap import ptx_locations
 from tkdebug.linemap.ptx_locations import PtxLine
@@ -96,15 +102,18 @@ def load(key: str, kernel: str) -> NativeCode | None:
     """The kernel stored under `key`; None when there is none, or none that can be used."""
     path = _path(key)
     try:
-        data = path.read_bytes()
+        data = read_private(path)
     except FileNotFoundError:
         return None
+    except NotPrivateError as error:
+        _say_not_private(error)
+        return None
     except OSError as error:
-        _say(f"compiled kernel cannot be read: {error}")
+        _say_once(f"compiled kernel cannot be read: {error}")
         return None
     try:
         code = _decode(data, key, kernel)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         _say(f"{path}: compiled kernel is damaged ({error}); it is made again")
         with suppress(OSError):
             path.unlink()
@@ -115,11 +124,14 @@ def load(key: str, kernel: str) -> NativeCode | None:
 
 
 def store(key: str, kernel: str, code: NativeCode) -> None:
-    """Keep `code` under `key`; a directory that cannot be written is told once."""
+    """Keep `code` under `key`; a directory that cannot be used is told once."""
     path = _path(key)
     data = _encode(code, key, kernel)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        # Where the umask lets a group write, what is in the folder would not be used.
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        check_folder(path.parent)
         handle, beside = tempfile.mkstemp(prefix=".new-", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -129,6 +141,9 @@ def store(key: str, kernel: str, code: NativeCode) -> None:
             with suppress(OSError):
                 os.unlink(beside)
             raise
+    except NotPrivateError as error:
+        _say_not_private(error)
+        return
     except OSError as error:
         _say_once(f"compiled kernels are not kept: {error}")
         return
@@ -160,10 +175,20 @@ def _decode(data: bytes, key: str, kernel: str) -> NativeCode:
     if header["sha256"] != hashlib.sha256(body).hexdigest():
         raise ValueError("checksum differs")
     split, log, lines = header["ptx_bytes"], header["log"], header["lines"]
-    if not isinstance(split, int) or not isinstance(log, str) or not isinstance(lines, list):
+    if type(split) is not int or not isinstance(log, str) or not isinstance(lines, list):
         raise ValueError("fields of a wrong type")
-    table = tuple(PtxLine(int(line), op_id) for line, op_id in lines)
+    table = tuple(PtxLine(_number(line), _op_id(op_id)) for line, op_id in lines)
     return native_code(body[:split].decode(), body[split:], kernel, log, table)
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError(f"got {value!r:.80}, expected a whole number")
+    return value
+
+
+def _op_id(value: object) -> int | None:
+    return None if value is None else _number(value)
 
 
 def _trim_now_and_then() -> None:
@@ -193,6 +218,16 @@ def trim(folder: Path, limit_bytes: int) -> None:
 
 def _say(text: str) -> None:
     tell(text)
+
+
+def _say_not_private(error: NotPrivateError) -> None:
+    if error.path.suffix == _SUFFIX:
+        _say_once(f"{error}; the compiled kernel is not used, but made again")
+        return
+    _say_once(
+        f"{error}; compiled kernels there are neither used nor kept; `chmod -R go-w` it if it is "
+        "yours, or name another folder in TKDEBUG_CACHE_DIR"
+    )
 
 
 @lru_cache(maxsize=16)

@@ -46,7 +46,7 @@ def read(read_exactly: Callable[[int], bytes]) -> tuple[Header, bytes]:
     _check_lengths(header_bytes, body_bytes)
     try:
         header = json.loads(read_exactly(header_bytes))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FrameError(f"header is no JSON: {error}") from None
     if not isinstance(header, dict):
         raise FrameError(f"header: got {type(header).__name__}, expected an object")
