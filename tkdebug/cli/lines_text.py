@@ -13,6 +13,7 @@ from tkdebug.linemap.line_columns import COLUMNS, Column, cell, spill_cell
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.sass import opcode
 
 _LEGEND = """\
 SASS: instructions of the line; via: of functions it calls, shown at their own lines. regs: most
@@ -109,6 +110,9 @@ def _annotated(kernel: KernelLines) -> Iterator[str]:
         f"  {len(table.instructions)} SASS instructions, {table.mapped_percent:.1f} % mapped to "
         f"source lines ({unmapped} are compiler-generated or without a line)"
     )
+    rowless = sum(opcode(i.text).endswith("GMMA") and not i.mapped for i in table.instructions)
+    if rowless:
+        yield f"  {rowless} of them are wgmma: the cubin has no row for them, as ptxas writes none"
     if not table.has_sass:
         yield "  without nvdisasm: padding counts too; pip install nvidia-cuda-nvdisasm"
     whole = totals(table)

@@ -21,10 +21,10 @@ from tkdebug import __version__
 from tkdebug.compiler.targets.nvptx import ptxas, wire
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap import ptx_locations
+from tkdebug.linemap import line_program_rows, ptx_locations, wgmma_code
 from tkdebug.linemap.ptx_locations import PtxLine
 
-_FORMAT = 1
+_FORMAT = 2
 _SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
@@ -38,6 +38,8 @@ _STAGES = (
     "ptx_stage",
     "ptxas",
     "warp_time",
+    "wgmma_lines",
+    "wgmma_rows",
 )
 # Whatever of these is installed decides what code comes out.
 _LIBRARIES = (
@@ -76,7 +78,8 @@ def versions() -> tuple[str, ...]:
     # Options and order of the stages are in their text; a changed one makes other code.
     here = Path(__file__).parent
     texts = [(here / f"{name}.py").read_bytes() for name in _STAGES]
-    texts.append(Path(ptx_locations.__file__).read_bytes())
+    modules = (ptx_locations, line_program_rows, wgmma_code)
+    texts += [Path(module.__file__).read_bytes() for module in modules]
     found.append(f"stages {hashlib.sha256(b''.join(texts)).hexdigest()}")
     found += [f"{name}={os.environ[name]}" for name in ("CUDA_HOME",) if name in os.environ]
     return tuple(found)
