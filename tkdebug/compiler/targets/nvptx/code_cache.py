@@ -78,8 +78,8 @@ def versions() -> tuple[str, ...]:
     # Options and order of the stages are in their text; a changed one makes other code.
     here = Path(__file__).parent
     texts = [(here / f"{name}.py").read_bytes() for name in _STAGES]
-    modules = (ptx_locations, line_program_rows, wgmma_code)
-    texts += [Path(module.__file__).read_bytes() for module in modules]
+    files = (ptx_locations.__file__, line_program_rows.__file__, wgmma_code.__file__)
+    texts += [Path(file).read_bytes() for file in files]
     found.append(f"stages {hashlib.sha256(b''.join(texts)).hexdigest()}")
     found += [f"{name}={os.environ[name]}" for name in ("CUDA_HOME",) if name in os.environ]
     return tuple(found)
