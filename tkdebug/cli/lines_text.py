@@ -19,6 +19,7 @@ _LEGEND = """\
 SASS: instructions of the line; via: of functions it calls, shown at their own lines. regs: most
 registers in use. Accesses are counted as COUNTxBITS a thread. spill: stores/loads of spilled
 registers; value: spilled values that were made on the line (an estimate where code branches).
+stack: stores/loads of a stack frame that ptxas made though it spilled nothing.
 """
 _SHOWN_OPTIONS = ("num_warps", "num_stages")
 
@@ -71,6 +72,8 @@ def resources_text(resources: Resources) -> list[str]:
             f"spills {resources.spill_store_bytes} bytes of stores, "
             f"{resources.spill_load_bytes} of loads a thread"
         )
+    elif resources.stack_bytes:
+        parts.append(f"no spills, a stack frame of {resources.stack_bytes} bytes")
     else:
         parts.append("no spills")
     dynamic = resources.dynamic_shared_bytes
@@ -119,7 +122,14 @@ def _annotated(kernel: KernelLines) -> Iterator[str]:
     columns = [c for c in COLUMNS if any(whole.kinds[kind] for kind in c.kinds)]
     places = {place: count for place, count in counts.items() if place is not None}
     rows = [_Row(line, places, kernel) for line in _shown_lines(kernel, places)]
-    yield from _table(rows, columns, whole)
+    yield from _table(rows, columns, whole, _may_spill(table.resources))
+
+
+def _may_spill(resources: Resources | None) -> bool:
+    """Whether local memory is traffic of spills, as far as the assembler says."""
+    if resources is None or resources.spill_store_bytes is None:
+        return True
+    return bool(resources.spill_store_bytes or resources.spill_load_bytes)
 
 
 class _Row:
@@ -146,16 +156,19 @@ def _shown_lines(kernel: KernelLines, places: Mapping[Place, LineCounts]) -> lis
     return shown
 
 
-def _table(rows: Sequence[_Row], columns: Sequence[Column], whole: LineCounts) -> Iterator[str]:
+def _table(
+    rows: Sequence[_Row], columns: Sequence[Column], whole: LineCounts, spilled: bool
+) -> Iterator[str]:
     titles = ["line", "SASS", "via", "regs", *(column.title for column in columns)]
     spills = bool(whole.kinds["spill-store"] or whole.kinds["spill-load"])
-    titles += ["spill", "value"] if spills else []
+    titles += ["spill" if spilled else "stack", "value"] if spills else []
     cells = [titles]
     for row in rows:
         number = "…" if row.place is None else str(row.place[1])
         cells.append([number, *_cells(row.counts, columns, spills)])
     cells.append(["all", *_cells(whole, columns, spills)])
-    used = [n for n, title in enumerate(titles) if title != "via" or any(c[n] for c in cells[1:])]
+    shown = {"via": any(row[2] for row in cells[1:]), "value": spilled}
+    used = [n for n, title in enumerate(titles) if shown.get(title, True)]
     sizes = {n: max(len(row[n]) for row in cells) for n in used}
     file = ""
     yield "  ".join(f"{cells[0][n]:>{sizes[n]}}" for n in used) + "  source"
