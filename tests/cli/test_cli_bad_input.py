@@ -26,6 +26,13 @@ def test_script_that_is_a_directory(run_main, tmp_path):
     assert "is a directory; give a script in it" in told(run_main, "run", tmp_path)
 
 
+@pytest.mark.parametrize("command", ["lines", "crash"])
+def test_pipe_is_refused_and_not_waited_for(run_main, tmp_path, command):
+    os.mkfifo(tmp_path / "pipe")
+    line = told(run_main, command, tmp_path / "pipe")
+    assert line.endswith("pipe: is a pipe or a device, expected a file")
+
+
 def test_script_that_is_binary(run_main, tmp_path):
     path = tmp_path / "a.out"
     path.write_bytes(b"\x7fELF\0\0\1")

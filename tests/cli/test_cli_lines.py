@@ -113,6 +113,21 @@ def test_notes_of_the_assembler_come_with_their_line(session: Path) -> None:
     assert "\n  ptxas C7511: of no line\n" in text
 
 
+@pytest.mark.parametrize("spilled", [0, 8])
+def test_stack_frame_without_spills_is_called_that(session: Path, spilled: int) -> None:
+    with Session.open(session) as opened:
+        kernel = next(k for k in of_session(opened) if k.name == "scale")
+    first, *rest = kernel.table.instructions
+    code = (replace(first, text="STL [R1], R5"), *rest)
+    resources = replace(kernel.table.resources, stack_bytes=16, spill_store_bytes=spilled)
+    table = replace(kernel.table, instructions=code, resources=resources)
+    text = render_text([replace(kernel, table=table)], LinesQuery())
+    titles = next(line for line in text.splitlines() if line.lstrip().startswith("line "))
+    assert ("stack" in titles.split()) != bool(spilled)
+    assert ("spill" in titles.split()) == ("value" in titles.split()) == bool(spilled)
+    assert ("no spills, a stack frame of 16 bytes" in text) != bool(spilled)
+
+
 def test_json_has_figures_lines_and_the_table(session: Path, run_main) -> None:
     _, out, _ = run_main("lines", "--format", "json", "--kernel", "scale", session)
     data = json.loads(out)

@@ -1,6 +1,7 @@
 """GPU core dumps read without a GPU: real ones, damaged ones, and what is none."""
 
 import json
+import os
 import random
 import struct
 from contextlib import suppress
@@ -116,6 +117,33 @@ def test_dump_without_a_table_is_refused():
         decode_core_dump(bytes(data))
 
 
+def repeated_image(data, count):
+    """The dump, with `count` headers more of its largest image."""
+    found = [s for s in sections(data, ET_CORE, "dump") if s.type == 0x8000_0007]
+    largest = max(found, key=lambda section: section.size)
+    table = struct.unpack_from("<Q", data, 40)[0]
+    headers = data[table : table + 64 * struct.unpack_from("<H", data, 60)[0]]
+    index = next(
+        at
+        for at in range(0, len(headers), 64)
+        if struct.unpack_from("<Q", headers, at + 24)[0] == largest.offset
+    )
+    start = -(-len(data) // 8) * 8
+    whole = bytearray(data.ljust(start, b"\0") + headers + headers[index : index + 64] * count)
+    struct.pack_into("<Q", whole, 40, start)
+    struct.pack_into("<H", whole, 60, len(headers) // 64 + count)
+    return bytes(whole)
+
+
+def test_images_that_lie_over_each_other_are_refused():
+    whole = dump_bytes("program")
+    assert len(decode_core_dump(repeated_image(whole, 0)).images) == len(
+        decode_core_dump(whole).images
+    )
+    with pytest.raises(CoreDumpError, match=r"has sections of \d+ bytes in"):
+        decode_core_dump(repeated_image(whole, 20_000))
+
+
 def test_unknown_exception_is_named_by_its_number():
     data = bytearray(dump_bytes("store"))
     table = next(s for s in sections(data, ET_CORE, "dump") if s.type == 0x8000_000B)
@@ -179,3 +207,9 @@ def test_command_refuses_what_is_no_dump_in_one_line(tmp_path, capsys, name):
 def test_unreadable_file_is_one_clear_line(tmp_path):
     with pytest.raises(CoreDumpError, match="cannot be read"):
         read_core_dump(Path(tmp_path))
+
+
+def test_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CoreDumpError, match="is a pipe or a device, expected a file"):
+        read_core_dump(tmp_path / "pipe")

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from dumps import LINES, SCRIPT
@@ -20,18 +21,20 @@ needs_cuda_gdb = pytest.mark.skipif(shutil.which("cuda-gdb") is None, reason="no
 needs_sanitizer = pytest.mark.skipif(
     shutil.which("compute-sanitizer") is None, reason="no compute-sanitizer"
 )
+needs_ncu = pytest.mark.skipif(shutil.which("ncu") is None, reason="no ncu")
+MATMUL = Path(__file__).parents[2] / "examples" / "matmul.py"
 FETCH, MIDDLE, KERNEL = (LINES[name] for name in ("crash: chain", "chain: middle", "chain: kernel"))
 
 
 @pytest.fixture
 def output(tmp_path):
-    def run(*tool, **environment):
+    def run(*tool, script=(SCRIPT, "chain"), **environment):
         command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--no-coredump"]
         done = subprocess.run(
-            [*tool, *command, "--mode", "native", str(SCRIPT), "chain"],
+            [*tool, *command, "--mode", "native", *map(str, script)],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=300,
             env={**os.environ, "TKDEBUG_CACHE_DIR": str(tmp_path), **environment},
         )
         return done.stdout + done.stderr
@@ -84,3 +87,20 @@ def test_compute_sanitizer_prints_the_chain_of_lines(output):
     assert re.search(rf"at fetch\+0x\w+ in crashing\.py:{FETCH}\n", text)
     assert re.search(rf"Device Frame: middle\+0x\w+ in crashing\.py:{MIDDLE}\n", text)
     assert re.search(rf"Device Frame: chained\+0x\w+ in crashing\.py:{KERNEL}\n", text)
+
+
+@needs_sanitizer
+def test_compute_sanitizer_loads_cubins_whose_wgmma_have_rows(output):
+    text = output("compute-sanitizer", script=(MATMUL,))
+    assert re.search(r"ERROR SUMMARY: 0 errors", text), text
+    assert "matmul: ok" in text
+
+
+@needs_ncu
+def test_ncu_profiles_cubins_whose_wgmma_have_rows(output):
+    words = ["--section", "SourceCounters", "--launch-count", "1", "-k", "matmul_kernel"]
+    text = output("ncu", *words, "--page", "source", script=(MATMUL,))
+    if "ERR_NVGPUCTRPERM" in text:
+        pytest.skip("ncu may not read this GPU's counters")
+    assert "HGMMA" in text, text[-2000:]
+    assert "matmul: ok" in text

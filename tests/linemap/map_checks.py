@@ -10,7 +10,7 @@ from native_support import places
 from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 from tkdebug.linemap.line_counts import Place
 from tkdebug.linemap.line_table import Instruction, LineTable
-from tkdebug.linemap.sass import Kind, kind_of, opcode
+from tkdebug.linemap.sass import Kind, kind_of
 
 WANTED_PERCENT = 95
 # Kind of instruction -> how the Tile IR ops that such code is made of begin. Integer division goes
@@ -71,9 +71,8 @@ def _misplaced(
 def differences_from_nvdisasm(table: LineTable, cubin: bytes) -> Iterator[str]:
     """Where our line is another than `nvdisasm -g` prints.
 
-    Two kinds of instructions are left out, because ptxas writes no rows for them, and nvdisasm
-    prints that of the instruction before: wgmma, and what ptxas puts in itself and gives to the
-    head of the function (memory descriptors, room on the stack).
+    Left out is what ptxas puts in itself and gives to the head of the function (memory
+    descriptors, room on the stack): it has no rows, and nvdisasm prints the row before.
     """
     shown = {
         address: place
@@ -82,7 +81,7 @@ def differences_from_nvdisasm(table: LineTable, cubin: bytes) -> Iterator[str]:
     }
     first_line = min(table.ptx_ops)
     for instruction in table.instructions:
-        if opcode(instruction.text).endswith("GMMA") or (instruction.ptx_line or 0) < first_line:
+        if (instruction.ptx_line or 0) < first_line:
             continue
         ours = instruction.frames[-1] if instruction.frames else None
         theirs = shown.pop(instruction.address, None)

@@ -177,6 +177,24 @@ def patched(old: bytes, new: bytes) -> bytes:
     return UPSTREAM.replace(old, new)
 
 
+@pytest.mark.parametrize("size_bytes", [1 << 24, 1 << 30, 1 << 62])
+def test_code_larger_than_the_file_is_refused_before_it_is_looked_at(size_bytes: int) -> None:
+    data = bytearray(UPSTREAM)
+    table, count = (
+        int.from_bytes(UPSTREAM[at : at + n], "little") for at, n in ((0x28, 8), (0x3C, 2))
+    )
+    code = read_line_info(UPSTREAM)["kern"].size_bytes
+    headers = (at for at in range(table, table + 64 * count, 64))
+    at = next(
+        at
+        for at in headers
+        if data[at + 8] & 4 and data[at + 32 : at + 40] == code.to_bytes(8, "little")
+    )
+    data[at + 32 : at + 40] = size_bytes.to_bytes(8, "little")
+    with pytest.raises(CubinError, match=f"{size_bytes} bytes of code in a file of"):
+        read_line_info(bytes(data))
+
+
 def test_stripped_cubin_says_so() -> None:
     # Under another name the symbol table is not there.
     with pytest.raises(CubinError, match="stripped"):

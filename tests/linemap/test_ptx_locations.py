@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tkdebug.errors import Frame
 from tkdebug.linemap.ptx_locations import GENERATED_FILE, PtxLine, rewrite_locations
 
@@ -191,3 +193,55 @@ def test_accesses_special_functions_and_assembly_are_never_given_a_place() -> No
     )
     _, table = rewrite_locations(ptx, LOCATIONS)
     assert [entry.op_id for entry in table] == [None] * 5 + [12]
+
+
+def jumping(*others: str) -> list[int | None]:
+    ptx = body(
+        "\t.loc\t1 10 1",
+        "\tmov.b32 \t%r1, 0;",
+        "\t.loc\t1 0 1",
+        "\tbra.uni \t$L__BB0_2;",
+        *others,
+        "$L__BB0_2:",
+        "\t.loc\t1 13 1",
+        "\tret;",
+    )
+    _, table = rewrite_locations(ptx, LOCATIONS)
+    return [entry.op_id for entry in table]
+
+
+def test_jump_without_a_place_is_of_the_op_whose_branch_leads_there() -> None:
+    backward = ("\t.loc\t1 12 1", "\t@%p1 bra \t$L__BB0_2;", "\tret;")
+    assert jumping(*backward) == [10, 12, 12, 12, 13]
+    through = ("$L__BB0_1:", "\t.loc\t1 12 1", "\t@%p1 bra \t$L__BB0_9;")
+    assert jumping(*through) == [10, 12, 12, 13]
+
+
+def test_jump_to_where_branches_of_two_ops_lead_has_no_place() -> None:
+    branches = ("\t.loc\t1 11 1", "\t@%p1 bra \t$L__BB0_2;", "\t.loc\t1 12 1")
+    assert jumping(*branches, "\t@%p2 bra \t$L__BB0_2;", "\tret;")[1] is None
+    assert jumping("\tret;")[1] is None
+
+
+def reduced(*last: str) -> list[int | None]:
+    ptx = body(
+        "\t.loc\t1 11 1",
+        "\tmax.f32 \t%r2, %r1, %r9;",
+        "\t.loc\t1 12 1",
+        "\tshfl.sync.bfly.b32 \t%r3, %r2, 16, 31, -1;",
+        "\t.loc\t1 0 1",
+        *last,
+        "\t.loc\t1 13 1",
+        "\tst.shared.b32 \t[%r8], %r4;",
+    )
+    _, table = rewrite_locations(ptx, LOCATIONS)
+    return [entry.op_id for entry in table]
+
+
+def test_last_step_of_a_reduction_is_of_the_op_of_the_step_before() -> None:
+    assert reduced("\tmax.f32 \t%r4, %r2, %r3;") == [11, 12, 11, 13]
+
+
+@pytest.mark.parametrize("last", ["add.f32 \t%r4, %r2, %r3;", "max.f32 \t%r4, %r1, %r3;"])
+def test_what_is_no_step_of_the_reduction_has_no_place(last: str) -> None:
+    assert reduced(f"\t{last}") == [11, 12, None, 13]

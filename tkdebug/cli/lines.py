@@ -51,6 +51,8 @@ def lines_command(arguments: Arguments) -> int:
 def _kernels(arguments: Arguments) -> tuple[list[KernelLines], int]:
     """The kernels there are, and what to end with."""
     path = Path(arguments.target)
+    if not arguments.is_module and path.exists() and not (path.is_file() or path.is_dir()):
+        raise UsageError(f"{path}: is a pipe or a device, expected a file")
     if not arguments.is_module and _is_elf(path):
         refuse_options_of_scripts(arguments, "a cubin")
         return of_cubin(path), 0

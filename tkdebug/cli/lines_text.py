@@ -13,6 +13,7 @@ from tkdebug.linemap.line_columns import COLUMNS, Column, cell, spill_cell
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.resources import Resources
+from tkdebug.linemap.sass import opcode
 from tkdebug.terminal_style import cut, fitted
 from tkdebug.terminal_text import visible_line
 
@@ -20,6 +21,7 @@ _LEGEND = """\
 SASS: instructions of the line; via: of functions it calls, shown at their own lines. regs: most
 registers in use. Accesses are counted as COUNTxBITS a thread. spill: stores/loads of spilled
 registers; value: spilled values that were made on the line (an estimate where code branches).
+stack: stores/loads of a stack frame that ptxas made though it spilled nothing.
 """
 _SHOWN_OPTIONS = ("num_warps", "num_stages")
 
@@ -80,6 +82,8 @@ def resources_text(resources: Resources) -> list[str]:
             f"spills {resources.spill_store_bytes} bytes of stores, "
             f"{resources.spill_load_bytes} of loads a thread"
         )
+    elif resources.stack_bytes:
+        parts.append(f"no spills, a stack frame of {resources.stack_bytes} bytes")
     else:
         parts.append("no spills")
     dynamic = resources.dynamic_shared_bytes
@@ -119,13 +123,23 @@ def _annotated(kernel: KernelLines, width: int | None) -> Iterator[str]:
         f"  {len(table.instructions)} SASS instructions, {table.mapped_percent:.1f} % mapped to "
         f"source lines ({unmapped} are compiler-generated or without a line)"
     )
+    rowless = sum(opcode(i.text).endswith("GMMA") and not i.mapped for i in table.instructions)
+    if rowless:
+        yield f"  {rowless} of them are wgmma: the cubin has no row for them, as ptxas writes none"
     if not table.has_sass:
         yield "  without nvdisasm: padding counts too; pip install nvidia-cuda-nvdisasm"
     whole = totals(table)
     columns = [c for c in COLUMNS if any(whole.kinds[kind] for kind in c.kinds)]
     places = {place: count for place, count in counts.items() if place is not None}
     rows = [_Row(line, places, kernel) for line in _shown_lines(kernel, places)]
-    yield from _table(rows, columns, whole, width)
+    yield from _table(rows, columns, whole, _may_spill(table.resources), width)
+
+
+def _may_spill(resources: Resources | None) -> bool:
+    """Whether local memory is traffic of spills, as far as the assembler says."""
+    if resources is None or resources.spill_store_bytes is None:
+        return True
+    return bool(resources.spill_store_bytes or resources.spill_load_bytes)
 
 
 class _Row:
@@ -153,17 +167,22 @@ def _shown_lines(kernel: KernelLines, places: Mapping[Place, LineCounts]) -> lis
 
 
 def _table(
-    rows: Sequence[_Row], columns: Sequence[Column], whole: LineCounts, width: int | None
+    rows: Sequence[_Row],
+    columns: Sequence[Column],
+    whole: LineCounts,
+    spilled: bool,
+    width: int | None,
 ) -> Iterator[str]:
     titles = ["line", "SASS", "via", "regs", *(column.title for column in columns)]
     spills = bool(whole.kinds["spill-store"] or whole.kinds["spill-load"])
-    titles += ["spill", "value"] if spills else []
+    titles += ["spill" if spilled else "stack", "value"] if spills else []
     cells = [titles]
     for row in rows:
         number = "…" if row.place is None else str(row.place[1])
         cells.append([number, *_cells(row.counts, columns, spills)])
     cells.append(["all", *_cells(whole, columns, spills)])
-    used = [n for n, title in enumerate(titles) if title != "via" or any(c[n] for c in cells[1:])]
+    shown = {"via": any(row[2] for row in cells[1:]), "value": spilled}
+    used = [n for n, title in enumerate(titles) if shown.get(title, True)]
     sizes = {n: max(len(row[n]) for row in cells) for n in used}
     file = ""
     yield "  ".join(f"{cells[0][n]:>{sizes[n]}}" for n in used) + "  source"

@@ -190,6 +190,8 @@ def read_core_dump(path: Path) -> CoreDump:
     Raises:
         CoreDumpError: no GPU core dump, cut short, of an unknown layout, or unreadable.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise CoreDumpError(f"{path}: is a pipe or a device, expected a file")
     try:
         with path.open("rb") as file:
             if not file.seek(0, 2):
@@ -224,6 +226,13 @@ class _Reader:
             }
         except SectionsError as error:
             raise CoreDumpError(str(error)) from None
+        size_bytes = sum(section.size for section in self.sections.values())
+        if size_bytes > len(data):
+            # Sections that lie over each other would let a small file fill the memory.
+            raise CoreDumpError(
+                f"has sections of {size_bytes} bytes in {len(data)}: "
+                "cut short, or a GPU core dump of unknown layout"
+            )
         self.by_type: dict[int, list[int]] = {}
         for index, section in self.sections.items():
             self.by_type.setdefault(section.type, []).append(index)
@@ -287,11 +296,11 @@ class _Reader:
 
     def _images(self) -> tuple[Image, ...]:
         found = []
+        tables = {index: self._rows(index, 8) for index, _ in self._of_type(_MODULES)}
         for _, section in self._of_type(_RELOCATED_IMAGE):
-            table = self.sections.get(section.link)
-            if table is None or table.type != _MODULES:
+            handles = tables.get(section.link)
+            if handles is None:
                 raise CoreDumpError("a loaded module belongs to no module table: unknown layout")
-            handles = self._rows(section.link, 8)
             if section.info >= len(handles):
                 raise CoreDumpError(f"module {section.info} of {len(handles)}: unknown layout")
             handle = int.from_bytes(handles[section.info][:8], "little")
@@ -332,7 +341,9 @@ class _Reader:
         count = 0
         for index, section in self._of_type(_WARPS):
             parent = self._parent(section, _BLOCKS)
-            table = blocks.setdefault(section.link, self._rows(section.link, _BLOCK_ROW.size))
+            if section.link not in blocks:
+                blocks[section.link] = self._rows(section.link, _BLOCK_ROW.size)
+            table = blocks[section.link]
             sm = self._row(exceptions.get(parent.link), parent.info)
             block = self._row(table, section.info)
             for number, row in enumerate(self._rows(index, _WARP_ROW.size)):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tkdebug.linemap.cubins import CubinError, architecture_number, open_cubin
+from tkdebug.linemap.cubins import CubinError, architecture_number, open_cubin, section_data
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -107,8 +107,7 @@ def _threads(elf: ELFFile, name: str) -> int | None:
 
 def _attributes(elf: ELFFile, name: str) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of each attribute; those that fit in the head have no bytes."""
-    section = elf.get_section_by_name(name)
-    data: bytes = b"" if section is None else section.data()
+    data = section_data(elf, name)
     at = 0
     while at + 4 <= len(data):
         form, number, size = struct.unpack_from("<BBH", data, at)

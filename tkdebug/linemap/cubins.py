@@ -1,7 +1,8 @@
 """Line information of a cubin: SASS address -> Python line and call chain, and -> PTX line.
 
 Reads any cubin with `-lineinfo`: tkdebug's, upstream Triton's, nvcc's. What its tables do not say
-is not guessed. Two tables answer: `.debug_line` (file, line, inlined chain) and
+is not guessed: a wgmma instruction without a row of its own (`wgmma_code`) has no line, not that of
+the row before. Two tables answer: `.debug_line` (file, line, inlined chain) and
 `.nv_debug_line_sass` (line of the PTX text). The second is the finer one: ptxas starts no new row
 in the first where the chain changes and file and line stay.
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.errors import Frame, TkError
 from tkdebug.linemap.line_programs import LineProgramError, Row, decode
+from tkdebug.linemap.wgmma_code import ARCHITECTURE, wgmma_instructions
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -40,20 +42,28 @@ class FunctionLines:
         size_bytes: of its code, padding included.
         source: rows of `.debug_line` by address; the chain of each, outermost first.
         ptx: rows of `.nv_debug_line_sass` by address; the PTX line of each.
+        rowless: addresses of wgmma instructions that `source` has no row for.
+        rowless_ptx: addresses of wgmma instructions that `ptx` has no row for.
     """
 
     name: str
     size_bytes: int
     source: tuple[tuple[int, tuple[Frame, ...]], ...]
     ptx: tuple[tuple[int, int], ...]
+    rowless: frozenset[int] = frozenset()
+    rowless_ptx: frozenset[int] = frozenset()
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
         """Call chain of the instruction at `address` in the function, () where none is given."""
+        if address in self.rowless:
+            return ()
         index = bisect.bisect_right(self.source, address, key=lambda row: row[0])
         return self.source[index - 1][1] if index else ()
 
     def ptx_line_at(self, address: int) -> int | None:
         """Line (1-based) of the PTX text the instruction at `address` was made of."""
+        if address in self.rowless_ptx:
+            return None
         index = bisect.bisect_right(self.ptx, address, key=lambda row: row[0])
         return (self.ptx[index - 1][1] or None) if index else None
 
@@ -91,11 +101,12 @@ def open_cubin(cubin: bytes) -> ELFFile:
         raise CubinError("not a cubin: no ELF file" if cubin else "not a cubin: empty")
     try:
         elf = ELFFile(io.BytesIO(cubin))
+        count = elf.num_sections()
     except (ELFError, ValueError, KeyError, OSError) as error:
         raise CubinError(f"not a cubin, or cut short: {len(cubin)} bytes") from error
     if elf.header["e_machine"] not in ("EM_CUDA", EM_CUDA):
         raise CubinError(f"not a cubin: an ELF file for {elf.header['e_machine']}")
-    end = elf.header["e_shoff"] + elf.header["e_shnum"] * elf.header["e_shentsize"]
+    end = elf.header["e_shoff"] + count * elf.header["e_shentsize"]
     if end > len(cubin):
         raise CubinError(f"cubin is cut short: got {len(cubin)} bytes, expected {end} or more")
     number = architecture_number(elf)
@@ -114,8 +125,8 @@ def architecture_number(elf: ELFFile) -> int:
 
 
 def _read(elf: ELFFile) -> dict[str, FunctionLines]:
-    sizes = {
-        section.name[len(_TEXT) :]: int(section["sh_size"])
+    sections = {
+        section.name[len(_TEXT) :]: section
         for section in elf.iter_sections()
         if section.name.startswith(_TEXT)
     }
@@ -123,21 +134,54 @@ def _read(elf: ELFFile) -> dict[str, FunctionLines]:
         raise CubinError("cubin is stripped: it has no symbols; keep the one the compiler made")
     if elf.get_section_by_name(".debug_line") is None:
         raise CubinError("cubin has no line information (.debug_line); compile with -lineinfo")
-    strings = _data(elf, ".debug_str")
-    source = decode(_data(elf, ".debug_line"), _symbols(elf, ".debug_line"), strings)
+    size_bytes = sum(int(section["sh_size"]) for section in sections.values())
+    if size_bytes > elf.stream_len:
+        raise CubinError(
+            f"cubin is damaged: {size_bytes} bytes of code in a file of {elf.stream_len}"
+        )
+    strings = section_data(elf, ".debug_str")
+    source = decode(section_data(elf, ".debug_line"), _symbols(elf, ".debug_line"), strings)
     name = ".nv_debug_line_sass"
-    ptx = decode(_data(elf, name), _symbols(elf, name))
-    only = next(iter(sizes)) if len(sizes) == 1 else ""
+    ptx = decode(section_data(elf, name), _symbols(elf, name))
+    only = next(iter(sections)) if len(sections) == 1 else ""
     chains = dict(_chains(source, only))
+    wgmma = architecture_number(elf) == ARCHITECTURE
     return {
-        function: FunctionLines(
+        function: _lines_of(
             function,
-            size,
+            section_data(elf, section.name),
+            int(section["sh_addr"]),
             tuple(chains.get(function, ())),
             tuple((row.address, row.line) for row in _rows_of(ptx, function, only)),
+            wgmma,
         )
-        for function, size in sizes.items()
+        for function, section in sections.items()
     }
+
+
+def _lines_of(
+    function: str,
+    code: bytes,
+    base: int,
+    source: tuple[tuple[int, tuple[Frame, ...]], ...],
+    ptx: tuple[tuple[int, int], ...],
+    wgmma: bool,
+) -> FunctionLines:
+    """The record of one function; in an image that was loaded, rows count from `base`."""
+    relocated = bool(source) and source[0][0] >= base
+    multiplies = {
+        at + base * relocated
+        for at, kind in (wgmma_instructions(code) if wgmma else ())
+        if kind == "multiply"
+    }
+    return FunctionLines(
+        function,
+        len(code),
+        source,
+        ptx,
+        rowless=frozenset(multiplies.difference(address for address, _ in source)),
+        rowless_ptx=frozenset(multiplies.difference(address for address, _ in ptx)),
+    )
 
 
 def _rows_of(rows: tuple[Row, ...], function: str, only: str) -> Iterator[Row]:
@@ -161,9 +205,15 @@ def _chains(rows: tuple[Row, ...], only: str) -> dict[str, list[tuple[int, tuple
     return functions
 
 
-def _data(elf: ELFFile, name: str) -> bytes:
+def section_data(elf: ELFFile, name: str) -> bytes:
+    """What a section holds in the file, b"" where there is none; as it is, never decompressed."""
     section = elf.get_section_by_name(name)
-    data: bytes = section.data() if section is not None else b""
+    if section is None or section["sh_type"] == "SHT_NOBITS":
+        return b""
+    elf.stream.seek(section["sh_offset"])
+    data: bytes = elf.stream.read(section["sh_size"])
+    if len(data) < section["sh_size"]:
+        raise CubinError(f"cubin is cut short in section {name}")
     return data
 
 

@@ -8,7 +8,9 @@ Invariants: no `.loc` of line 0 is left, because ptxas would let its instruction
 before; an instruction that LLVM gives no place (it drops places when it hoists) is under
 `GENERATED_FILE`, except that a constant, a copy, a kernel parameter or integer arithmetic belongs
 to the instruction that reads its result first. Memory accesses, floating-point arithmetic and what
-has effects never get a place in this way.
+has effects never get a place in this way. Two more get one. A jump that block placement put in is
+of the op whose branches lead to its label, if that is one op: ptxas puts the first values of loops
+there. A step of a reduction over lanes, which LLVM may move, is of the op of the step before.
 Source: PTX ISA, "Debugging Directives": .file, .loc, .section.
 """
 
@@ -31,6 +33,9 @@ _FOLLOWS_READER = re.compile(
     r"(?:\.(?:wide|lo|hi|l|r|wrap|clamp|sat|pred|[sub]\d+))+)"
     r"\s+(%[a-zA-Z]+\d+)[,|]"
 )
+_SHUFFLE = re.compile(r"\s*shfl\.sync\.bfly\.b32\s+(%\w+), (%\w+),")
+_COMBINATION = re.compile(r"\s*((?:add|mul|min|max|and|or|xor)[.\w]*)\s+(%\w+), (%\w+), (%\w+);")
+_BRANCH = re.compile(r"\s*(@!?%p\d+\s+)?bra(?:\.uni)?\s+(\$\w+);")
 _WRITES_NO_REGISTER = re.compile(r"\s*(?:@!?%p\d+\s+)?(?:st|red|cp|bra|bar|mbarrier|wgmma|call)\b")
 _ASSEMBLY = ("// begin inline asm", "// end inline asm")
 
@@ -59,6 +64,8 @@ def rewrite_locations(
     lines = ptx.splitlines()
     ops = _op_of_each_line(lines)
     _adopt_unplaced(lines, ops)
+    _adopt_jumps(lines, ops)
+    _adopt_reduction_steps(lines, ops)
     places = _Places()
     output: list[str] = []
     table: list[PtxLine] = []
@@ -133,6 +140,47 @@ def _adopt_unplaced(lines: list[str], ops: list[int | None]) -> None:
             placed = [r for r in readers.get(made[index], ()) if (ops[r] or 0) > 0]
             if placed:
                 ops[index] = ops[next((r for r in placed if r > index), placed[0])]
+
+
+def _adopt_jumps(lines: list[str], ops: list[int | None]) -> None:
+    """Give jumps that have no place that of the other branches to their label."""
+    branches = {i: found for i, text in enumerate(lines) if (found := _BRANCH.match(text))}
+    jumps = [i for i, found in branches.items() if ops[i] in (0, _ENTRY_OP) and not found[1]]
+    if not jumps:
+        return
+    leading: dict[str, set[int]] = {}
+    before: int | None = None
+    for index, text in enumerate(lines):
+        if text.startswith("$") and text.rstrip().endswith(":"):
+            if before in branches and branches[before][1]:  # its other way falls through to here
+                leading.setdefault(text.rstrip()[:-1], set()).add(ops[before] or 0)
+        elif ops[index] is not None:
+            before = index
+            if index in branches:
+                leading.setdefault(branches[index][2], set()).add(ops[index] or 0)
+    for index in jumps:
+        placed = leading[branches[index][2]] - {0, _ENTRY_OP}
+        if len(placed) == 1:
+            (ops[index],) = placed
+
+
+def _adopt_reduction_steps(lines: list[str], ops: list[int | None]) -> None:
+    """Give `c = f(b, shuffled b)` that has no place the op of `b = f(…)`."""
+    shuffled: dict[str, str] = {}
+    made: dict[str, tuple[str, int]] = {}
+    for index, text in enumerate(lines):
+        if found := _SHUFFLE.match(text):
+            shuffled[found[1]] = found[2]
+        elif found := _COMBINATION.match(text):
+            name, result, left, right = found.groups()
+            before, op_id = made.get(left, ("", 0))
+            if ops[index] in (0, _ENTRY_OP) and shuffled.get(right) == left and before == name:
+                ops[index] = op_id
+            if (op := ops[index] or 0) > 0:
+                made[result] = name, op
+        elif written := _REGISTER.search(text.partition(",")[0]):
+            made.pop(written[0], None)
+            shuffled.pop(written[0], None)
 
 
 def _readers(lines: list[str], ops: list[int | None], registers: set[str]) -> dict[str, list[int]]:

@@ -26,11 +26,11 @@ from tkdebug.compiler.targets.nvptx.private_files import (
     read_private,
 )
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap import ptx_locations
+from tkdebug.linemap import line_program_rows, ptx_locations, wgmma_code
 from tkdebug.linemap.ptx_locations import PtxLine
 from tkdebug.terminal_text import tell
 
-_FORMAT = 1
+_FORMAT = 2
 _SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
@@ -44,6 +44,8 @@ _STAGES = (
     "ptx_stage",
     "ptxas",
     "warp_time",
+    "wgmma_lines",
+    "wgmma_rows",
 )
 # Whatever of these is installed decides what code comes out.
 _LIBRARIES = (
@@ -82,7 +84,8 @@ def versions() -> tuple[str, ...]:
     # Options and order of the stages are in their text; a changed one makes other code.
     here = Path(__file__).parent
     texts = [(here / f"{name}.py").read_bytes() for name in _STAGES]
-    texts.append(Path(ptx_locations.__file__).read_bytes())
+    files = (ptx_locations.__file__, line_program_rows.__file__, wgmma_code.__file__)
+    texts += [Path(file).read_bytes() for file in files]
     found.append(f"stages {hashlib.sha256(b''.join(texts)).hexdigest()}")
     found += [f"{name}={os.environ[name]}" for name in ("CUDA_HOME",) if name in os.environ]
     return tuple(found)

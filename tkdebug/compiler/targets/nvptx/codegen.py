@@ -16,6 +16,7 @@ from tkdebug.compiler.targets.nvptx.debug_info import with_debug_info
 from tkdebug.compiler.targets.nvptx.diagnosis import CodegenError
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.compiler.targets.nvptx.probing import deadly_op
+from tkdebug.compiler.targets.nvptx.wgmma_rows import with_wgmma_rows
 from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
 from tkdebug.compiler.targets.targets import Target
 from tkdebug.errors import Frame
@@ -177,6 +178,7 @@ def assemble(
         op_id = next((entry.op_id for entry in ptx_lines if entry.line == line), None)
         raise CodegenError(kernel, "assemble", detail, op_id, locations)
     try:
+        cubin = with_wgmma_rows(cubin, ptx)
         cubin = with_debug_info(cubin) if KNOBS.debug_info else cubin
         times = (*times_ns, ("assemble", time.perf_counter_ns() - start))
         return native_code(ptx, cubin, kernel, log, ptx_lines, times)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.linemap.line_program_rows import inlined_call
 from tkdebug.linemap.line_programs import LineProgramError, Row, Step, decode, steps
 
 _LENGTH_BYTES = 4
 _COPY = b"\x01"  # DW_LNS_copy
-_INLINED_CALL = 0x90
 _NO_CALL = (0, 0)
 
 
@@ -78,8 +78,7 @@ class _Writer:
 
     def _put_call(self, call: tuple[int, int]) -> None:
         if call != self.written:
-            operands = bytes([_INLINED_CALL]) + _uleb(call[0]) + _uleb(call[1])
-            self.program += b"\0" + _uleb(len(operands)) + operands
+            self.program += inlined_call(*call)
             self.written = call
 
     def shift_at(self, at: int) -> int:
@@ -103,11 +102,3 @@ def _ends_of_walks(rows: Sequence[Row]) -> frozenset[int]:
             if row.context is not None and last.context is not None:
                 wanted.add(number)
     return frozenset(wanted)
-
-
-def _uleb(value: int) -> bytes:
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])

@@ -14,7 +14,6 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.rewriting.rewriter import RewriteRecord
 from tkdebug.compiler.targets.nvptx.disassembly import DisassemblyError, disassemble
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
-from tkdebug.compiler.targets.nvptx.wgmma_lines import wgmma_ptx_lines
 from tkdebug.compiler.targets.occupancy import occupancy
 from tkdebug.compiler.targets.targets import Target, target_of
 from tkdebug.errors import TkError, UnsupportedError
@@ -176,12 +175,11 @@ def _own_instructions(
     items = sass or _without_text(lines)
     op_of_line = {row.line: row.op_id for row in code.ptx_lines}
     first_line = code.ptx_lines[0].line
-    wgmma = wgmma_ptx_lines(items, lines, code.ptx)
 
     def instruction(item: SassInstruction) -> Instruction:
         at = item.address
         frames: Frames = ()
-        ptx_line = wgmma[at] if at in wgmma else lines.ptx_line_at(at)
+        ptx_line = lines.ptx_line_at(at)
         op_id = None if ptx_line is None else op_of_line.get(ptx_line)
         if op_id is not None and op_id in ops:
             frames = ops[op_id].chains[0]
