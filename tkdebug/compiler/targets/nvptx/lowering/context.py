@@ -141,6 +141,25 @@ class Lowering:
         with self.emit.in_entry():
             return self.emit.lshr(thread, WARP_SIZE.bit_length() - 1)
 
+    @cached_property
+    def uniform_warp(self) -> LLVMValue:
+        """`warp`, from a shuffle: so ptxas knows that it is the same in all lanes.
+
+        It keeps only such values in uniform registers, from which wgmma takes its descriptors.
+        """
+        warp = self.warp
+        if self.num_warps == 1:
+            return warp
+        with self.emit.in_entry():
+            return self.shuffle("idx", warp, 0)
+
+    def warp_part(self, layout: LinearLayout) -> Mapping[str, LLVMValue]:
+        """What the warp contributes to each output of `layout`, i32, in uniform registers."""
+        key = LinearLayout(tuple(i for i in layout.ins if i[0] == WARP), layout.outs)
+        warp = self.uniform_warp if any(key.packed_bases(WARP)) else integer("i32", 0)
+        with self.emit.in_entry():
+            return self._linear_map(key, {WARP: warp})
+
     def thread_part(self, layout: LinearLayout) -> Mapping[str, LLVMValue]:
         """What lane and warp contribute to each output of `layout`, i32."""
         key = LinearLayout(tuple(i for i in layout.ins if i[0] in (LANE, WARP)), layout.outs)
