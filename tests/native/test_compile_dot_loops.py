@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from kernel_map_kernels import grouped_kernel
 from native_support import instructions, needs_codegen, needs_nvdisasm
 
 import tkdebug
@@ -34,3 +35,20 @@ def test_descriptors_of_wgmma_stay_in_uniform_registers() -> None:
     assert len(dots) == 4
     loop = sass[dots[0] : dots[-1]]
     assert not [text for text in loop if "R2UR" in text]
+
+
+def test_products_of_loaded_addresses_are_copied_by_one_thread() -> None:
+    """No thread loads operands or keeps their addresses, of which there are more than registers."""
+    tables, numbers = torch.empty(16, dtype=torch.int64), torch.empty(16, dtype=torch.int32)
+    with tkdebug.mode("native"):
+        kernel = grouped_kernel.warmup(
+            *(tables, numbers, numbers, 4), WORKERS=132, BM=128, BN=128, BK=64, TURNED=True,
+            ELEMENT=tl.float16, OUT=tl.float16, grid=(132,),
+        )  # fmt: skip
+    assert kernel.n_spills == 0
+    sass = instructions(kernel.asm["sass"])
+    dots = [place for place, text in enumerate(sass) if text.startswith("HGMMA")]
+    loop = sass[dots[0] : dots[-1]]
+    assert not [text for text in loop if "LDG" in text or "LDL" in text]
+    # Of both operands: two stages are filled before the loop, one is in it.
+    assert sum("UTMALDG" in text for text in sass) == 2 * 3

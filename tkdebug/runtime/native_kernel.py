@@ -12,8 +12,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compiler.analysis.tensor_maps import MAP_BYTES
 from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.events import HOOKS
+from tkdebug.runtime.allocation import make_workspace
 from tkdebug.runtime.compiled import Artifacts, CompiledKernel
 from tkdebug.runtime.cuda.packing import kernel_slots
 from tkdebug.runtime.driver import GPUTarget
@@ -27,6 +29,7 @@ from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
+    from tkdebug.runtime.allocation import Buffer
     from tkdebug.runtime.cuda.binary import Binary
     from tkdebug.runtime.cuda.launcher import LaunchShape
     from tkdebug.runtime.cuda.timing import SpanTimer
@@ -68,7 +71,9 @@ class NativeKernel(CompiledKernel):
         self.n_regs = binary.registers
         self.n_spills = binary.spill_bytes // _BYTES_PER_REGISTER
         self.n_max_threads = binary.threads
-        self.metadata = self._make_metadata(binary.shared_bytes, _gpu_target(binary.target))
+        self.metadata = self._make_metadata(
+            binary.shared_bytes, _gpu_target(binary.target)
+        )._replace(global_scratch_size=binary.workspace_bytes)
         self.asm = self._artifacts()
         self.submit: Callable[..., NativeKernel | None] = self._load_and_submit
 
@@ -144,6 +149,7 @@ class NativeKernel(CompiledKernel):
             self._launch_shape(loaded.function),
             self._recover,
             by_pointers=self._submit_by_pointers,
+            new_workspace=self._new_workspace,
         )
         self.module = loaded.module
         self.function = loaded.function
@@ -161,7 +167,11 @@ class NativeKernel(CompiledKernel):
             1,
             options.launch_cooperative_grid,
             options.launch_pdl,
+            self.binary.workspace_bytes,
         )
+
+    def _new_workspace(self, size_bytes: int, stream: int) -> Buffer:
+        return make_workspace(size_bytes, MAP_BYTES, self.device, stream)
 
     def _load_and_submit(
         self, x: int, y: int, z: int, stream: int, *passed: Any

@@ -51,6 +51,8 @@ class Lowering:
         self.values: dict[Value, Registers] = {}
         # The parameters with the tensor maps that launches make.
         self.tensor_maps: dict[Operation, LLVMValue] = {}
+        # Where this program writes those that it makes itself.
+        self.map_places: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
         self.words_of_bytes: dict[str, tuple[LLVMValue, int]] = {}
         self._thread_parts: dict[LinearLayout, dict[str, LLVMValue]] = {}
@@ -238,6 +240,13 @@ class Lowering:
         thread = self.thread
         with self.emit.in_entry():
             return self.emit.icmp("eq", thread, 0)
+
+    @cached_property
+    def in_first_warp(self) -> LLVMValue:
+        """i1: whether this thread is in warp 0, which acts where a whole warp has to."""
+        thread = self.thread
+        with self.emit.in_entry():
+            return self.emit.icmp("ult", thread, WARP_SIZE)
 
     def _is_owner(self, lane_mask: int, warp_mask: int) -> LLVMValue | None:
         mask = lane_mask | warp_mask << 5
