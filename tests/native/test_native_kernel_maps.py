@@ -40,6 +40,8 @@ def launched(g, workers, block, turned=False, dtype=torch.float16, out=torch.flo
         ((64, 64, 32), {}),
         ((128, 128, 64), {"num_stages": 4}),
         ((64, 64, 64), {"num_stages": 1}),
+        ((64, 64, 32), {"num_warps": 1}),
+        ((32, 64, 32), {"num_warps": 2}),
         ((128, 128, 64), {"num_warps": 8}),
     ],
 )
