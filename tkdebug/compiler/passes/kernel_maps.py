@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
-from tkdebug.compiler.analysis.memory_tiles import pointer_base
+from tkdebug.compiler.analysis.pointer_origins import may_meet, pointer_origin
 from tkdebug.compiler.analysis.tensor_map_use import LOAD, STORE, UNIT_BYTES, misplaced, misuse
 from tkdebug.compiler.analysis.tensor_maps import KERNEL_MADE, MAKE, misfit
 from tkdebug.compiler.ir.constants import constant_value
@@ -119,26 +119,17 @@ class KernelMaps:
         ]
 
     def _conflict(self, made: Operation) -> str | None:
-        """Whether threads may write by pointers what bulk copies access, or read what those write.
-
-        A pointer that is a parameter and one that is not are taken to be of different tensors, as
-        two parameters are.
-        """
+        """Whether threads may write what bulk copies access, or read what those write."""
         stores = any(user.name == STORE for user in made.result.uses)
-        base = self._parameter(made.operands[0])
+        base = pointer_origin(made.operands[0])
         for op in self._module.walk():
             effects = OPS[op.name].effects if op.name in OPS else Effects.PURE
             touches = Effects.WRITE in effects or (stores and Effects.READ in effects)
             if not touches or not op.operands or isinstance(op.operands[0].type, DescriptorType):
                 continue
-            if self._parameter(op.operands[0]) is base:
+            if may_meet(base, pointer_origin(op.operands[0])):
                 return "the kernel may also access what it describes by pointers"
         return None
-
-    def _parameter(self, pointer: Value) -> Value | None:
-        """The parameter that a pointer was computed from; None where it is not plain to see."""
-        base = pointer_base(pointer)
-        return base if base.owner is self._module.function.regions[0].block else None
 
 
 def _is_positive(size: Value) -> bool:
