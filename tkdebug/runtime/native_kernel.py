@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.analysis.tensor_maps import MAP_BYTES
 from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.events import HOOKS
 from tkdebug.runtime.allocation import make_workspace
 from tkdebug.runtime.compiled import Artifacts, CompiledKernel
 from tkdebug.runtime.cuda.packing import kernel_slots
+from tkdebug.runtime.cuda.tensor_maps import SIZE_BYTES
 from tkdebug.runtime.driver import GPUTarget
 from tkdebug.runtime.errors import NoDeviceError
 from tkdebug.runtime.grid import Grid
@@ -171,7 +171,7 @@ class NativeKernel(CompiledKernel):
         )
 
     def _new_workspace(self, size_bytes: int, stream: int) -> Buffer:
-        return make_workspace(size_bytes, MAP_BYTES, self.device, stream)
+        return make_workspace(size_bytes, SIZE_BYTES, self.device, stream)
 
     def _load_and_submit(
         self, x: int, y: int, z: int, stream: int, *passed: Any
