@@ -79,6 +79,15 @@ def one_program(x, o, far, BLOCK: tl.constexpr):
     tl.store(o + row * BLOCK + i, tl.load(x + i))  # crash: program
 
 
+@triton.jit
+def misaligned_descriptor(x, o, BLOCK: tl.constexpr):
+    base = (x.to(tl.int64, bitcast=True) + 8).to(tl.pointer_type(tl.float32))
+    desc = tl.make_tensor_descriptor(  # crash: descriptor
+        base, [BLOCK, BLOCK], [BLOCK, 1], [BLOCK, BLOCK]
+    )
+    desc.store([0, 0], tl.zeros((BLOCK, BLOCK), tl.float32))
+
+
 def launch(case, x, o):
     if case == "load":
         load_far[(1,)](x, o, FAR, BLOCK=32, num_warps=1)
@@ -88,6 +97,8 @@ def launch(case, x, o):
         load_misaligned[(1,)](x, o, BLOCK=32, num_warps=1)
     elif case == "trap":
         trapping[(1,)](x, o, BLOCK=32, num_warps=1)
+    elif case == "descriptor":
+        misaligned_descriptor[(1,)](x, o, BLOCK=16, num_warps=1)
     elif case == "assert":
         asserting[(1,)](x, o, 5, BLOCK=32, num_warps=1, debug=True)
     elif case == "chain":

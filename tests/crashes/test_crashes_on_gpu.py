@@ -50,6 +50,8 @@ def run(tmp_path):
         ("store", "illegal-address", "illegal memory access"),
         ("misaligned", "misaligned", "misaligned address"),
         ("trap", "trap", "CUDA error"),
+        # A tensor map cannot be made of it.
+        ("descriptor", "trap", "CUDA error"),
         ("assert", "assert", "device-side assert"),
     ],
 )

@@ -31,7 +31,9 @@ def one_program(x, o, far, BLOCK: tl.constexpr):
 def kernel(name="one_program", function=GRID.function):
     pointer = tl.pointer_type(tl.float32)
     source = SimpleNamespace(fn=one_program, specs=[pointer, pointer, tl.int64, tl.int32])
-    binary = SimpleNamespace(entry=name, ptx_ops={}, tensor_maps={}, made_maps=())
+    binary = SimpleNamespace(
+        entry=name, ptx_ops={}, tensor_maps={}, made_maps=(), workspace_bytes=0
+    )
     return SimpleNamespace(
         name=name, function=function, module=GRID.module, binary=binary, src=source
     )
@@ -82,7 +84,9 @@ def test_arguments_behind_a_tensor_map_are_found(far):
     type_ = tl.tensor_descriptor_type(tl.block_type(tl.float16, (8, 32)))
     source = SimpleNamespace(fn=described, specs=[tl.int32, type_, tl.int64])
     maps = {1: TensorMap("f16", (8, 32), 64, "zero")}
-    binary = SimpleNamespace(entry="k", ptx_ops={}, tensor_maps=maps, made_maps=())
+    binary = SimpleNamespace(
+        entry="k", ptx_ops={}, tensor_maps=maps, made_maps=(), workspace_bytes=0
+    )
     made = SimpleNamespace(**{**vars(KERNEL), "src": source, "binary": binary})
     # A tensor map is aligned to 64 bytes; behind it stand shape and strides, twice.
     dims = struct.pack("<4q2i2q", 8, 32, 32, 1, 8, 32, 32, 1)

@@ -3,6 +3,8 @@
 import ctypes
 import struct
 import threading
+import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +15,8 @@ from tkdebug.compiler import dtypes
 from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
 from tkdebug.compiler.dtypes import block_type, pointer_type, tensor_descriptor_type
 from tkdebug.compiler.frontend.arguments import Constant
-from tkdebug.errors import UnsupportedError
+from tkdebug.errors import LaunchError, UnsupportedError
+from tkdebug.runtime.allocation import make_workspace
 from tkdebug.runtime.cuda import tensor_maps
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
 from tkdebug.runtime.cuda.packing import Slot, bfloat16_bits, checked_value, kernel_slots
@@ -124,7 +127,7 @@ def test_tensor_maps_stand_where_addresses_would(monkeypatch):
     half = tensor_descriptor_type(block_type(dtypes.float16, (8, 32)))
     specs = [dtypes.int32, half, (half, dtypes.int32)]
     map_ = TensorMap("f16", (8, 32), 64, "zero")
-    binary = SimpleNamespace(tensor_maps={1: map_, 10: map_}, made_maps=())
+    binary = SimpleNamespace(tensor_maps={1: map_, 10: map_}, made_maps=(), workspace_bytes=0)
     slots = kernel_slots(["n", "desc", "pair"], specs, binary)
     assert [(slot.name, slot.code, slot.expression) for slot in slots if slot.tensor_map] == [
         ("desc", "128s", "v1"),
@@ -150,7 +153,7 @@ def test_what_has_no_tensor_map_is_launched_by_pointers(monkeypatch):
     monkeypatch.setattr(tensor_maps, "encode", lambda *given: bytes(range(128)))
     specs = [pointer_type(dtypes.float16), dtypes.int32, dtypes.uint32]
     made = MadeMap(TensorMap("f16", (8, 32), 64, "zero"), 0, ("8", "{1}"), ("{1}", "1"), (1, 2))
-    binary = SimpleNamespace(tensor_maps={}, made_maps=(made,))
+    binary = SimpleNamespace(tensor_maps={}, made_maps=(made,), workspace_bytes=0)
     slots = kernel_slots(["x", "n", "u"], specs, binary)
     assert slots[3].expression == "v0, (8, v1, ), (v1, 1, ), (v1, wrapped(v2, 32), )"
     fake, others = FakeDriver(4, size=128), []
@@ -164,6 +167,52 @@ def test_what_has_no_tensor_map_is_launched_by_pointers(monkeypatch):
         assert submit(5, 1, 1, 0, *unfit) == "other"
         assert others.pop() == (5, 1, 1, 0, *unfit)
     assert len(fake.launches) == 1
+
+
+def test_launches_get_a_workspace_for_all_their_programs():
+    binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=384)
+    slots = kernel_slots(["n"], [dtypes.int64], binary)
+    assert [slot.name for slot in slots] == ["n", "workspace"]
+    fake, asked, alive = FakeDriver(2), [], weakref.WeakSet()
+
+    class Memory:
+        def data_ptr(self):
+            return 0x7000
+
+    def allocate(size, stream):
+        asked.append((size, stream))
+        memory = Memory()
+        alive.add(memory)
+        return memory
+
+    def launch(*given):
+        # It lives until the driver has the launch.
+        assert len(alive) == 1
+        return fake(*given)
+
+    shape = LaunchShape(1, 128, 0, workspace_bytes=384)
+    submit = make_submit("k", slots, ["v0"], shape, never, launch, new_workspace=allocate)
+    submit(2, 3, 5, 77, 9)
+    assert asked == [(2 * 3 * 5 * 384, 77)]
+    assert [int.from_bytes(value, "little") for value in fake.launches[0][2]] == [9, 0x7000]
+    assert not alive
+
+
+@pytest.mark.parametrize(("address", "fits"), [(4096, True), (4096 + 64, False)])
+def test_workspaces_of_the_users_allocator_are_aligned(address, fits):
+    asked = []
+
+    def allocate(*given):
+        asked.append(given)
+        return SimpleNamespace(data_ptr=lambda: address)
+
+    tkdebug.set_allocator(allocate)
+    try:
+        with nullcontext() if fits else pytest.raises(LaunchError, match="a multiple of 128"):
+            assert make_workspace(256, 128, 0, 77).data_ptr() == address
+    finally:
+        tkdebug.set_allocator(None)
+    assert asked == [(256, 128, 77)]
 
 
 def test_driver_gets_what_a_tensor_map_is_made_of(monkeypatch):

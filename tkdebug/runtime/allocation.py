@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -49,6 +50,53 @@ def set_allocator(allocator: Allocator | None) -> None:
 def set_profile_allocator(allocator: Allocator | None) -> None:
     """Make `allocator` the one that instrumented kernels use; None for none."""
     _profile_allocator.set(_NULL if allocator is None else allocator)
+
+
+class _CachedMemory:
+    """Memory of torch's caching allocator, which is given back with the object.
+
+    Given back while a kernel that uses it runs, it is another's only behind that kernel, in the
+    order of the stream.
+    """
+
+    def __init__(self, size: int, device: int, stream: int) -> None:
+        import torch
+
+        self._address: int = torch.cuda.caching_allocator_alloc(size, device, stream)
+        self._free: Callable[[int], None] = torch.cuda.caching_allocator_delete
+
+    def data_ptr(self) -> int:
+        """Address of the first byte."""
+        return self._address
+
+    def __del__(self) -> None:
+        """Give it back, unless there was none to be had."""
+        if hasattr(self, "_free"):
+            self._free(self._address)
+
+
+def make_workspace(size: int, alignment: int, device: int, stream: int) -> Buffer:
+    """Memory for one launch, by the allocator in force; by torch's where none is.
+
+    Args:
+        size: in bytes.
+        alignment: of the first byte, a power of 2 of at most 512.
+        device: index of the CUDA device.
+        stream: handle of the stream that the launch is made on.
+
+    Raises:
+        LaunchError: the allocator in force gives memory that is not aligned.
+    """
+    allocator = _allocator.get()
+    if allocator is _NULL:
+        return _CachedMemory(size, device, stream)
+    buffer = allocator(size, alignment, stream)
+    if buffer.data_ptr() % alignment:
+        raise LaunchError(
+            f"the allocator that set_allocator was given: got memory at {buffer.data_ptr():#x}, "
+            f"expected a multiple of {alignment}"
+        )
+    return buffer
 
 
 def get_allocator() -> Allocator:

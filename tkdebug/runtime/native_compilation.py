@@ -150,6 +150,7 @@ class NativeCompilation:
         self._duration_ns += time.perf_counter_ns() - started_ns
 
     def _lower(self) -> None:
+        from tkdebug.compiler.analysis.tensor_maps import is_mapped
         from tkdebug.compiler.ir.printer import print_module
         from tkdebug.compiler.targets.nvptx.line_tables import op_places
 
@@ -161,7 +162,7 @@ class NativeCompilation:
         try:
             module = _lower_to_llvm(self._src, tile.module, self._target, self._recorder, files)
         except OutOfResources:
-            if not _has_launch_maps(tile.module):
+            if not any(is_mapped(op) for op in tile.module.walk()):
                 raise
             # Bulk stores take buffers that stores by pointers do without.
             self._src = replace(self._src, launch_maps=False)
@@ -295,16 +296,10 @@ def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
         raise OutOfResources(shared_bytes, target.shared_bytes_per_block, "shared memory")
 
 
-def _has_launch_maps(module: Module) -> bool:
-    from tkdebug.compiler.analysis.tensor_maps import LAUNCH_MADE
-
-    return any(op.attributes.get(LAUNCH_MADE) for op in module.walk())
-
-
 def _binary(compiled: CompiledModule, target: Target) -> Binary:
-    from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps
+    from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
 
-    code = compiled.code
+    code, function = compiled.code, compiled.module.function
     return Binary(
         llvm_ir=compiled.llvm_ir,
         ptx=code.ptx,
@@ -315,8 +310,9 @@ def _binary(compiled: CompiledModule, target: Target) -> Binary:
         shared_bytes=compiled.shared_bytes,
         registers=code.registers,
         spill_bytes=code.spill_store_bytes,
-        tensor_maps=tensor_maps(compiled.module.function),
-        made_maps=tuple(made for _, made in made_maps(compiled.module.function)),
+        tensor_maps=tensor_maps(function),
+        made_maps=tuple(made for _, made in made_maps(function)),
+        workspace_bytes=workspace_bytes(function),
         ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
     )
 

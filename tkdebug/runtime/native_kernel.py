@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.events import HOOKS
+from tkdebug.runtime.allocation import make_workspace
 from tkdebug.runtime.compiled import Artifacts, CompiledKernel
 from tkdebug.runtime.cuda.packing import kernel_slots
+from tkdebug.runtime.cuda.tensor_maps import SIZE_BYTES
 from tkdebug.runtime.driver import GPUTarget
 from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.grid import Grid
@@ -28,6 +30,7 @@ from tkdebug.runtime.tensor_descriptor import TensorDescriptor
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
+    from tkdebug.runtime.allocation import Buffer
     from tkdebug.runtime.cuda.binary import Binary
     from tkdebug.runtime.cuda.launcher import LaunchShape
     from tkdebug.runtime.cuda.timing import SpanTimer
@@ -69,7 +72,9 @@ class NativeKernel(CompiledKernel):
         self.n_regs = binary.registers
         self.n_spills = binary.spill_bytes // _BYTES_PER_REGISTER
         self.n_max_threads = binary.threads
-        self.metadata = self._make_metadata(binary.shared_bytes, _gpu_target(binary.target))
+        self.metadata = self._make_metadata(
+            binary.shared_bytes, _gpu_target(binary.target)
+        )._replace(global_scratch_size=binary.workspace_bytes)
         self.asm = self._artifacts()
         self.submit: Callable[..., NativeKernel | None] = self._load_and_submit
 
@@ -149,6 +154,7 @@ class NativeKernel(CompiledKernel):
             self._launch_shape(loaded.function),
             self._recover,
             by_pointers=self._submit_by_pointers,
+            new_workspace=self._new_workspace,
         )
         self.module = loaded.module
         self.function = loaded.function
@@ -166,7 +172,11 @@ class NativeKernel(CompiledKernel):
             1,
             options.launch_cooperative_grid,
             options.launch_pdl,
+            self.binary.workspace_bytes,
         )
+
+    def _new_workspace(self, size_bytes: int, stream: int) -> Buffer:
+        return make_workspace(size_bytes, SIZE_BYTES, self.device, stream)
 
     def _load_and_submit(
         self, x: int, y: int, z: int, stream: int, *passed: Any

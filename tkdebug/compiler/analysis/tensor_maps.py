@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.types import DescriptorType, ScalarType, TensorType
+from tkdebug.compiler.ir.types import SCALARS, DescriptorType, ScalarType, TensorType
 from tkdebug.compiler.layouts import LinearLayout, nvmma_shared
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
 
@@ -27,8 +27,10 @@ _MIN_ROW_BYTES = 16
 _SWIZZLES = (128, 64, 32)
 MAKE = "tt.make_tensor_descriptor"
 # Attributes of that op: the launch makes the descriptor; it does if no integer that is an argument
-# is negative.
-LAUNCH_MADE, NON_NEGATIVE = "by_launch", "non_negative"
+# is negative; each program makes a tensor map of it, where the op stands.
+LAUNCH_MADE, NON_NEGATIVE, KERNEL_MADE = "by_launch", "non_negative", "by_kernel"
+# Of a tensor map, and where it may lie in shared memory and in a workspace (PTX ISA, "Tensor-map").
+MAP_BYTES = 128
 # What a launch computes of its arguments; a truncation wraps what it is given.
 _HOST_OPS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.trunci": ""}
 _ELEMENT_BITS = (8, 16, 32, 64)
@@ -51,6 +53,11 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle_bytes: int
     padding: str
+
+    @property
+    def element_bytes(self) -> int:
+        """Size of an element."""
+        return SCALARS[self.element].bits // 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +159,7 @@ def made_maps(function: Operation) -> list[tuple[Operation, MadeMap]]:
     found = []
     integers = tuple(argument.index for argument in integer_parameters(function))
     for op in function.walk():
-        if op.name != MAKE:
+        if op.name != MAKE or not op.attributes.get(LAUNCH_MADE):
             continue
         type_ = op.result.type
         assert isinstance(type_, DescriptorType)
@@ -169,6 +176,26 @@ def made_maps(function: Operation) -> list[tuple[Operation, MadeMap]]:
         )
         found.append((op, made))
     return found
+
+
+def kernel_made(function: Operation) -> list[Operation]:
+    """The ops at which programs make tensor maps, each at a place of its own in a workspace."""
+    return [op for op in function.walk() if is_kernel_made(op)]
+
+
+def is_kernel_made(op: Operation) -> bool:
+    """Whether programs make a tensor map where `op` stands."""
+    return op.name == MAKE and bool(op.attributes.get(KERNEL_MADE))
+
+
+def is_mapped(op: Operation) -> bool:
+    """Whether a tensor map is made of the descriptor that `op` makes, by whomever."""
+    return is_kernel_made(op) or (op.name == MAKE and bool(op.attributes.get(LAUNCH_MADE)))
+
+
+def workspace_bytes(function: Operation) -> int:
+    """Global memory that each program needs for the tensor maps it makes."""
+    return MAP_BYTES * len(kernel_made(function))
 
 
 def integer_parameters(function: Operation) -> list[Value]:

@@ -49,16 +49,18 @@ class LaunchMaps:
         self._target = target
         self._infos = infos
 
+    def knows(self, op: Operation) -> bool:
+        """Whether what `op` makes is made of the kernel's arguments alone."""
+        base, *numbers = op.operands
+        is_parameter = base.owner is self._module.function.regions[0].block
+        return is_parameter and None not in [launch_text(value) for value in numbers]
+
     def reason(self, op: Operation) -> str | None:
-        """Why no launch can make what `op` makes; None when one can."""
+        """Why no launch can make what `op` makes, which it knows; None when one can."""
         if not self._target.tma:
             return f"{self._target} has no TMA"
         type_ = op.result.type
         assert isinstance(type_, DescriptorType)
-        base = op.operands[0]
-        is_parameter = base.owner is self._module.function.regions[0].block
-        if not is_parameter or None in [launch_text(value) for value in op.operands[1:]]:
-            return "the descriptor is made of more than the kernel's arguments"
         return (
             self._misshapen(op)
             or misfit(type_.block, str(op.attributes.get("padding", "zero")))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar
 
-from tkdebug.compiler.analysis.tensor_maps import LAUNCH_MADE
+from tkdebug.compiler.analysis.tensor_maps import is_mapped
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
@@ -48,8 +48,8 @@ def _lower_block(block: Block, slots: Slots, rewriter: Rewriter) -> None:
         lower = _LOWERINGS.get(op.name)
         if lower is not None:
             is_map = isinstance(op.operands[0].type, DescriptorType)
-            if is_map or op.attributes.get(LAUNCH_MADE):
-                # The host or the launch makes a tensor map, bulk copies do the access.
+            if is_map or is_mapped(op):
+                # A tensor map is made of it, bulk copies do the access.
                 continue
             rule = op.name.removeprefix("tt.").replace("_", "-")
             lower(op, OpBuilder(rewriter, op, f"lower-{rule}"), slots)

@@ -1,10 +1,11 @@
 """`SelectTensorMaps`: which tensor descriptors become tensor maps, and why the others do not.
 
-A descriptor that a kernel only loads operands of dots from, or only stores to, can be handed to it
-as a tensor map, by which one thread moves whole blocks between memory and shared memory (TMA). The
-host has made it, or the kernel makes it of its arguments alone: then the launch does that
-(`passes.launch_maps`). The accesses of all other descriptors become those of pointer tiles; each
-carries the reason in its attribute `by_pointers`.
+A descriptor that a kernel only loads operands of dots from, or only stores to, can be a tensor map,
+by which one thread moves whole blocks between memory and shared memory (TMA). Where the host made
+the descriptor, the kernel is passed one. Where the kernel makes it of its arguments alone, the
+launch makes the tensor map (`passes.launch_maps`); where it makes it of what it loads or computes,
+each program does (`passes.kernel_maps`). The accesses of all other descriptors become those of
+pointer tiles; each carries the reason in its attribute `by_pointers`.
 
 Bulk stores write units of 16 bytes, so blocks have to begin at such; what loads do elsewhere has
 not been seen. Where a store's block begins before the tensor, it ends with an illegal instruction
@@ -25,10 +26,11 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.tensor_map_use import misplaced, misuse
-from tkdebug.compiler.analysis.tensor_maps import LAUNCH_MADE, MAKE, misfit, padding_of
+from tkdebug.compiler.analysis.tensor_maps import MAKE, is_mapped, misfit, padding_of
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
+from tkdebug.compiler.passes.kernel_maps import KernelMaps
 from tkdebug.compiler.passes.launch_maps import LaunchMaps
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets import Target
@@ -43,7 +45,7 @@ class SelectTensorMaps:
 
     Attributes:
         target: what is compiled for.
-        launch_maps: whether launches may make tensor maps of what kernels describe.
+        launch_maps: whether tensor maps may be made of what kernels describe.
     """
 
     target: Target
@@ -71,16 +73,19 @@ class SelectTensorMaps:
             function.attributes[TENSOR_MAPS] = tuple(chosen)
             rewriter.record_change(function, "use-tensor-maps")
         launch = LaunchMaps(module, self.target, infos)
+        kernel = KernelMaps(module, self.target, infos)
         for op in makers:
-            reason = launch.reason(op) or telling if self.launch_maps else _UNFIT
+            maps = launch if launch.knows(op) else kernel
+            reason = maps.reason(op) or telling if self.launch_maps else _UNFIT
             if reason is None:
-                launch.choose(op, rewriter)
+                maps.choose(op, rewriter)
             else:
                 reasons[op.result] = reason
         rewriter.commit()
+        reasons |= kernel.reasons
         for op in _accesses(module):
             maker = op.operands[0].defining_op
-            if maker is not None and maker.attributes.get(LAUNCH_MADE):
+            if maker is not None and is_mapped(maker):
                 continue
             if _names_of(function, op.operands[0]) not in chosen:
                 op.attributes["by_pointers"] = _reason_of(op.operands[0], reasons)

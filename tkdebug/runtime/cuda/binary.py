@@ -26,6 +26,8 @@ class Binary:
         spill_bytes: of a thread, that went to local memory.
         tensor_maps: by the position of the parameter, for descriptors that are passed as such.
         made_maps: those that the launch makes of its arguments, in parameters behind all others.
+        workspace_bytes: global memory that each program needs for tensor maps it makes itself; the
+            launch allocates it, and passes its address in a parameter behind all others.
         ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
     """
 
@@ -40,4 +42,5 @@ class Binary:
     spill_bytes: int
     tensor_maps: Mapping[int, TensorMap] = field(default_factory=dict)
     made_maps: tuple[MadeMap, ...] = ()
+    workspace_bytes: int = 0
     ptx_ops: Mapping[int, int] = field(default_factory=dict)

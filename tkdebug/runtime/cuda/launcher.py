@@ -7,7 +7,8 @@ through ctypes, cuLaunchKernel with its eleven 0.9 us.
 Invariants: memory for the arguments is one launch's alone from packing until the driver has copied
 it (slots are taken off a list and put back, both atomic), so threads need no lock, and the foreign
 call gives up the GIL (a launch may wait for room in the stream's queue, behind Python callbacks).
-Nothing is allocated on the device and nothing waits, so launches may be captured in CUDA graphs.
+Nothing waits, and workspaces on the device come from torch's allocator or the user's, so launches
+may be captured in CUDA graphs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tkdebug.runtime.allocation import Buffer
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.packing import (
     SLOT_BYTES,
+    WORKSPACE,
     Slot,
     bfloat16_bits,
     checked_value,
@@ -38,6 +41,9 @@ _ATTRIBUTE = "I4x3I52x"
 _CLUSTER_DIMENSION, _COOPERATIVE, _PROGRAMMATIC_SERIALIZATION = 4, 2, 6
 _CLUSTER_SCHEDULING, _SPREAD = 5, 1
 _POINTER_BYTES = 8
+
+_WORKSPACE = f"""
+    {WORKSPACE} = new_workspace(x * y * z * {{size}}, stream)"""
 
 _FALLBACK = """
     except Unmappable:
@@ -60,6 +66,7 @@ class LaunchShape:
         clusters: thread blocks of a cluster.
         cooperative: all programs are resident at once.
         programmatic: may start before the launch before it in the stream has ended.
+        workspace_bytes: of global memory for each program.
     """
 
     function: int
@@ -68,6 +75,7 @@ class LaunchShape:
     clusters: int = 1
     cooperative: bool = False
     programmatic: bool = False
+    workspace_bytes: int = 0
 
 
 @cache
@@ -84,6 +92,7 @@ def make_submit(
     recover: Callable[[int, bool], None],
     launch: Callable[[int, int, int, None], int] | None = None,
     by_pointers: Submit | None = None,
+    new_workspace: Callable[[int, int], Buffer] | None = None,
 ) -> Submit:
     """A function `submit(x, y, z, stream, *arguments)` that launches on a grid of x, y, z.
 
@@ -97,6 +106,7 @@ def make_submit(
         launch: what to call instead of the driver's function.
         by_pointers: launches a kernel that does the same without the tensor maps that launches
             make, for arguments of which there are none; `submit` returns what it does.
+        new_workspace: called with a size in bytes and the stream, where the kernel needs that.
     """
     attributes = _attributes(shape)
     text = _submit_text(slots, arguments, shape, attributes)
@@ -115,6 +125,7 @@ def make_submit(
         "wrapped": wrapped,
         "Unmappable": UnmappableError,
         "by_pointers": by_pointers,
+        "new_workspace": new_workspace,
         # Kept alive with the function: the text holds its address.
         "attributes": attributes,
         **{
@@ -144,9 +155,10 @@ def _submit_text(
     count = 0 if attributes is None else len(attributes) // struct.calcsize(f"={_ATTRIBUTE}")
     where = 0 if attributes is None else ctypes.addressof(attributes)
     config = f"x, y, z, {shape.threads}, 1, 1, {shape.shared_bytes}, stream, {where}, {count}"
+    workspace = _WORKSPACE.format(size=shape.workspace_bytes) if shape.workspace_bytes else ""
     fallback = _FALLBACK if any(slot.made_map is not None for slot in slots) else ""
     return f"""\
-def submit(x, y, z, stream{taken}):
+def submit(x, y, z, stream{taken}):{workspace}
     try:
         slot = take()
     except IndexError:

@@ -44,6 +44,8 @@ _ADDRESS = "Q"
 _BOOL = "?"
 _TENSOR_MAP = f"{SIZE_BYTES}s"
 _BASE_ADDRESS = ".base.data_ptr()"
+# As the generated launch names it.
+WORKSPACE = "workspace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,10 @@ def kernel_slots(
         slots[place] = replace(
             slots[place], code=_TENSOR_MAP, expression=descriptor, tensor_map=map_
         )
-    return [*slots, *(_made_slot(slots, made) for made in binary.made_maps)]
+    slots += [_made_slot(slots, made) for made in binary.made_maps]
+    if binary.workspace_bytes:
+        slots.append(Slot(WORKSPACE, _ADDRESS, f"{WORKSPACE}.data_ptr()"))
+    return slots
 
 
 def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:

@@ -68,7 +68,7 @@ def made_map_of(made: MadeMap) -> Callable[..., bytes]:
     It is called with the address, the shape, the strides, and the numbers that must not be
     negative, and raises `UnmappableError` where there is no such map.
     """
-    item_bytes = _item_bytes(made.map)
+    item_bytes = made.map.element_bytes
 
     @lru_cache(_CACHED)
     def encoded(
@@ -132,7 +132,7 @@ def _arrays(
     map_: TensorMap, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[bytes, bytes, bytes, bytes]:
     """Extents, strides in bytes, box, and the steps between elements, the contiguous axis first."""
-    rank, item_bytes = len(shape), _item_bytes(map_)
+    rank, item_bytes = len(shape), map_.element_bytes
     return (
         struct.pack(f"={rank}Q", *reversed(shape)),
         struct.pack(f"={rank - 1}Q", *[step * item_bytes for step in reversed(strides[:-1])]),
@@ -165,15 +165,8 @@ def _modes(map_: TensorMap) -> tuple[int, ...]:
 
 
 @cache
-def _item_bytes(map_: TensorMap) -> int:
-    from tkdebug.compiler.ir.types import SCALARS
-
-    return SCALARS[map_.element].bits // 8
-
-
-@cache
 def _data_type(map_: TensorMap) -> int:
-    name = _DATA_TYPES.get(map_.element) or _INTEGERS[_item_bytes(map_)]
+    name = _DATA_TYPES.get(map_.element) or _INTEGERS[map_.element_bytes]
     types = driver_api.driver().CUtensorMapDataType
     return int(_member(types, f"CU_TENSOR_MAP_DATA_TYPE_{name}"))
 

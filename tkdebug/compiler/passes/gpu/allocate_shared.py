@@ -14,6 +14,7 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_aliases
 from tkdebug.compiler.analysis.liveness import Interval, Timeline, live_buffers
 from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
+from tkdebug.compiler.analysis.tensor_maps import MAKE, MAP_BYTES
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -83,7 +84,8 @@ def collect_demands(function: Operation, scratch_bytes: ScratchBytes) -> list[De
             least = _SWIZZLE_ALIGNMENT_BYTES if op in swizzled else _ALIGNMENT_BYTES
             demands.append(Demand(op, type_.size_bytes, max(alignment, least), live[op]))
         elif size := scratch_bytes(op):
-            demands.append(Demand(op, size, _ALIGNMENT_BYTES, timeline.span(op)))
+            least = MAP_BYTES if op.name == MAKE else _ALIGNMENT_BYTES
+            demands.append(Demand(op, size, least, timeline.span(op)))
         else:
             op.attributes.pop("scratch_offset", None)
     return demands

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tkdebug.compiler.analysis.tensor_maps import MAKE, Message, messages
+from tkdebug.compiler.analysis.tensor_maps import Message, messages
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops import bulk_copies
-from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+
+# An index so far before a tensor that no block reaches into it from there.
+_BEFORE_ALL = -(1 << 30)
 
 
 def lower_init(ctx: Lowering, op: Operation, barrier: Registers) -> Sequence[Registers]:
@@ -73,9 +76,13 @@ def lower_load(
     predicate: Registers,
     *coordinates: Registers,
 ) -> Sequence[Registers]:
-    """A copy for each box of the block."""
+    """A copy for each box of the block; a descriptor may say that its tensor is empty."""
     target, arrival = _address(ctx, buffer), _address(ctx, barrier)
     issuer = _issuer(ctx, predicate[0])
+    if len(descriptor) > 1:
+        # The tensor map of an empty tensor describes one that is not: all before that is padding.
+        outer = ctx.emit.select(descriptor[1], integer("i32", _BEFORE_ALL), coordinates[0][0])
+        coordinates = ([outer], *coordinates[1:])
     for message in _messages(op):
         start = _start(ctx, message, coordinates)
         rank = len(start)
@@ -124,11 +131,6 @@ def lower_store_wait(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     return ()
 
 
-def lower_make(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
-    """The launch has made it."""
-    return ([ctx.tensor_maps[op]],)
-
-
 def _by_one(
     ctx: Lowering,
     text: str,
@@ -166,7 +168,6 @@ def _start(ctx: Lowering, message: Message, coordinates: Sequence[Registers]) ->
 
 
 LOWERINGS: dict[str, Lower] = {
-    MAKE: lower_make,
     bulk_copies.INIT: lower_init,
     bulk_copies.INVAL: lower_inval,
     bulk_copies.EXPECT: lower_expect,

@@ -51,6 +51,8 @@ class Lowering:
         self.values: dict[Value, Registers] = {}
         # The parameters with the tensor maps that launches make.
         self.tensor_maps: dict[Operation, LLVMValue] = {}
+        # Where this program writes those that it makes itself.
+        self.map_places: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
         self.words_of_bytes: dict[str, tuple[LLVMValue, int]] = {}
         self._thread_parts: dict[LinearLayout, dict[str, LLVMValue]] = {}
@@ -141,6 +143,25 @@ class Lowering:
         with self.emit.in_entry():
             return self.emit.lshr(thread, WARP_SIZE.bit_length() - 1)
 
+    @cached_property
+    def uniform_warp(self) -> LLVMValue:
+        """`warp`, from a shuffle: so ptxas knows that it is the same in all lanes.
+
+        It keeps only such values in uniform registers, from which wgmma takes its descriptors.
+        """
+        warp = self.warp
+        if self.num_warps == 1:
+            return warp
+        with self.emit.in_entry():
+            return self.shuffle("idx", warp, 0)
+
+    def warp_part(self, layout: LinearLayout) -> Mapping[str, LLVMValue]:
+        """What the warp contributes to each output of `layout`, i32, in uniform registers."""
+        key = LinearLayout(tuple(i for i in layout.ins if i[0] == WARP), layout.outs)
+        warp = self.uniform_warp if any(key.packed_bases(WARP)) else integer("i32", 0)
+        with self.emit.in_entry():
+            return self._linear_map(key, {WARP: warp})
+
     def thread_part(self, layout: LinearLayout) -> Mapping[str, LLVMValue]:
         """What lane and warp contribute to each output of `layout`, i32."""
         key = LinearLayout(tuple(i for i in layout.ins if i[0] in (LANE, WARP)), layout.outs)
@@ -219,6 +240,13 @@ class Lowering:
         thread = self.thread
         with self.emit.in_entry():
             return self.emit.icmp("eq", thread, 0)
+
+    @cached_property
+    def in_first_warp(self) -> LLVMValue:
+        """i1: whether this thread is in warp 0, which acts where a whole warp has to."""
+        thread = self.thread
+        with self.emit.in_entry():
+            return self.emit.icmp("ult", thread, WARP_SIZE)
 
     def _is_owner(self, lane_mask: int, warp_mask: int) -> LLVMValue | None:
         mask = lane_mask | warp_mask << 5

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tkdebug.compiler.analysis.tensor_maps import made_maps
+from tkdebug.compiler.analysis.tensor_maps import MAP_BYTES, kernel_made, made_maps
 from tkdebug.compiler.ir import DescriptorType, Module, Value
 from tkdebug.compiler.ir.types import PointerType
 from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
+from tkdebug.compiler.targets.nvptx.lowering.tensor_maps import map_places
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
 # A CUtensorMap, by value in the kernel's parameters, where bulk copies read it (PTX ISA, "Opaque
 # Types": a tensor map is in constant, parameter or global memory).
 TENSOR_MAP = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
+
+# Of all programs, one after the other.
+WORKSPACE = f"ptr addrspace(1) align {MAP_BYTES}"
 
 
 def lower_module(module: Module, target: Target, symbol: str) -> str:
@@ -37,6 +41,9 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     parameters = list(_parameters(block.arguments, divisibility))
     made = [op for op, _ in made_maps(function)]
     parameters += [TENSOR_MAP] * len(made)
+    made_here = kernel_made(function)
+    if made_here:
+        parameters.append(WORKSPACE)
     fuses = function.attributes.get("fp_fusion") is not False
     emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
     ctx = Lowering(module, target, emit, LOWERINGS)
@@ -46,6 +53,8 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     ctx.tensor_maps = {
         op: emit.parameter(len(block.arguments) + index) for index, op in enumerate(made)
     }
+    if made_here:
+        ctx.map_places = map_places(ctx, made_here, emit.parameter(len(parameters) - 1))
     terminator = ctx.lower_block(block)
     emit.set_op(terminator.id)
     emit.ret()

@@ -8,6 +8,7 @@ between its write and its read the lowering has a barrier of its own.
 from __future__ import annotations
 
 from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
+from tkdebug.compiler.analysis.tensor_maps import MAKE
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, encoding_of
 from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
@@ -20,6 +21,7 @@ from tkdebug.compiler.targets.nvptx.lowering.indexing import (
 from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.scans import scan_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.sorting import sort_scratch_bytes, topk_scratch_bytes
+from tkdebug.compiler.targets.nvptx.lowering.tensor_maps import map_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
 
 
@@ -45,6 +47,7 @@ SCRATCH_BYTES: dict[str, ScratchBytes] = {
     "tt.sort": sort_scratch_bytes,
     "tt.topk": topk_scratch_bytes,
     "tt.bitonic_merge": sort_scratch_bytes,
+    MAKE: map_scratch_bytes,
     "tt.atomic_rmw": atomic_scratch_bytes,
     "tt.atomic_cas": atomic_scratch_bytes,
 }

@@ -21,6 +21,7 @@ from tkdebug.compiler.targets.nvptx.lowering import (
     shapes,
     shared,
     sorting,
+    tensor_maps,
     warp_group_dots,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower
@@ -42,6 +43,7 @@ _FAMILIES = (
     shared,
     async_copies,
     bulk_copies,
+    tensor_maps,
     dots,
     indexing,
     sorting,

@@ -224,7 +224,7 @@ def _descriptors(
     ]
     offsets = [_offset(matrix, {kept: index, along_k: 0}) for index in by_group]
     group_map = LinearLayout(((WARP, tuple(offsets)),), (("offset", _power_above(offsets)),))
-    group = ctx.thread_part(group_map)["offset"]
+    group = ctx.warp_part(group_map)["offset"]
     address = emit.cast("ptrtoint", base, "i32")
     start = emit.add(address, emit.mul(group, matrix.element_bytes))
     field = emit.cast("zext", emit.bit_and(emit.lshr(start, 4), 0x3FFF), "i64")

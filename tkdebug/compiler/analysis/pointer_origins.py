@@ -1,0 +1,72 @@
+"""Where pointers come from, and whether two may point into one tensor."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from tkdebug.compiler.analysis.memory_tiles import pointer_base
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.types import PointerType, element_of
+
+
+class Origin(Enum):
+    """What is not a parameter.
+
+    Attributes:
+        LOADED: memory, or numbers that no pointer of the kernel was turned into.
+        UNKNOWN: anything.
+    """
+
+    LOADED = "loaded"
+    UNKNOWN = "unknown"
+
+
+_INTEGER_OPS: Final = ("arith.", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.hint")
+
+
+def pointer_origin(pointer: Value) -> Value | Origin:
+    """The parameter of the function that a pointer is an offset from, or what else it is."""
+    base = pointer_base(pointer)
+    maker = base.defining_op
+    if maker is None:
+        block = base.owner
+        assert not isinstance(block, Operation)
+        parent = block.parent_op
+        return base if parent is not None and parent.name == "tt.func" else Origin.UNKNOWN
+    if maker.name == "tt.bitcast":
+        return pointer_origin(maker.operands[0])
+    if maker.name == "tt.load":
+        return Origin.LOADED
+    if maker.name == "tt.int_to_ptr" and _is_number(maker.operands[0]):
+        return Origin.LOADED
+    return Origin.UNKNOWN
+
+
+def may_meet(a: Value | Origin, b: Value | Origin) -> bool:
+    """Whether pointers of two origins may point into one tensor.
+
+    Two parameters are taken to be different tensors, and so are a parameter and what is loaded.
+    """
+    return Origin.UNKNOWN in (a, b) or a is b
+
+
+def _is_number(value: Value) -> bool:
+    """Whether an integer was computed of loaded ones and of arguments, and of no pointer."""
+    seen, pending = {value}, [value]
+    while pending:
+        current = pending.pop()
+        maker = current.defining_op
+        if isinstance(element_of(current.type), PointerType):
+            return False
+        if maker is None:
+            block = current.owner
+            assert not isinstance(block, Operation)
+            if block.parent_op is None or block.parent_op.name != "tt.func":
+                return False
+        elif maker.name.startswith(_INTEGER_OPS):
+            pending += [operand for operand in maker.operands if operand not in seen]
+            seen.update(maker.operands)
+        elif maker.name not in ("tt.load", "tt.get_program_id", "tt.get_num_programs"):
+            return False
+    return True
