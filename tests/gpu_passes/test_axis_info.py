@@ -34,13 +34,13 @@ def _check(data: st.DataObject, may_wrap: bool, numbers: st.SearchStrategy[int])
     assume(checked)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_claims_hold_of_arithmetic_that_does_not_overflow(data: st.DataObject) -> None:
     _check(data, may_wrap=False, numbers=st.integers(-40, 100))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_aligned_runs_hold_of_arithmetic_that_wraps(data: st.DataObject) -> None:
     _check(data, may_wrap=True, numbers=st.integers(-(1 << 27), (1 << 27) - 1))
@@ -89,6 +89,17 @@ def test_a_stride_of_unknown_divisor_aligns_nothing() -> None:
     """)
     assert found["ptrs"] == AxisInfo((64,), (2,), (1,))
     assert found["ptrs"].run(0, 2) == 1
+
+
+def test_what_counts_down_is_no_run() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 0, end = 16} : tensor<16xi32>
+      %0 = tt.splat %n : i32 -> tensor<16xi32>
+      %down = arith.subi %0, %r : tensor<16xi32>
+      %up = arith.subi %r, %0 : tensor<16xi32>
+    """)
+    assert found["down"].contiguity == (1,)
+    assert found["up"] == AxisInfo((16,), (16,), (1,))
 
 
 def test_masks_are_constant_as_far_as_the_bound_divides() -> None:
