@@ -1,0 +1,44 @@
+"""Loads and stores of global memory in PTX: what their modifiers become."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from op_kernels import LAYOUT, Kernel
+
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.codegen import assemble
+
+I32 = ir.SCALARS["i32"]
+
+
+def opcodes(load: dict[str, Attribute], store: dict[str, Attribute]) -> list[str]:
+    """The distinct opcodes of a kernel that loads and stores with these attributes."""
+    kernel = Kernel(LAYOUT)
+    (value,) = kernel.op("tt.load", [kernel.pointers(I32)], [kernel.tile(I32)], load)
+    kernel.op("tt.store", [kernel.pointers(I32), value], [], store)
+    ptx = kernel.ptx()
+    assemble(ptx, "kernel", TARGETS["sm_90a"])
+    return list(dict.fromkeys(re.findall(r"\b(?:ld|st)\.(?!param)[\w.:]*", ptx)))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "infix"),
+    [
+        ({}, ""),
+        ({"eviction": "evict_normal"}, ""),
+        ({"eviction": "evict_first"}, ".L1::evict_first"),
+        ({"eviction": "evict_last"}, ".L1::evict_last"),
+        ({"cache": ".cg"}, ".cg"),
+        ({"cache": ".cg", "eviction": "evict_first"}, ".cg"),
+    ],
+)
+def test_modifiers_are_in_the_opcode(attributes: dict[str, Attribute], infix: str) -> None:
+    assert opcodes(attributes, attributes) == [f"{name}.global{infix}.b32" for name in ("ld", "st")]
+
+
+def test_volatile_load() -> None:
+    assert opcodes({"volatile": True}, {}) == ["ld.volatile.global.b32", "st.global.b32"]
