@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from axis_programs import ARGUMENTS, IndexPrograms, Machine, Rejected
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -100,6 +101,76 @@ def test_what_counts_down_is_no_run() -> None:
     """)
     assert found["down"].contiguity == (1,)
     assert found["up"] == AxisInfo((16,), (16,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "expected"),
+    [
+        ("divsi", 16, AxisInfo((1,), (1,), (16,), None, True)),
+        ("divsi", 64, AxisInfo((1,), (2,), (64,), None, True)),
+        ("divui", 64, AxisInfo((1,), (2,), (64,), None, True)),
+        ("shrsi", 4, AxisInfo((1,), (1,), (16,), None, True)),
+        ("shrsi", 6, AxisInfo((1,), (2,), (64,), None, True)),
+        ("shrui", 6, AxisInfo((1,), (2,), (64,), None, True)),
+        ("remsi", 16, AxisInfo((16,), (16,), (1,), None, True)),
+        ("remui", 16, AxisInfo((16,), (16,), (1,), None, True)),
+        ("andi", 15, AxisInfo((16,), (16,), (1,), None, True)),
+        ("andi", -16, AxisInfo((1,), (16,), (16,), None, True)),
+        ("muli", 1, AxisInfo((64,), (128,), (1,), None, True)),
+        ("muli", 8, AxisInfo((1,), (8,), (1,), None, True)),
+        ("shli", 3, AxisInfo((1,), (8,), (1,), None, True)),
+        ("ori", 0, AxisInfo((1,), (1,), (1,), None, True)),
+        ("addi", 32, AxisInfo((64,), (32,), (1,), None, True)),
+        ("subi", 32, AxisInfo((64,), (32,), (1,))),
+        ("minsi", 0, AxisInfo((1,), (1,), (1,), None, True)),
+        ("maxsi", -4, AxisInfo((1,), (1,), (1,), None, True)),
+        ("minui", -4, AxisInfo((1,), (1,), (1,), None, True)),
+        ("maxui", -4, AxisInfo((1,), (1,), (1,))),
+    ],
+)
+def test_what_is_known_of_a_program_s_run_and_a_number(
+    op: str, number: int, expected: AxisInfo
+) -> None:
+    found = facts(f"""
+      %pid = tt.get_program_id {{axis = 0}} : i32
+      %c = arith.constant 128 : i32
+      %start = arith.muli %pid, %c : i32
+      %0 = tt.splat %start : i32 -> tensor<64xi32>
+      %r = tt.make_range {{start = 0, end = 64}} : tensor<64xi32>
+      %run = arith.addi %0, %r : tensor<64xi32>
+      %number = arith.constant dense<{number}> : tensor<64xi32>
+      %found = arith.{op} %run, %number : tensor<64xi32>
+    """)
+    assert found["found"] == expected
+
+
+@pytest.mark.parametrize("op", ["divsi", "divui", "remsi", "remui"])
+def test_a_number_divided_by_zero_is_no_known_number(op: str) -> None:
+    found = facts(f"""
+      %seven = arith.constant 7 : i32
+      %zero = arith.constant 0 : i32
+      %found = arith.{op} %seven, %zero : i32
+    """)
+    assert found["found"].constant is None
+
+
+@pytest.mark.parametrize(("divisor", "constancy"), [(2, 16), (8, 64)])
+def test_a_flattened_tile_is_constant_across_axes_that_are_constant_as_a_whole(
+    divisor: int, constancy: int
+) -> None:
+    found = facts(f"""
+      %0 = tt.make_range {{start = 0, end = 8}} : tensor<8xi32>
+      %1 = arith.constant dense<{divisor}> : tensor<8xi32>
+      %2 = arith.divsi %0, %1 : tensor<8xi32>
+      %3 = tt.reshape %2 : tensor<8xi32> -> tensor<1x8x1xi32>
+      %4 = tt.broadcast %3 : tensor<1x8x1xi32> -> tensor<4x8x8xi32>
+      %5 = tt.make_range {{start = 0, end = 4}} : tensor<4xi32>
+      %6 = tt.reshape %5 : tensor<4xi32> -> tensor<4x1x1xi32>
+      %7 = tt.broadcast %6 : tensor<4x1x1xi32> -> tensor<4x8x8xi32>
+      %8 = arith.muli %4, %7 : tensor<4x8x8xi32>
+      %flat = tt.reshape %8 : tensor<4x8x8xi32> -> tensor<256xi32>
+    """)
+    assert found["flat"].constancy == (constancy,)
 
 
 def test_masks_are_constant_as_far_as_the_bound_divides() -> None:
