@@ -103,6 +103,16 @@ def test_what_counts_down_is_no_run() -> None:
     assert found["up"] == AxisInfo((16,), (16,), (1,))
 
 
+RUN = """
+      %pid = tt.get_program_id {axis = 0} : i32
+      %c = arith.constant 128 : i32
+      %start = arith.muli %pid, %c : i32
+      %0 = tt.splat %start : i32 -> tensor<64xi32>
+      %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %run = arith.addi %0, %r : tensor<64xi32>
+"""
+
+
 @pytest.mark.parametrize(
     ("op", "number", "expected"),
     [
@@ -131,13 +141,7 @@ def test_what_counts_down_is_no_run() -> None:
 def test_what_is_known_of_a_program_s_run_and_a_number(
     op: str, number: int, expected: AxisInfo
 ) -> None:
-    found = facts(f"""
-      %pid = tt.get_program_id {{axis = 0}} : i32
-      %c = arith.constant 128 : i32
-      %start = arith.muli %pid, %c : i32
-      %0 = tt.splat %start : i32 -> tensor<64xi32>
-      %r = tt.make_range {{start = 0, end = 64}} : tensor<64xi32>
-      %run = arith.addi %0, %r : tensor<64xi32>
+    found = facts(f"""{RUN}
       %number = arith.constant dense<{number}> : tensor<64xi32>
       %found = arith.{op} %run, %number : tensor<64xi32>
     """)
@@ -171,6 +175,103 @@ def test_a_flattened_tile_is_constant_across_axes_that_are_constant_as_a_whole(
       %flat = tt.reshape %8 : tensor<4x8x8xi32> -> tensor<256xi32>
     """)
     assert found["flat"].constancy == (constancy,)
+
+
+def test_a_mask_of_bits_may_stand_on_the_left() -> None:
+    found = facts(f"""{RUN}
+      %number = arith.constant dense<15> : tensor<64xi32>
+      %found = arith.andi %number, %run : tensor<64xi32>
+    """)
+    assert found["found"] == AxisInfo((16,), (16,), (1,), None, True)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "constancy"), [("sgt", 16), ("sle", 16), ("ugt", 16), ("ule", 16), ("slt", 1)]
+)
+def test_masks_with_the_bound_on_the_left(predicate: str, constancy: int) -> None:
+    found = facts(f"""{RUN}
+      %bound = tt.splat %n : i32 -> tensor<64xi32>
+      %mask = arith.cmpi %bound, %run {{predicate = "{predicate}"}}
+          : (tensor<64xi32>, tensor<64xi32>) -> tensor<64xi1>
+    """)
+    assert found["mask"].constancy == (constancy,)
+
+
+@pytest.mark.parametrize(("op", "non_negative"), [("extsi", False), ("extui", True)])
+def test_a_number_extended_by_zeros_is_not_negative(op: str, non_negative: bool) -> None:
+    found = facts(f"""
+      %wide = arith.{op} %n : i32 -> i64
+      %zero = arith.constant 0 : i32
+      %less = arith.cmpi %n, %zero {{predicate = "slt"}} : (i32, i32) -> i1
+      %bit = arith.{op} %less : i1 -> i32
+    """)
+    assert found["wide"] == AxisInfo((1,), (16,), (1,), None, non_negative)
+    assert found["bit"] == AxisInfo((1,), (1,), (1,), None, non_negative)
+
+
+def test_a_choice_by_a_known_condition() -> None:
+    found = facts(f"""{RUN}
+      %yes = arith.constant dense<true> : tensor<64xi1>
+      %found = arith.select %yes, %run, %0
+          : (tensor<64xi1>, tensor<64xi32>, tensor<64xi32>) -> tensor<64xi32>
+      %other = arith.constant dense<false> : tensor<64xi1>
+      %start_again = arith.select %other, %run, %0
+          : (tensor<64xi1>, tensor<64xi32>, tensor<64xi32>) -> tensor<64xi32>
+    """)
+    assert found["found"] == found["run"]
+    assert found["start_again"].constancy == (64,)
+
+
+def test_equal_numbers_have_equal_absolute_values() -> None:
+    found = facts("""
+      %0 = tt.splat %n : i32 -> tensor<64xi32>
+      %found = math.absi %0 : tensor<64xi32>
+    """)
+    assert found["found"].constancy == (64,)
+
+
+def test_pointers_to_other_elements_are_no_run() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %base = tt.splat %p : !tt.ptr<f16> -> tensor<64x!tt.ptr<f16>>
+      %halves = tt.addptr %base, %r : (tensor<64x!tt.ptr<f16>>, tensor<64xi32>)
+          -> tensor<64x!tt.ptr<f16>>
+      %bytes = tt.bitcast %halves : tensor<64x!tt.ptr<f16>> -> tensor<64x!tt.ptr<i8>>
+      %again = tt.bitcast %halves : tensor<64x!tt.ptr<f16>> -> tensor<64x!tt.ptr<bf16>>
+    """)
+    assert found["bytes"] == AxisInfo((1,), (2,), (1,))
+    assert found["again"] == found["halves"] == AxisInfo((64,), (16,), (1,))
+
+
+def test_a_reshape_keeps_runs_along_the_outer_axis() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 0, end = 4} : tensor<4xi32>
+      %0 = tt.expand_dims %r {axis = 1} : tensor<4xi32> -> tensor<4x1xi32>
+      %1 = tt.broadcast %0 : tensor<4x1xi32> -> tensor<4x8xi32>
+      %found = tt.reshape %1 : tensor<4x8xi32> -> tensor<2x2x8xi32>
+    """)
+    assert found["found"] == AxisInfo((1, 2, 1), (1, 2, 1), (1, 1, 8), None, True)
+
+
+def test_halves_of_a_tile_and_its_single_element() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 8, end = 16} : tensor<8xi32>
+      %four = arith.constant dense<4> : tensor<8xi32>
+      %0 = arith.muli %r, %four : tensor<8xi32>
+      %pairs = tt.join %r, %r : (tensor<8xi32>, tensor<8xi32>) -> tensor<8x2xi32>
+      %left, %right = tt.split %pairs : tensor<8x2xi32> -> (tensor<8xi32>, tensor<8xi32>)
+      %two = tt.make_range {start = 4, end = 6} : tensor<2xi32>
+      %eights = arith.constant dense<8> : tensor<2xi32>
+      %1 = arith.muli %two, %eights : tensor<2xi32>
+      %a, %b = tt.split %1 : tensor<2xi32> -> (i32, i32)
+      %r1 = tt.make_range {start = 4, end = 5} : tensor<1xi32>
+      %one = tt.unsplat %r1 : tensor<1xi32> -> i32
+      %both = tt.cat %r, %0 : (tensor<8xi32>, tensor<8xi32>) -> tensor<16xi32>
+    """)
+    assert found["left"] == found["right"] == AxisInfo((8,), (8,), (1,), None, True)
+    assert found["a"] == found["b"] == AxisInfo((1,), (8,), (1,))
+    assert found["one"] == AxisInfo((1,), (4,), (1,), None, True)
+    assert found["both"] == AxisInfo((1,), (1,), (1,), None, True)
 
 
 def test_masks_are_constant_as_far_as_the_bound_divides() -> None:
