@@ -197,3 +197,20 @@ def wholly_masked_product(x_ptr, out_ptr, n, N: tl.constexpr):
         b = tl.load(x_ptr + at, mask=inside[:, None])
         c = tl.dot(a, b, c)
     tl.store(out_ptr + at, c)
+
+
+@tkdebug.jit
+def either(x_ptr, d_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    d = tl.load(d_ptr + offs)
+    is_divided = (d == 0) | (x % d == 0)
+    tl.store(out_ptr + offs, is_divided.to(tl.int32))
+
+
+@tkdebug.jit
+def either_bits(x_ptr, d_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    d = tl.load(d_ptr + offs)
+    tl.store(out_ptr + offs, (d == 0).to(tl.int32) | (x // d))  # BAD either_bits
