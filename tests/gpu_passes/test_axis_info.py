@@ -339,6 +339,45 @@ def test_assumptions_about_arguments() -> None:
     assert found["m"] == AxisInfo((1,), (32,), (1,), None, True)
 
 
+@pytest.mark.parametrize("divisor", ["%n", "%c0", "%c32"])
+def test_an_assumed_remainder_says_something_of_known_divisors(divisor: str) -> None:
+    found = facts(f"""
+      %c0 = arith.constant 0 : i32
+      %c32 = arith.constant 32 : i32
+      %0 = arith.remsi %m, {divisor} : i32
+      %1 = arith.cmpi %0, %c0 {{predicate = "eq"}} : (i32, i32) -> i1
+      tt.assume %1 : i1
+    """)
+    assert found["m"].divisibility == (32 if divisor == "%c32" else 1,)
+    assert not found["m"].non_negative
+
+
+@pytest.mark.parametrize(
+    ("predicate", "bound", "mirrored", "expected"),
+    [
+        ("sge", 0, "sle", True),
+        ("sge", -1, "sle", False),
+        ("sgt", -1, "slt", True),
+        ("sgt", -2, "slt", False),
+        ("slt", 5, "sgt", False),
+        ("sle", 0, "sge", False),
+        ("uge", 0, "ule", False),
+        ("eq", 0, "eq", False),
+    ],
+)
+def test_an_assumed_bound_tells_the_sign(
+    predicate: str, bound: int, mirrored: str, expected: bool
+) -> None:
+    found = facts(f"""
+      %c = arith.constant {bound} : i32
+      %0 = arith.cmpi %n, %c {{predicate = "{predicate}"}} : (i32, i32) -> i1
+      %1 = arith.cmpi %c, %m {{predicate = "{mirrored}"}} : (i32, i32) -> i1
+      %2 = arith.andi %0, %1 : i1
+      tt.assume %2 : i1
+    """)
+    assert [found[name].non_negative for name in ("n", "m")] == [expected, expected]
+
+
 def test_assumption_in_a_branch_says_nothing_outside() -> None:
     found = facts("""
       %c0 = arith.constant 0 : i32

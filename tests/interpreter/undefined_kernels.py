@@ -214,3 +214,20 @@ def either_bits(x_ptr, d_ptr, out_ptr, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + offs)
     d = tl.load(d_ptr + offs)
     tl.store(out_ptr + offs, (d == 0).to(tl.int32) | (x // d))  # BAD either_bits
+
+
+@tkdebug.jit
+def in_some_programs(d_ptr, out_ptr, BLOCK: tl.constexpr):
+    q = 7 // tl.load(d_ptr)  # BAD in_some_programs
+    if tl.program_id(0) > 1:
+        tl.store(out_ptr + tl.program_id(0), q)
+
+
+@tkdebug.jit
+def counted(d_ptr, out_ptr, BLOCK: tl.constexpr):
+    n = 4 // tl.load(d_ptr)  # BAD counted
+    i = 0
+    while i < n:
+        i += 1
+        n = tl.minimum(n, 4)
+    tl.store(out_ptr, 1)

@@ -42,3 +42,16 @@ def test_modifiers_are_in_the_opcode(attributes: dict[str, Attribute], infix: st
 
 def test_volatile_load() -> None:
     assert opcodes({"volatile": True}, {}) == ["ld.volatile.global.b32", "st.global.b32"]
+
+
+def test_a_masked_load_keeps_the_other_value_where_the_mask_is_false() -> None:
+    kernel = Kernel(LAYOUT)
+    mask = kernel.operand("i1")
+    other = kernel.operand("i32")
+    loaded = kernel.op("tt.load", [kernel.pointers(I32), mask, other], [kernel.tile(I32)])
+    kernel.keep(loaded[0])
+    ptx = kernel.ptx()
+    assemble(ptx, "kernel", TARGETS["sm_90a"])
+    load = re.search(r"mov\.b32 (%r\d+), (%r\d+);\s+@(%p\d+) ld\.global\.b32 (%r\d+), ", ptx)
+    assert load is not None
+    assert load[1] == load[4], "the register that the load leaves alone holds the other value"
