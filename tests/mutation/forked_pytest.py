@@ -1,4 +1,4 @@
-"""pytest in a forked child: with a mutant in place of a module, or noting which functions tests call.
+"""pytest in a forked child: with a mutant for a module, or noting which functions tests call.
 
 The parent imports what takes long (torch, pytest, hypothesis) but nothing of tkdebug, so a child
 starts at once and imports the mutant like any module. Nothing is written to the tree. A child has

@@ -78,7 +78,7 @@ def mutants(module: str, source: str) -> list[Mutant]:
     for index, site in enumerate(_sites(ast.parse(source), "")):
         for variant, new in enumerate(_variants(site)):
             line = getattr(site.node, "lineno", getattr(site.parent, "lineno", 0))
-            change = _shown(ast.unparse(site.node), ast.unparse(new))
+            change = _shown(*_before_and_after(site, new))
             found.append(Mutant(module, site.function, line, change, index, variant))
     return found
 
@@ -134,7 +134,7 @@ def _is_opaque(node: ast.AST) -> bool:
     match node:
         case ast.Expr(value=ast.Constant()):  # A docstring, or `...`.
             return True
-        case ast.keyword(arg="strict"):
+        case ast.keyword(arg="strict") | ast.Assign(targets=[ast.Name(id="__all__")]):
             return True
         case _:
             return isinstance(node, _OPAQUE)
@@ -147,6 +147,17 @@ def _replace(site: _Site, new: ast.AST) -> None:
         elif isinstance(field, list):
             field[:] = [new if item is site.node else item for item in field]
     ast.copy_location(new, site.node)
+
+
+def _before_and_after(site: _Site, new: ast.AST) -> tuple[str, str]:
+    if not (isinstance(new, ast.Constant) and isinstance(site.parent, ast.expr | ast.stmt)):
+        return ast.unparse(site.node), ast.unparse(new)
+    # A number says little without what it is part of.
+    before = ast.unparse(site.parent)
+    _replace(site, new)
+    after = ast.unparse(site.parent)
+    _replace(_Site(new, site.parent, site.function), site.node)
+    return before, after
 
 
 def _shown(old: str, new: str) -> str:

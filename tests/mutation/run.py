@@ -17,10 +17,8 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from forked_pytest import REPOSITORY, Ended, Test, record, run_mutant, source_path  # noqa: E402
-from mutants import Mutant, mutants  # noqa: E402
+from forked_pytest import REPOSITORY, Ended, Test, record, run_mutant, source_path
+from mutants import Mutant, mutants
 
 # Package of the report -> its modules, as patterns of dotted names.
 PACKAGES = {
@@ -89,7 +87,12 @@ class Recorded:
 
     def tests_of(self, mutant: Mutant, budget_s: float) -> list[Test]:
         """Tests that call the mutant's function: the cheapest of each file by turns."""
-        names = self.callers.get(f"{mutant.module}:{mutant.function}", ())
+        names = self.callers.get(f"{mutant.module}:{mutant.function}", [])
+        if not names and not mutant.function:
+            # Nothing in the module is called, as in one that only holds a table.
+            package = mutant.module.rpartition(".")[0]
+            names = list({n for key in self.callers if key.startswith(f"{package}.")
+                          for n in self.callers[key]})  # fmt: skip
         by_file: dict[str, list[Test]] = {}
         for test in sorted((self.tests[name] for name in names), key=lambda test: test.seconds):
             by_file.setdefault(test.name.split("::")[0], []).append(test)
@@ -193,14 +196,19 @@ def _run(options: argparse.Namespace) -> int:
 
 def _again(options: argparse.Namespace) -> int:
     recorded = Recorded.read(options.recorded)
-    for text in options.results.read_text().splitlines():
-        row = json.loads(text)
-        if row["outcome"] in ("survived", "no test"):
-            mutant = _current(Mutant(**row["mutant"]))
-            if mutant is None:
-                print(f"gone: {row['mutant']['module']} {row['mutant']['change']}")
-                continue
-            print(_line(_tried(row["package"], mutant, recorded, options.budget)), flush=True)
+    results = []
+    for row in map(json.loads, options.results.read_text().splitlines()):
+        result = Result(**{**row, "mutant": Mutant(**row["mutant"])})
+        mutant = _current(result.mutant)
+        if mutant is None:
+            print(f"gone: {_line(result)}")
+            continue
+        if result.outcome in ("survived", "no test"):
+            result = _tried(result.package, mutant, recorded, options.budget)
+            print(_line(result), flush=True)
+        results.append(result)
+    options.results.write_text("".join(f"{json.dumps(asdict(r))}\n" for r in results))
+    print(table(results))
     return 0
 
 

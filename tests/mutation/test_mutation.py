@@ -62,6 +62,7 @@ def test_slips(source: str, expected: set[str]) -> None:
         "raise ValueError(a + 1)",
         "assert a < 1",
         "x = zip(a, b, strict=True)",
+        "__all__ = ['a', 'b']",
         "x = isinstance(a, Left | int)",
         "x = a + 'text'",
     ],
