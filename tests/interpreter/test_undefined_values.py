@@ -55,11 +55,10 @@ def test_of_two_programs_the_second_divides_by_zero():
 
 @BUDGETS
 def test_what_all_programs_compute_and_some_store(budget):
-    fault = only(
-        run(kernels.in_some_programs, (4,), zeros(1), zeros(4), BLOCK=1, budget=budget)
-    )
+    d = integers(1, 0)
+    fault = only(run(kernels.in_some_programs, (4,), d, zeros(8), BLOCK=2, budget=budget))
     assert (fault.line, fault.count) == (line("BAD in_some_programs"), 2)
-    assert fault.program_id == (2, 0, 0)
+    assert (fault.program_id, fault.lane) == ((2, 0, 0), (1,))
 
 
 def test_as_what_ends_a_while_loop():

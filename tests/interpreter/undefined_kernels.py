@@ -218,9 +218,10 @@ def either_bits(x_ptr, d_ptr, out_ptr, BLOCK: tl.constexpr):
 
 @tkdebug.jit
 def in_some_programs(d_ptr, out_ptr, BLOCK: tl.constexpr):
-    q = 7 // tl.load(d_ptr)  # BAD in_some_programs
+    offs = tl.arange(0, BLOCK)
+    q = 7 // tl.load(d_ptr + offs)  # BAD in_some_programs
     if tl.program_id(0) > 1:
-        tl.store(out_ptr + tl.program_id(0), q)
+        tl.store(out_ptr + tl.program_id(0) * BLOCK + offs, q)
 
 
 @tkdebug.jit

@@ -55,3 +55,30 @@ def test_a_masked_load_keeps_the_other_value_where_the_mask_is_false() -> None:
     load = re.search(r"mov\.b32 (%r\d+), (%r\d+);\s+@(%p\d+) ld\.global\.b32 (%r\d+), ", ptx)
     assert load is not None
     assert load[1] == load[4], "the register that the load leaves alone holds the other value"
+
+
+@pytest.mark.parametrize("element", ["i1", "i8", "i16", "i64", "f16", "bf16", "f32", "f64"])
+def test_a_masked_load_without_another_value_gives_zero(element: str) -> None:
+    kernel = Kernel(LAYOUT)
+    type_ = ir.SCALARS[element]
+    mask = kernel.operand("i1")
+    (loaded,) = kernel.op("tt.load", [kernel.pointers(type_), mask], [kernel.tile(type_)])
+    kernel.keep(loaded)
+    ptx = kernel.ptx()
+    assemble(ptx, "kernel", TARGETS["sm_90a"])
+    assert re.search(r"mov\.b\d+ %\w+, 0;\s+@%p\d+ ld\.global", ptx)
+
+
+@pytest.mark.parametrize(
+    ("element", "number", "word"),
+    [("i8", -2, 0xFEFEFEFE), ("i16", 3, 0x00030003), ("i1", 1, 0x01010101)],
+)
+def test_small_constants_are_stored_as_words(element: str, number: int, word: int) -> None:
+    kernel = Kernel(LAYOUT)
+    type_ = ir.SCALARS[element]
+    (value,) = kernel.op("arith.constant", (), [kernel.tile(type_)], {"value": number})
+    kernel.op("tt.store", [kernel.pointers(type_), value])
+    kernel.function.attributes["arg_divisibility"] = (16,)
+    text = kernel.llvm()
+    stored = {int(n) % (1 << 32) for n in re.findall(r"asm .*st\.global.*i32 (-?\d+)", text)}
+    assert stored == {word}
