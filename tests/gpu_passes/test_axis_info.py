@@ -249,6 +249,39 @@ def test_a_reshape_keeps_runs_along_the_outer_axis() -> None:
     assert found["found"] == AxisInfo((1, 2, 1), (1, 2, 1), (1, 1, 8), None, True)
 
 
+def test_joined_tiles_are_equal_where_they_are_one() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 8, end = 16} : tensor<8xi32>
+      %s = tt.make_range {start = 0, end = 8} : tensor<8xi32>
+      %one = tt.join %r, %r : (tensor<8xi32>, tensor<8xi32>) -> tensor<8x2xi32>
+      %two = tt.join %r, %s : (tensor<8xi32>, tensor<8xi32>) -> tensor<8x2xi32>
+    """)
+    assert (found["one"].constancy, found["two"].constancy) == ((1, 2), (1, 1))
+
+
+def test_a_sum_is_divisible_by_what_divides_both() -> None:
+    found = facts("""
+      %eight = arith.constant 8 : i32
+      %0 = arith.muli %m, %eight : i32
+      %found = arith.addi %n, %0 : i32
+      %turned = arith.addi %0, %n : i32
+    """)
+    assert found["found"].divisibility == found["turned"].divisibility == (8,)
+
+
+@pytest.mark.parametrize(("op", "number", "divisor"), [("andi", 15, 16), ("andi", 12, 1),
+                                                       ("remsi", 15, 1), ("ori", 15, 1)])  # fmt: skip
+def test_assumed_low_bits(op: str, number: int, divisor: int) -> None:
+    found = facts(f"""
+      %zero = arith.constant 0 : i32
+      %c = arith.constant {number} : i32
+      %0 = arith.{op} %m, %c : i32
+      %1 = arith.cmpi %0, %zero {{predicate = "eq"}} : (i32, i32) -> i1
+      tt.assume %1 : i1
+    """)
+    assert found["m"].divisibility == (divisor,)
+
+
 def test_halves_of_a_tile_and_its_single_element() -> None:
     found = facts("""
       %r = tt.make_range {start = 8, end = 16} : tensor<8xi32>

@@ -82,3 +82,10 @@ def test_small_constants_are_stored_as_words(element: str, number: int, word: in
     text = kernel.llvm()
     stored = {int(n) % (1 << 32) for n in re.findall(r"asm .*st\.global.*i32 (-?\d+)", text)}
     assert stored == {word}
+
+
+def test_any_byte_but_zero_is_a_true_boolean() -> None:
+    kernel = Kernel(LAYOUT)
+    kernel.keep(kernel.op("tt.load", [kernel.pointers(ir.I1)], [kernel.tile(ir.I1)])[0])
+    compared = re.findall(r"icmp (\w+) i8 %\w+, (\d+)", kernel.llvm())
+    assert compared == [("ne", "0")] * 4

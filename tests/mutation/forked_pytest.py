@@ -231,7 +231,7 @@ class _Recorder:
             yield
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]  # typeshed forgets None
+            threading.settrace(None)
             self.seconds[item.nodeid] = time.perf_counter() - start
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
