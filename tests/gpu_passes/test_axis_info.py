@@ -269,8 +269,10 @@ def test_a_sum_is_divisible_by_what_divides_both() -> None:
     assert found["found"].divisibility == found["turned"].divisibility == (8,)
 
 
-@pytest.mark.parametrize(("op", "number", "divisor"), [("andi", 15, 16), ("andi", 12, 1),
-                                                       ("remsi", 15, 1), ("ori", 15, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "number", "divisor"),
+    [("andi", 15, 16), ("andi", 12, 1), ("remsi", 15, 1), ("ori", 15, 1)],
+)
 def test_assumed_low_bits(op: str, number: int, divisor: int) -> None:
     found = facts(f"""
       %zero = arith.constant 0 : i32
