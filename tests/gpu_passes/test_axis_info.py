@@ -249,6 +249,16 @@ def test_a_reshape_keeps_runs_along_the_outer_axis() -> None:
     assert found["found"] == AxisInfo((1, 2, 1), (1, 2, 1), (1, 1, 8), None, True)
 
 
+def test_a_transposed_tile_keeps_its_runs() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 4, end = 8} : tensor<4xi32>
+      %0 = tt.expand_dims %r {axis = 1} : tensor<4xi32> -> tensor<4x1xi32>
+      %1 = tt.broadcast %0 : tensor<4x1xi32> -> tensor<4x8xi32>
+      %found = tt.trans %1 {order = [1, 0]} : tensor<4x8xi32> -> tensor<8x4xi32>
+    """)
+    assert found["found"] == AxisInfo((1, 4), (1, 4), (8, 1), None, True)
+
+
 def test_joined_tiles_are_equal_where_they_are_one() -> None:
     found = facts("""
       %r = tt.make_range {start = 8, end = 16} : tensor<8xi32>

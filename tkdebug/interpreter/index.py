@@ -250,8 +250,9 @@ class IndexAlgebra(Comparisons):
         return self._dense(op, shift, a, b)
 
     def shrsi(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
-        """Arithmetic shift right; copies of the sign when the amount, unsigned, reaches the width."""
+        """Arithmetic shift right; copies of the sign when the amount is not below the width."""
         bits = self._bits(op)
+        # Amounts are unsigned: -1 is beyond the width.
         if isinstance(b, int):
             b = b if 0 <= b < bits else bits - 1
             if isinstance(a, int):
