@@ -354,6 +354,30 @@ def ternaries(p, n, FLAG: tl.constexpr):
     tl.store(p + 1, 1 if FLAG else undefined_name)
 
 
+@jit
+def weak_ternaries(p, n, wide, real):
+    tl.store(p, 0 if n > 1 else wide)
+    tl.store(p, wide if n > 1 else 1)
+    tl.store(p, 2 if n > 1 else real)
+    tl.store(p, 3 if n > 1 else n)
+
+
+def test_a_number_in_a_conditional_expression_has_the_type_of_the_other_side():
+    module = compile_kernel(weak_ternaries, p=INT32_PTR, n=int32, wide=int64, real=float16)
+    types = [str(op.result.type) for op in ops_named(module, "scf.if")]
+    assert types == ["i64", "i64", "f16", "i32"]
+
+
+@jit
+def real_ternary(p, n):
+    tl.store(p, 1.5 if n > 1 else n)
+
+
+def test_a_real_number_does_not_become_the_integer_of_the_other_side():
+    message = message_of(real_ternary, p=INT32_PTR, n=int32)
+    assert "Ternary expression with dynamic condition has inconsistent types" in message
+
+
 def test_conditional_expression():
     assert run(ternaries, 0, 2, FLAG=True) == {0: 3, 1: 1}
     assert run(ternaries, 0, 9, FLAG=True) == {0: 9, 1: 1}

@@ -237,6 +237,42 @@ def test_divergent_programs_wait_for_their_own_copies() -> None:
     assert torch.equal(y[[1, 3]], lanes().expand(2, 32))
 
 
+def test_copies_that_some_programs_commit_are_left_to_the_others() -> None:
+    body = (
+        POINTERS
+        + """
+    %p = tt.get_program_id {axis = 0} : i32
+    %zero = arith.constant 0 : i32
+    %first = arith.cmpi %p, %zero {predicate = "eq"} : (i32, i32) -> i1
+    """
+        + LOAD
+        + BUFFER
+        + STORE
+        + """
+    %t = ttg.async_copy_global_to_local %from, %b : (tensor<32x!tt.ptr<f32>, #line>, !ttg.memdesc<32xf32, #shared, mutable>) -> !ttg.async.token
+    scf.if %first {
+      %g = ttg.async_commit_group %t : !ttg.async.token
+      scf.yield
+    } else {
+      scf.yield
+    }
+    %rest = ttg.async_commit_group : () -> !ttg.async.token
+    %w = ttg.async_wait {num = 0} : () -> !ttg.async.token
+    """
+        + READ
+        + """
+    %c32 = arith.constant 32 : i32
+    %row = arith.muli %p, %c32 : i32
+    %rows = tt.splat %row : i32 -> tensor<32xi32, #line>
+    %at = tt.addptr %to, %rows : (tensor<32x!tt.ptr<f32>, #line>, tensor<32xi32, #line>) -> tensor<32x!tt.ptr<f32>, #line>
+    tt.store %at, %r : tensor<32x!tt.ptr<f32>, #line>, tensor<32xf32, #line>
+    """
+    )
+    y = torch.zeros(2, 32)
+    run(kernel("%x: !tt.ptr<f32>, %y: !tt.ptr<f32>", body), lanes(), y, grid=(2, 1, 1))
+    assert torch.equal(y, lanes().expand(2, 32))
+
+
 def test_buffer_chosen_by_a_branch_is_written_in_its_programs() -> None:
     body = (
         POINTERS

@@ -17,8 +17,8 @@ from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir.types import element_of, shape_of
 
 ARGUMENTS = ("x", "y", "z")
-_ARITHMETIC = ("addi", "addi", "subi", "muli", "divsi", "remsi", "divui", "remui", "andi", "ori",
-               "xori", "minsi", "maxsi", "minui", "maxui")  # fmt: skip
+_ARITHMETIC = ("addi", "addi", "subi", "subi", "muli", "divsi", "remsi", "divui", "remui", "andi",
+               "ori", "xori", "minsi", "maxsi", "minui", "maxui")  # fmt: skip
 _NUMBERS = st.sampled_from([8, 4, 16, 2, 1, 0, 3, 7, 12, 15, 24, 31, 32, 48, 64, -1, -4, -16])
 _PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 
@@ -53,13 +53,14 @@ class IndexPrograms:
         return f"tt.func @k({signature}, %p: !tt.ptr<f32>) {{\n{body}\n  tt.return\n}}"
 
     def seed(self, values: list[tuple[str, str]]) -> None:
-        """A run that begins at an argument, its quotient, and its remainder: the usual indices."""
+        """A run that begins at an argument, its mirror image, quotient and remainder."""
         type_ = "tensor<16xi32>"
         start, _ = self.emit(f"tt.splat %{self.draw(st.sampled_from(ARGUMENTS))} : i32 -> {type_}",
                              type_)  # fmt: skip
         steps, _ = self.emit(f"tt.make_range {{start = 0, end = 16}} : {type_}", type_)
         run = self.emit(f"arith.addi {start}, {steps} : {type_}", type_)
-        values += [(steps, type_), run]
+        mirrored = self.emit(f"arith.subi {start}, {steps} : {type_}", type_)
+        values += [(steps, type_), mirrored, run]
         for op in self.draw(st.lists(st.sampled_from(["divsi", "remsi", "divui", "muli"]))):
             number = self.draw(st.sampled_from([2, 4, 8, 16, 32]))
             cut, _ = self.emit(f"arith.constant dense<{number}> : {type_}", type_)
@@ -111,10 +112,13 @@ class IndexPrograms:
                 values.append(self.emit(f"arith.{op} {a}, {b} : {type_}", type_))
 
     def other(self, values: list[tuple[str, str]], type_: str) -> tuple[str, str]:
-        """A second operand: a value of the type, a number, or a scalar made a tile."""
-        choice = self.draw(st.integers(0, 2))
+        """A second operand: a value of the type, a number, a range, or a scalar made a tile."""
+        choice = self.draw(st.integers(0, 3))
         if choice == 0:
             return self.number(type_)
+        if choice == 3 and type_.count("x") == 1:
+            extent = int(type_[7:].split("x")[0])
+            return self.emit(f"tt.make_range {{start = 0, end = {extent}}} : {type_}", type_)
         if choice == 1 and type_ != "i32":
             scalar, _ = self.pick(values, "i32")
             return self.emit(f"tt.splat {scalar} : i32 -> {type_}", type_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from axis_programs import ARGUMENTS, IndexPrograms, Machine, Rejected
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -34,13 +35,13 @@ def _check(data: st.DataObject, may_wrap: bool, numbers: st.SearchStrategy[int])
     assume(checked)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_claims_hold_of_arithmetic_that_does_not_overflow(data: st.DataObject) -> None:
     _check(data, may_wrap=False, numbers=st.integers(-40, 100))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_aligned_runs_hold_of_arithmetic_that_wraps(data: st.DataObject) -> None:
     _check(data, may_wrap=True, numbers=st.integers(-(1 << 27), (1 << 27) - 1))
@@ -89,6 +90,229 @@ def test_a_stride_of_unknown_divisor_aligns_nothing() -> None:
     """)
     assert found["ptrs"] == AxisInfo((64,), (2,), (1,))
     assert found["ptrs"].run(0, 2) == 1
+
+
+def test_what_counts_down_is_no_run() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 0, end = 16} : tensor<16xi32>
+      %0 = tt.splat %n : i32 -> tensor<16xi32>
+      %down = arith.subi %0, %r : tensor<16xi32>
+      %up = arith.subi %r, %0 : tensor<16xi32>
+    """)
+    assert found["down"].contiguity == (1,)
+    assert found["up"] == AxisInfo((16,), (16,), (1,))
+
+
+RUN = """
+      %pid = tt.get_program_id {axis = 0} : i32
+      %c = arith.constant 128 : i32
+      %start = arith.muli %pid, %c : i32
+      %0 = tt.splat %start : i32 -> tensor<64xi32>
+      %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %run = arith.addi %0, %r : tensor<64xi32>
+"""
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "expected"),
+    [
+        ("divsi", 16, AxisInfo((1,), (1,), (16,), None, True)),
+        ("divsi", 64, AxisInfo((1,), (2,), (64,), None, True)),
+        ("divui", 64, AxisInfo((1,), (2,), (64,), None, True)),
+        ("shrsi", 4, AxisInfo((1,), (1,), (16,), None, True)),
+        ("shrsi", 6, AxisInfo((1,), (2,), (64,), None, True)),
+        ("shrui", 6, AxisInfo((1,), (2,), (64,), None, True)),
+        ("remsi", 16, AxisInfo((16,), (16,), (1,), None, True)),
+        ("remui", 16, AxisInfo((16,), (16,), (1,), None, True)),
+        ("andi", 15, AxisInfo((16,), (16,), (1,), None, True)),
+        ("andi", -16, AxisInfo((1,), (16,), (16,), None, True)),
+        ("muli", 1, AxisInfo((64,), (128,), (1,), None, True)),
+        ("muli", 8, AxisInfo((1,), (8,), (1,), None, True)),
+        ("shli", 3, AxisInfo((1,), (8,), (1,), None, True)),
+        ("ori", 0, AxisInfo((1,), (1,), (1,), None, True)),
+        ("addi", 32, AxisInfo((64,), (32,), (1,), None, True)),
+        ("subi", 32, AxisInfo((64,), (32,), (1,))),
+        ("minsi", 0, AxisInfo((1,), (1,), (1,), None, True)),
+        ("maxsi", -4, AxisInfo((1,), (1,), (1,), None, True)),
+        ("minui", -4, AxisInfo((1,), (1,), (1,), None, True)),
+        ("maxui", -4, AxisInfo((1,), (1,), (1,))),
+    ],
+)
+def test_what_is_known_of_a_program_s_run_and_a_number(
+    op: str, number: int, expected: AxisInfo
+) -> None:
+    found = facts(f"""{RUN}
+      %number = arith.constant dense<{number}> : tensor<64xi32>
+      %found = arith.{op} %run, %number : tensor<64xi32>
+    """)
+    assert found["found"] == expected
+
+
+@pytest.mark.parametrize("op", ["divsi", "divui", "remsi", "remui"])
+def test_a_number_divided_by_zero_is_no_known_number(op: str) -> None:
+    found = facts(f"""
+      %seven = arith.constant 7 : i32
+      %zero = arith.constant 0 : i32
+      %found = arith.{op} %seven, %zero : i32
+    """)
+    assert found["found"].constant is None
+
+
+@pytest.mark.parametrize(("divisor", "constancy"), [(2, 16), (8, 256)])
+def test_a_flattened_tile_is_constant_across_axes_that_are_constant_as_a_whole(
+    divisor: int, constancy: int
+) -> None:
+    found = facts(f"""
+      %0 = tt.make_range {{start = 0, end = 8}} : tensor<8xi32>
+      %1 = arith.constant dense<{divisor}> : tensor<8xi32>
+      %2 = arith.divsi %0, %1 : tensor<8xi32>
+      %3 = tt.reshape %2 : tensor<8xi32> -> tensor<1x8x1xi32>
+      %4 = tt.broadcast %3 : tensor<1x8x1xi32> -> tensor<4x8x8xi32>
+      %flat = tt.reshape %4 : tensor<4x8x8xi32> -> tensor<256xi32>
+    """)
+    assert found["flat"].constancy == (constancy,)
+
+
+def test_a_mask_of_bits_may_stand_on_the_left() -> None:
+    found = facts(f"""{RUN}
+      %number = arith.constant dense<15> : tensor<64xi32>
+      %found = arith.andi %number, %run : tensor<64xi32>
+    """)
+    assert found["found"] == AxisInfo((16,), (16,), (1,), None, True)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "constancy"), [("sgt", 16), ("sle", 16), ("ugt", 16), ("ule", 16), ("slt", 1)]
+)
+def test_masks_with_the_bound_on_the_left(predicate: str, constancy: int) -> None:
+    found = facts(f"""{RUN}
+      %bound = tt.splat %n : i32 -> tensor<64xi32>
+      %mask = arith.cmpi %bound, %run {{predicate = "{predicate}"}}
+          : (tensor<64xi32>, tensor<64xi32>) -> tensor<64xi1>
+    """)
+    assert found["mask"].constancy == (constancy,)
+
+
+@pytest.mark.parametrize(("op", "non_negative"), [("extsi", False), ("extui", True)])
+def test_a_number_extended_by_zeros_is_not_negative(op: str, non_negative: bool) -> None:
+    found = facts(f"""
+      %wide = arith.{op} %n : i32 -> i64
+      %zero = arith.constant 0 : i32
+      %less = arith.cmpi %n, %zero {{predicate = "slt"}} : (i32, i32) -> i1
+      %bit = arith.{op} %less : i1 -> i32
+    """)
+    assert found["wide"] == AxisInfo((1,), (16,), (1,), None, non_negative)
+    assert found["bit"] == AxisInfo((1,), (1,), (1,), None, non_negative)
+
+
+def test_a_choice_by_a_known_condition() -> None:
+    found = facts(f"""{RUN}
+      %yes = arith.constant dense<true> : tensor<64xi1>
+      %found = arith.select %yes, %run, %0
+          : (tensor<64xi1>, tensor<64xi32>, tensor<64xi32>) -> tensor<64xi32>
+      %other = arith.constant dense<false> : tensor<64xi1>
+      %start_again = arith.select %other, %run, %0
+          : (tensor<64xi1>, tensor<64xi32>, tensor<64xi32>) -> tensor<64xi32>
+    """)
+    assert found["found"] == found["run"]
+    assert found["start_again"].constancy == (64,)
+
+
+def test_equal_numbers_have_equal_absolute_values() -> None:
+    found = facts("""
+      %0 = tt.splat %n : i32 -> tensor<64xi32>
+      %found = math.absi %0 : tensor<64xi32>
+    """)
+    assert found["found"].constancy == (64,)
+
+
+def test_pointers_to_other_elements_are_no_run() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>
+      %base = tt.splat %p : !tt.ptr<f16> -> tensor<64x!tt.ptr<f16>>
+      %halves = tt.addptr %base, %r : (tensor<64x!tt.ptr<f16>>, tensor<64xi32>)
+          -> tensor<64x!tt.ptr<f16>>
+      %bytes = tt.bitcast %halves : tensor<64x!tt.ptr<f16>> -> tensor<64x!tt.ptr<i8>>
+      %again = tt.bitcast %halves : tensor<64x!tt.ptr<f16>> -> tensor<64x!tt.ptr<bf16>>
+    """)
+    assert found["bytes"] == AxisInfo((1,), (2,), (1,))
+    assert found["again"] == found["halves"] == AxisInfo((64,), (16,), (1,))
+
+
+def test_a_reshape_keeps_runs_along_the_outer_axis() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 0, end = 4} : tensor<4xi32>
+      %0 = tt.expand_dims %r {axis = 1} : tensor<4xi32> -> tensor<4x1xi32>
+      %1 = tt.broadcast %0 : tensor<4x1xi32> -> tensor<4x8xi32>
+      %found = tt.reshape %1 : tensor<4x8xi32> -> tensor<2x2x8xi32>
+    """)
+    assert found["found"] == AxisInfo((1, 2, 1), (1, 2, 1), (1, 1, 8), None, True)
+
+
+def test_a_transposed_tile_keeps_its_runs() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 4, end = 8} : tensor<4xi32>
+      %0 = tt.expand_dims %r {axis = 1} : tensor<4xi32> -> tensor<4x1xi32>
+      %1 = tt.broadcast %0 : tensor<4x1xi32> -> tensor<4x8xi32>
+      %found = tt.trans %1 {order = [1, 0]} : tensor<4x8xi32> -> tensor<8x4xi32>
+    """)
+    assert found["found"] == AxisInfo((1, 4), (1, 4), (8, 1), None, True)
+
+
+def test_joined_tiles_are_equal_where_they_are_one() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 8, end = 16} : tensor<8xi32>
+      %s = tt.make_range {start = 0, end = 8} : tensor<8xi32>
+      %one = tt.join %r, %r : (tensor<8xi32>, tensor<8xi32>) -> tensor<8x2xi32>
+      %two = tt.join %r, %s : (tensor<8xi32>, tensor<8xi32>) -> tensor<8x2xi32>
+    """)
+    assert (found["one"].constancy, found["two"].constancy) == ((1, 2), (1, 1))
+
+
+def test_a_sum_is_divisible_by_what_divides_both() -> None:
+    found = facts("""
+      %eight = arith.constant 8 : i32
+      %0 = arith.muli %m, %eight : i32
+      %found = arith.addi %n, %0 : i32
+      %turned = arith.addi %0, %n : i32
+    """)
+    assert found["found"].divisibility == found["turned"].divisibility == (8,)
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "divisor"),
+    [("andi", 15, 16), ("andi", 12, 1), ("remsi", 15, 1), ("ori", 15, 1)],
+)
+def test_assumed_low_bits(op: str, number: int, divisor: int) -> None:
+    found = facts(f"""
+      %zero = arith.constant 0 : i32
+      %c = arith.constant {number} : i32
+      %0 = arith.{op} %m, %c : i32
+      %1 = arith.cmpi %0, %zero {{predicate = "eq"}} : (i32, i32) -> i1
+      tt.assume %1 : i1
+    """)
+    assert found["m"].divisibility == (divisor,)
+
+
+def test_halves_of_a_tile_and_its_single_element() -> None:
+    found = facts("""
+      %r = tt.make_range {start = 8, end = 16} : tensor<8xi32>
+      %four = arith.constant dense<4> : tensor<8xi32>
+      %0 = arith.muli %r, %four : tensor<8xi32>
+      %pairs = tt.join %r, %r : (tensor<8xi32>, tensor<8xi32>) -> tensor<8x2xi32>
+      %left, %right = tt.split %pairs : tensor<8x2xi32> -> (tensor<8xi32>, tensor<8xi32>)
+      %two = tt.make_range {start = 4, end = 6} : tensor<2xi32>
+      %eights = arith.constant dense<8> : tensor<2xi32>
+      %1 = arith.muli %two, %eights : tensor<2xi32>
+      %a, %b = tt.split %1 : tensor<2xi32> -> (i32, i32)
+      %r1 = tt.make_range {start = 4, end = 5} : tensor<1xi32>
+      %one = tt.unsplat %r1 : tensor<1xi32> -> i32
+      %both = tt.cat %r, %0 : (tensor<8xi32>, tensor<8xi32>) -> tensor<16xi32>
+    """)
+    assert found["left"] == found["right"] == AxisInfo((8,), (8,), (1,), None, True)
+    assert found["a"] == found["b"] == AxisInfo((1,), (8,), (1,))
+    assert found["one"] == AxisInfo((1,), (4,), (1,), None, True)
+    assert found["both"] == AxisInfo((1,), (1,), (1,), None, True)
 
 
 def test_masks_are_constant_as_far_as_the_bound_divides() -> None:
@@ -154,6 +378,45 @@ def test_assumptions_about_arguments() -> None:
       tt.assume %2 : i1
     """)
     assert found["m"] == AxisInfo((1,), (32,), (1,), None, True)
+
+
+@pytest.mark.parametrize("divisor", ["%n", "%c0", "%c32"])
+def test_an_assumed_remainder_says_something_of_known_divisors(divisor: str) -> None:
+    found = facts(f"""
+      %c0 = arith.constant 0 : i32
+      %c32 = arith.constant 32 : i32
+      %0 = arith.remsi %m, {divisor} : i32
+      %1 = arith.cmpi %0, %c0 {{predicate = "eq"}} : (i32, i32) -> i1
+      tt.assume %1 : i1
+    """)
+    assert found["m"].divisibility == (32 if divisor == "%c32" else 1,)
+    assert not found["m"].non_negative
+
+
+@pytest.mark.parametrize(
+    ("predicate", "bound", "mirrored", "expected"),
+    [
+        ("sge", 0, "sle", True),
+        ("sge", -1, "sle", False),
+        ("sgt", -1, "slt", True),
+        ("sgt", -2, "slt", False),
+        ("slt", 5, "sgt", False),
+        ("sle", 0, "sge", False),
+        ("uge", 0, "ule", False),
+        ("eq", 0, "eq", False),
+    ],
+)
+def test_an_assumed_bound_tells_the_sign(
+    predicate: str, bound: int, mirrored: str, expected: bool
+) -> None:
+    found = facts(f"""
+      %c = arith.constant {bound} : i32
+      %0 = arith.cmpi %n, %c {{predicate = "{predicate}"}} : (i32, i32) -> i1
+      %1 = arith.cmpi %c, %m {{predicate = "{mirrored}"}} : (i32, i32) -> i1
+      %2 = arith.andi %0, %1 : i1
+      tt.assume %2 : i1
+    """)
+    assert [found[name].non_negative for name in ("n", "m")] == [expected, expected]
 
 
 def test_assumption_in_a_branch_says_nothing_outside() -> None:

@@ -68,6 +68,19 @@ def row(pointer: str, name: str, offsets: str, element: str, size: int = 1024) -
 RANGE = "%r = tt.make_range {start = 0, end = 1024} : tensor<1024xi32>\n"
 
 
+def test_what_counts_down_in_memory_is_moved_by_single_elements() -> None:
+    """`tl.load(q + (n - i))` as one vector would give its elements in reverse."""
+    module = coalesced(
+        RANGE
+        + "%end = tt.splat %n : i32 -> tensor<1024xi32>\n"
+        + "%down = arith.subi %end, %r : tensor<1024xi32>\n"
+        + row("q", "x", "down", "f32")
+        + "%v = tt.load %x : tensor<1024x!tt.ptr<f32>> -> tensor<1024xf32>\n"
+    )
+    (load,) = accesses(module)
+    assert width(module, load) == 1
+
+
 def test_load_and_store_of_halves_move_16_bytes_a_thread(tmp_path: Path) -> None:
     module = coalesced(
         RANGE

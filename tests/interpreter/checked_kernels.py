@@ -189,3 +189,23 @@ def accumulate(x_ptr, h_ptr, KIND: tl.constexpr, BLOCK: tl.constexpr):
     else:
         new = old * x
     tl.store(h_ptr + offs, new)  # RACE accumulate
+
+
+@tkdebug.jit
+def load_then_add(x_ptr, out_ptr):
+    tl.store(out_ptr + tl.program_id(0), tl.load(x_ptr))
+    tl.atomic_add(x_ptr, 1)  # RACE load_then_add
+
+
+@tkdebug.jit
+def fill_without_mask(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=float("inf"))
+    tl.store(out_ptr + offs, x - x)  # BORN fill_without_mask
+
+
+@tkdebug.jit
+def in_some_programs(x_ptr, out_ptr):
+    x = tl.load(x_ptr)
+    if tl.program_id(0) > 1:
+        tl.store(out_ptr + tl.program_id(0), x - x)  # BORN in_some_programs

@@ -126,6 +126,14 @@ def stored_at_one_place(a_ptr, b_ptr, out_ptr, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
+def stored_across(a_ptr, out_ptr, R: tl.constexpr, C: tl.constexpr):
+    """Rows two apart and columns six apart meet: 3 * 2 is 1 * 6."""
+    r, c = tl.arange(0, R), tl.arange(0, C)
+    a = tl.load(a_ptr + r[:, None] * C + c[None, :])
+    tl.store(out_ptr + r[:, None] * 2 + c[None, :] * 6, a)
+
+
+@tkdebug.jit
 def stored_repeated(a_ptr, b_ptr, out_ptr, R: tl.constexpr, C: tl.constexpr):
     r, c = tl.arange(0, R), tl.arange(0, C)
     a = tl.load(a_ptr + r[:, None] * C + c[None, :])

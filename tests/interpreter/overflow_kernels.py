@@ -152,3 +152,19 @@ def hashed_in_a_loop(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr):
         total += tl.load(x_ptr + tl.where(slot < 0, -slot, slot))
         total += tl.load(x_ptr + (state - state // n * n), mask=slot >= 0)
     tl.store(out_ptr + tl.arange(0, BLOCK), total)
+
+
+@tkdebug.jit
+def next_of(x_ptr, places_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    place = tl.load(places_ptr + offs)
+    x = tl.load(x_ptr + (place + 1))  # WRAPS next_of
+    tl.store(out_ptr + offs, x)
+
+
+@tkdebug.jit
+def before(x_ptr, places_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    place = tl.load(places_ptr + offs)
+    x = tl.load(x_ptr + (place - 1))  # WRAPS before
+    tl.store(out_ptr + offs, x)

@@ -127,6 +127,13 @@ def test_plain_store_beside_atomics(checked, budget):
     assert not run(kernels.add_atomically, (4,), integers(1), budget=budget)
 
 
+def test_atomic_on_what_other_programs_have_read(checked):
+    fault = only(run(kernels.load_then_add, (4,), integers(1), integers(4)))
+    assert (fault.kind, fault.line) == ("race", line("RACE load_then_add"))
+    assert "reads at line" in fault.message
+    assert not run(kernels.load_then_add, (1,), integers(1), integers(4))
+
+
 def test_sum_without_atomics(checked):
     fault = only(run(kernels.add_plainly, (4,), integers(1)))
     assert fault.line == line("RACE add_plainly")
@@ -242,6 +249,21 @@ def test_stored_nan_names_the_line_that_made_it(nans, budget):
     assert fault.message == (
         f"a NaN is made here, of -inf - -inf, and stored at line {stored} to offset 20 of `out_ptr`"
     )
+
+
+def test_nan_beyond_a_mask_that_is_stored(nans):
+    fault = only(run(kernels.fill_without_mask, (1,), torch.zeros(8), torch.zeros(8), 6, BLOCK=8))
+    assert (fault.line, fault.lane) == (line("BORN fill_without_mask"), (6,))
+    assert "inf - inf" in fault.message
+    whole = (torch.zeros(8), torch.zeros(8), 8)
+    assert not run(kernels.fill_without_mask, (1,), *whole, BLOCK=8)
+
+
+@BUDGETS
+def test_nan_that_some_programs_make_of_one_value(nans, budget):
+    x = torch.tensor([torch.inf])
+    fault = only(run(kernels.in_some_programs, (4,), x, torch.zeros(4), budget=budget))
+    assert (fault.line, fault.program_id) == (line("BORN in_some_programs"), (2, 0, 0))
 
 
 def test_nan_that_is_dropped_or_loaded_is_no_fault(nans):

@@ -186,6 +186,7 @@ def test_many_lanes_stored_at_one_place(budget):
     a, b = torch.randn(64), torch.randn(64)
     clean(kernels.stored_at_one_place, (5,), a, b, torch.zeros(16), BLOCK=64, budget=budget)
     clean(kernels.stored_repeated, (5,), a, b, torch.zeros(80), R=8, C=8, budget=budget)
+    clean(kernels.stored_across, (1,), a, torch.zeros(16), R=4, C=2, budget=budget)
 
 
 @BUDGETS

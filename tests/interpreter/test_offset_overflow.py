@@ -109,6 +109,22 @@ def test_a_difference_of_which_one_operand_wrapped():
     assert fault.line == line("WRAPS difference")
 
 
+@pytest.mark.parametrize(
+    ("kernel", "place", "sum_"),
+    [
+        (kernels.next_of, (1 << 31) - 1, "2147483647 + 1"),
+        (kernels.before, -(1 << 31), "-2147483648 - 1"),
+    ],
+)
+def test_one_step_beyond_int32(kernel, place, sum_):
+    x, out = torch.arange(8.0), torch.zeros(4)
+    places = torch.tensor([1, 2, place, 3], dtype=torch.int32)
+    faults = run(kernel, (1,), x, places, out, BLOCK=4)
+    fault = only([fault for fault in faults if fault.kind == "offset-overflow"])
+    assert (fault.line, fault.lane, fault.count) == (line(f"WRAPS {kernel.__name__}"), (2,), 1)
+    assert f"`{sum_}`" in fault.message
+
+
 @pytest.mark.parametrize("by_bits", [False, True])
 def test_an_offset_that_wraps_and_is_aligned(by_bits):
     x, out = torch.arange(64.0), torch.zeros(8)

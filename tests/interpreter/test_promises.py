@@ -57,6 +57,14 @@ def constant(x_ptr, BLOCK: tl.constexpr):
     tl.store(x_ptr + offs, held + broken)
 
 
+@tkdebug.jit
+def strided(x_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    held = tl.max_contiguous(offs + tl.program_id(0), BLOCK)
+    broken = tl.max_contiguous(offs * 2, 2)  # STRIDED
+    tl.store(x_ptr + offs, held + broken)
+
+
 def zeros(count):
     return torch.zeros(count, dtype=torch.int32)
 
@@ -96,3 +104,8 @@ def test_a_hint_on_a_scalar():
 def test_constancy():
     fault = only(run(constant, (1,), zeros(8), BLOCK=8))
     assert (fault.line, fault.lane, fault.count) == (line("CONSTANCY"), (2,), 2)
+
+
+def test_a_stride_is_no_run():
+    fault = only(run(strided, (1,), zeros(8), BLOCK=8))
+    assert (fault.line, fault.lane, fault.count) == (line("STRIDED"), (1,), 4)

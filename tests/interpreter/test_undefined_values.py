@@ -45,6 +45,39 @@ def test_what_a_choice_a_zero_or_a_mask_drops_is_no_fault():
     assert not run(kernels.chosen, (1,), x, d, zeros(16), BLOCK=8)
 
 
+def test_of_two_programs_the_second_divides_by_zero():
+    d = integers(1, 1, 1, 0)
+    fault = only(run(kernels.quotients, (2,), d, d, zeros(4), 4, BLOCK=2))
+    assert (fault.line, fault.program_id) == (line("BAD quotients"), (1, 0, 0))
+    assert (fault.lane, fault.count) == ((1,), 1)
+    assert "`0 // 0`" in fault.message
+
+
+@BUDGETS
+def test_what_all_programs_compute_and_some_store(budget):
+    d = integers(1, 0)
+    fault = only(run(kernels.in_some_programs, (4,), d, zeros(8), BLOCK=2, budget=budget))
+    assert (fault.line, fault.count) == (line("BAD in_some_programs"), 2)
+    assert (fault.program_id, fault.lane) == ((2, 0, 0), (1,))
+
+
+def test_as_what_ends_a_while_loop():
+    fault = only(run(kernels.counted, (1,), zeros(1), zeros(1), BLOCK=1))
+    assert fault.line == line("BAD counted")
+
+
+def test_true_or_what_is_undefined_is_true():
+    x, d, out = torch.arange(4, dtype=torch.int32), integers(1, 2, 0, 2), zeros(4)
+    assert not run(kernels.either, (1,), x, d, out, BLOCK=4)
+    assert out.tolist() == [1, 0, 1, 0]
+
+
+def test_bits_that_are_set_do_not_make_the_others_defined():
+    x, d = torch.arange(4, dtype=torch.int32), integers(1, 2, 0, 2)
+    fault = only(run(kernels.either_bits, (1,), x, d, zeros(4), BLOCK=4))
+    assert (fault.line, fault.lane, fault.count) == (line("BAD either_bits"), (2,), 1)
+
+
 @BUDGETS
 def test_a_branch_that_is_not_taken_divides_nothing(budget):
     out = zeros(4)

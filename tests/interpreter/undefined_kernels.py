@@ -197,3 +197,38 @@ def wholly_masked_product(x_ptr, out_ptr, n, N: tl.constexpr):
         b = tl.load(x_ptr + at, mask=inside[:, None])
         c = tl.dot(a, b, c)
     tl.store(out_ptr + at, c)
+
+
+@tkdebug.jit
+def either(x_ptr, d_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    d = tl.load(d_ptr + offs)
+    is_divided = (d == 0) | (x % d == 0)
+    tl.store(out_ptr + offs, is_divided.to(tl.int32))
+
+
+@tkdebug.jit
+def either_bits(x_ptr, d_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    d = tl.load(d_ptr + offs)
+    tl.store(out_ptr + offs, (d == 0).to(tl.int32) | (x // d))  # BAD either_bits
+
+
+@tkdebug.jit
+def in_some_programs(d_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    q = 7 // tl.load(d_ptr + offs)  # BAD in_some_programs
+    if tl.program_id(0) > 1:
+        tl.store(out_ptr + tl.program_id(0) * BLOCK + offs, q)
+
+
+@tkdebug.jit
+def counted(d_ptr, out_ptr, BLOCK: tl.constexpr):
+    n = 4 // tl.load(d_ptr)  # BAD counted
+    i = 0
+    while i < n:
+        i += 1
+        n = tl.minimum(n, 4)
+    tl.store(out_ptr, 1)

@@ -74,6 +74,26 @@ def test_division_and_shifts(type_):
     check([(f"arith.{name}", [type_, type_], type_, None) for name in names], "shift")
 
 
+@pytest.mark.parametrize("type_", INTEGERS[1:])
+def test_shifts_by_a_constant(type_):
+    """Amounts are unsigned: -1 is more than the width."""
+    bits = int(type_[1:])
+    x = cases.inputs_of(NAMES[type_], "")[0][:COUNT].contiguous()
+    kernel, tensors = Kernel(), [x]
+    operand = kernel.operand(type_)
+    for name in ("shli", "shrsi", "shrui"):
+        for amount in (0, 1, bits - 2, bits - 1, bits, -1):
+            (by,) = kernel.op("arith.constant", (), [operand.type], {"value": amount})
+            kernel.keep(kernel.op(f"arith.{name}", [operand, by], [operand.type])[0])
+            tensors.append(torch.zeros_like(x))
+    kernel.op("tt.return")
+    interpreted = [tensor.clone() for tensor in tensors]
+    interpret(kernel, interpreted)
+    run_on_host(kernel, tensors, "sm_80")
+    for place, (found, expected) in enumerate(zip(tensors, interpreted, strict=True)):
+        assert torch.equal(found, expected), place
+
+
 @pytest.mark.parametrize("type_", FLOATS)
 def test_float_arithmetic(type_):
     ops = [(f"arith.{name}", [type_, type_], type_, None) for name in ("addf", "subf", "mulf")]

@@ -231,7 +231,8 @@ def _restricted(tiles: list[torch.Tensor], dtype: str, kind: str) -> list[torch.
             bits = y.view(getattr(torch, dtype[1:])) if dtype in UNSIGNED else y
             bits[(bits == 0) | (bits == -1)] = 3
         case "shift":
-            amount = torch.arange(ELEMENTS) % (torch.iinfo(y.dtype).bits + 8)
+            # Negative ones too, which are beyond the width.
+            amount = torch.arange(ELEMENTS) % (torch.iinfo(y.dtype).bits + 16) - 8
             y = amount.to(y.dtype)
         case "normal":
             tiny = torch.finfo(x.dtype).tiny

@@ -187,6 +187,8 @@ def misuse_kernel(a, b, c, flag, HOW: tl.constexpr):
         b.store([0, 0], acc)
     if HOW == "reduce":
         b.atomic_add([0, 0], acc)
+    if HOW == "sum":
+        acc += b.load([0, 0])
     if HOW == "barrier":
         tl.debug_barrier()
     if HOW == "atomic":
@@ -204,6 +206,7 @@ def misuse_kernel(a, b, c, flag, HOW: tl.constexpr):
     [
         ("both", "it is both loaded from and stored to"),
         ("reduce", "reduces are made by pointers"),
+        ("sum", "no dot multiplies what it loads"),
         ("barrier", "the kernel has a barrier, which does not order bulk copies"),
         ("atomic", "the kernel has an atomic that orders memory, but not bulk copies"),
         ("loop", "a loop or a branch hands the descriptor on"),

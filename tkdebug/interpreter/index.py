@@ -250,13 +250,16 @@ class IndexAlgebra(Comparisons):
         return self._dense(op, shift, a, b)
 
     def shrsi(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
-        """Arithmetic shift right."""
+        """Arithmetic shift right; copies of the sign when the amount is not below the width."""
         bits = self._bits(op)
-        if isinstance(a, int) and isinstance(b, int):
-            return a >> min(max(b, 0), bits - 1)
+        # Amounts are unsigned: -1 is beyond the width.
+        if isinstance(b, int):
+            b = b if 0 <= b < bits else bits - 1
+            if isinstance(a, int):
+                return a >> b
 
         def shift(x: Tensor, y: Tensor) -> Tensor:
-            return x >> y.clamp(0, bits - 1)
+            return x >> torch.where((y >= 0) & (y < bits), y, bits - 1)
 
         small = self._small_pair(a, b, self._shape(op))
         if small is not None:

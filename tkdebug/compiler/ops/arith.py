@@ -206,7 +206,7 @@ OPS: tuple[OpSpec, ...] = (
     _integer(
         "arith.shrsi",
         "Arithmetic shift right.",
-        lambda a, b, n: a >> min(max(b, 0), n - 1),
+        lambda a, b, n: a >> (b if 0 <= b < n else n - 1),
         "shrsi",
     ),
     _integer(
