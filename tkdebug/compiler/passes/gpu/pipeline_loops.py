@@ -54,6 +54,7 @@ from tkdebug.compiler.passes.gpu.arrivals import (
     make_mutable,
 )
 from tkdebug.compiler.passes.gpu.dot_fences import fences_of_loads, reads_landed
+from tkdebug.compiler.passes.gpu.overlap_dots import DOT, is_carried
 from tkdebug.compiler.passes.gpu.pipelined_loads import (
     PipelinedLoad,
     buffer_bytes,
@@ -331,8 +332,10 @@ class _Pipeline:
             wait = self.arrivals.wait(anchor, "wait-for-copies", reading, phase, *also)
         if landed or not fences:
             return wait
-        # What is copied becomes visible to the tensor cores before the barrier, not after it.
-        fence = self.rewriter.build_before(anchor, FENCE, (), (), location=fuse(*locations))
+        # What threads stored before the loop becomes visible to the tensor cores, once. What
+        # cp.async brings is visible after its wait and a barrier: CUTLASS's main loop with cp.async
+        # and wgmma (sm90_mma_multistage_gmma_ss_warpspecialized.hpp) has no fence either.
+        fence = self.rewriter.build_before(self.loop, FENCE, (), (), location=fuse(*locations))
         self.rewriter.record_new(fence, "order-proxies-once")
         return fence
 
@@ -446,7 +449,4 @@ def _has_carried_dot(loop: Operation) -> bool:
 
     It reads the buffer of the iteration before until its wait, after which that can be filled.
     """
-    body = loop.regions[0].block
-    return any(
-        op.name == "ttng.warp_group_dot" and op.operands[2].owner is body for op in body.operations
-    )
+    return any(op.name == DOT and is_carried(loop, op) for op in loop.regions[0].block.operations)
