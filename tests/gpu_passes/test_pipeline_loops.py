@@ -319,3 +319,38 @@ def test_buffer_made_in_the_body_keeps_its_own_fence() -> None:
     body = loop_of(module).regions[0].block.operations
     names = [op.name for op in body]
     assert names.index("ttg.local_alloc") < names.index("ttng.fence_async_shared")
+
+
+# A vector of 32 numbers, of which each thread needs some, in the layout of `x`.
+_VECTOR = """
+    %i18 = tt.splat %c : !tt.ptr<f32> -> tensor<32x!tt.ptr<f32>>
+    %i19 = tt.addptr %i18, %inner : (tensor<32x!tt.ptr<f32>>, tensor<32xi32>)
+        -> tensor<32x!tt.ptr<f32>>
+    %vector = tt.load %i19 : tensor<32x!tt.ptr<f32>> -> tensor<32xf32>
+    %narrow = arith.truncf %vector : tensor<32xf32> -> tensor<32xf16>
+    %row = tt.expand_dims %narrow {axis = 0} : tensor<32xf16> -> tensor<1x32xf16>
+    %all = tt.broadcast %row : tensor<1x32xf16> -> tensor<64x32xf16>
+    %u = arith.addf %x, %all : tensor<64x32xf16>
+"""
+
+
+def _with_vector() -> str:
+    head, dot, tail = product(extra=_VECTOR).rpartition("tt.dot %x,")
+    assert dot
+    return f"{head}tt.dot %u,{tail}"
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_small_vectors_are_copied_in_accesses_of_16_bytes(target: str) -> None:
+    before = gpu_module(_with_vector(), target)
+    after = pipelined(_with_vector(), target, PipelineLoops(3), *ALL)
+    (copy,) = (
+        op
+        for op in loop_of(after).walk()
+        if op.name == "ttg.async_copy_global_to_local" and len(op.operands[0].type.shape) == 1
+    )
+    layout = copy.operands[0].type.encoding
+    assert layout.consecutive_elements(["dim0"]) * 4 == 16
+    assert layout.in_size("register") == 4
+    for upper in (0, 1, 3, BLOCKS):
+        assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper
