@@ -305,13 +305,13 @@ tt.func @k(%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %n: i32)
         assert torch.equal(out, x.reshape(5, 128)[:trips].sum(0))
 
 
-def test_copies_are_fenced_for_the_tensor_cores_once_and_before_the_barrier() -> None:
+def test_what_threads_stored_is_fenced_for_the_tensor_cores_once_before_the_loop() -> None:
     module = pipelined(product(), "sm_90a", PipelineLoops(3), *ALL)
-    body = loop_of(module).regions[0].block.operations
-    names = [op.name for op in body]
-    assert names.count("ttng.fence_async_shared") == 1
-    assert names.index("ttg.async_wait") < names.index("ttng.fence_async_shared")
-    assert names.index("ttng.fence_async_shared") < names.index("gpu.barrier")
+    loop = loop_of(module)
+    assert "ttng.fence_async_shared" not in [op.name for op in loop.walk()]
+    assert loop.block is not None
+    before = loop.block.operations[: loop.block.operations.index(loop)]
+    assert [op.name for op in before].count("ttng.fence_async_shared") == 1
 
 
 def test_buffer_made_in_the_body_keeps_its_own_fence() -> None:
@@ -319,3 +319,38 @@ def test_buffer_made_in_the_body_keeps_its_own_fence() -> None:
     body = loop_of(module).regions[0].block.operations
     names = [op.name for op in body]
     assert names.index("ttg.local_alloc") < names.index("ttng.fence_async_shared")
+
+
+# A vector of 32 numbers, of which each thread needs some, in the layout of `x`.
+_VECTOR = """
+    %i18 = tt.splat %c : !tt.ptr<f32> -> tensor<32x!tt.ptr<f32>>
+    %i19 = tt.addptr %i18, %inner : (tensor<32x!tt.ptr<f32>>, tensor<32xi32>)
+        -> tensor<32x!tt.ptr<f32>>
+    %vector = tt.load %i19 : tensor<32x!tt.ptr<f32>> -> tensor<32xf32>
+    %narrow = arith.truncf %vector : tensor<32xf32> -> tensor<32xf16>
+    %row = tt.expand_dims %narrow {axis = 0} : tensor<32xf16> -> tensor<1x32xf16>
+    %all = tt.broadcast %row : tensor<1x32xf16> -> tensor<64x32xf16>
+    %u = arith.addf %x, %all : tensor<64x32xf16>
+"""
+
+
+def _with_vector() -> str:
+    head, dot, tail = product(extra=_VECTOR).rpartition("tt.dot %x,")
+    assert dot
+    return f"{head}tt.dot %u,{tail}"
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_small_vectors_are_copied_in_accesses_of_16_bytes(target: str) -> None:
+    before = gpu_module(_with_vector(), target)
+    after = pipelined(_with_vector(), target, PipelineLoops(3), *ALL)
+    (copy,) = (
+        op
+        for op in loop_of(after).walk()
+        if op.name == "ttg.async_copy_global_to_local" and len(op.operands[0].type.shape) == 1
+    )
+    layout = copy.operands[0].type.encoding
+    assert layout.consecutive_elements(["dim0"]) * 4 == 16
+    assert layout.in_size("register") == 4
+    for upper in (0, 1, 3, BLOCKS):
+        assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper

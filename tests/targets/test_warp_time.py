@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tkdebug.compiler.targets.nvptx import ptx_stage, ptxas
+from tkdebug.compiler.targets.nvptx.stage_error import StageError
 from tkdebug.compiler.targets.nvptx.warp_time import WarpTime
 from tkdebug.linemap.elf_sections import SectionsError
 
@@ -133,3 +134,33 @@ def test_registers_that_are_asked_for_stay(
     ptx = PTX.replace(b".reqntid 256", b".reqntid 256" + directive)
     assert ptx_stage.assemble(ptx, "k", OPTIONS, 10)[0] == b"narrow"
     assert assembled == [ptx]
+
+
+# Of 256 threads, 3 blocks fit by 65 to 80 registers, and 4 by 64.
+@pytest.mark.parametrize(
+    ("registers", "log", "chosen"),
+    [
+        (72, "Used 64 registers", b"tight"),
+        (80, "Used 64 registers", b"wide"),
+        (72, "Used 64 registers, 8 bytes spill stores", b"wide"),
+        (72, None, b"wide"),
+    ],
+    ids=["taken", "too much to give up", "spills", "refused"],
+)
+def test_a_few_registers_are_given_up_for_one_more_block(
+    monkeypatch: pytest.MonkeyPatch, registers: int, log: str | None, chosen: bytes
+) -> None:
+    def assemble(
+        program: Path, ptx: bytes, options: list[str], timeout_s: float
+    ) -> tuple[bytes, str]:
+        if b".minnctapersm 4" not in ptx:
+            return b"wide", f"Used {registers} registers"
+        if log is None:
+            raise StageError("assemble", "Insufficient registers")
+        return b"tight", log
+
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda: Path("ptxas"))
+    monkeypatch.setattr(ptxas, "assemble", assemble)
+    of = {b"tight": TOGETHER, b"wide": TOGETHER}.__getitem__
+    monkeypatch.setattr(ptx_stage.WarpTime, "of", staticmethod(of))
+    assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == chosen

@@ -53,7 +53,9 @@ from tkdebug.compiler.passes.gpu.arrivals import (
     holds_block,
     make_mutable,
 )
+from tkdebug.compiler.passes.gpu.copy_layouts import widen_copies
 from tkdebug.compiler.passes.gpu.dot_fences import fences_of_loads, reads_landed
+from tkdebug.compiler.passes.gpu.overlap_dots import DOT, is_carried
 from tkdebug.compiler.passes.gpu.pipelined_loads import (
     PipelinedLoad,
     buffer_bytes,
@@ -85,25 +87,47 @@ class PipelineLoops:
         """Pipeline every innermost loop that loads."""
         infos = analyse(module.function)
         for loop in [op for op in module.walk() if op.name == "scf.for"]:
+            if self._widen(module, loop, infos, rewriter):
+                infos = analyse(module.function)
             self._pipeline(loop, infos, rewriter)
         rewriter.commit()
+
+    def _widen(
+        self,
+        module: Module,
+        loop: Operation,
+        infos: Mapping[Value, AxisInfo],
+        rewriter: Rewriter,
+    ) -> bool:
+        """Let a loop that will be pipelined copy small vectors in few accesses."""
+        loads, stages = self._plan(loop, infos)
+        warps = module.function.attributes["num_warps"]
+        assert isinstance(warps, int)
+        changed = stages > 1 and widen_copies(loop, loads, infos, warps, rewriter)
+        rewriter.commit()
+        return changed
 
     def _pipeline(
         self, loop: Operation, infos: Mapping[Value, AxisInfo], rewriter: Rewriter
     ) -> None:
+        loads, stages = self._plan(loop, infos)
+        if stages > 1:
+            _Pipeline(loop, loads, stages, rewriter).build()
+        rewriter.commit()
+
+    def _plan(
+        self, loop: Operation, infos: Mapping[Value, AxisInfo]
+    ) -> tuple[list[PipelinedLoad], int]:
+        """The loads that can run ahead, and how many buffers each gets; 1 for no pipeline."""
         asked = loop.attributes.get("num_stages")
         stages = asked if isinstance(asked, int) else self.num_stages
         if stages < 2 or not _is_innermost(loop) or _trip_count(loop) in (0, 1):
-            return
+            return [], 1
         if not infos[loop.operands[2]].non_negative:
             # The loop says that its step is positive, but not to the analysis of what runs ahead.
-            return
+            return [], 1
         loads = pipelined_loads(loop, infos, needs_dot=not isinstance(asked, int))
-        stages = min(stages, self._fitting_stages(loop, loads))
-        if not loads or stages < 2:
-            return
-        _Pipeline(loop, loads, stages, rewriter).build()
-        rewriter.commit()
+        return loads, min(stages, self._fitting_stages(loop, loads)) if loads else 1
 
     def _fitting_stages(self, loop: Operation, loads: Sequence[PipelinedLoad]) -> int:
         """How many buffers each ring can have."""
@@ -331,8 +355,10 @@ class _Pipeline:
             wait = self.arrivals.wait(anchor, "wait-for-copies", reading, phase, *also)
         if landed or not fences:
             return wait
-        # What is copied becomes visible to the tensor cores before the barrier, not after it.
-        fence = self.rewriter.build_before(anchor, FENCE, (), (), location=fuse(*locations))
+        # What threads stored before the loop becomes visible to the tensor cores, once. What
+        # cp.async brings is visible after its wait and a barrier: CUTLASS's main loop with cp.async
+        # and wgmma (sm90_mma_multistage_gmma_ss_warpspecialized.hpp) has no fence either.
+        fence = self.rewriter.build_before(self.loop, FENCE, (), (), location=fuse(*locations))
         self.rewriter.record_new(fence, "order-proxies-once")
         return fence
 
@@ -446,7 +472,4 @@ def _has_carried_dot(loop: Operation) -> bool:
 
     It reads the buffer of the iteration before until its wait, after which that can be filled.
     """
-    body = loop.regions[0].block
-    return any(
-        op.name == "ttng.warp_group_dot" and op.operands[2].owner is body for op in body.operations
-    )
+    return any(op.name == DOT and is_carried(loop, op) for op in loop.regions[0].block.operations)

@@ -7,6 +7,10 @@ By itself ptxas gives up loads in flight, too, if one more block then fits a mul
 a kernel waits for memory several times it also assembles one for which blocks do not count, and
 `warp_time` tells which is faster: measured on an H200, a layer norm of which each thread loads 16
 bytes at a time runs at 2570 GB/s, with 64 bytes at 3190.
+
+Where a few registers less let one more block fit, it assembles a cubin for that, and takes it if
+nothing spills: attention over blocks of 64 x 64 needs 139 registers by itself, and 128 where four
+blocks have to fit.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from tkdebug.compiler.targets.nvptx import ptxas
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
 from tkdebug.compiler.targets.nvptx.warp_time import WarpTime
 from tkdebug.compiler.targets.occupancy import occupancy
-from tkdebug.compiler.targets.targets import TARGETS
+from tkdebug.compiler.targets.targets import TARGETS, Target
 from tkdebug.linemap.elf_sections import SectionsError
 
 # PTX ISA, "Release Notes": the CUDA release that each version came with.
@@ -35,12 +39,16 @@ _PTX_VERSIONS = (
 )
 _SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
 _REGISTERS = re.compile(r"Used (\d+) registers")
+# Of few registers ptxas lets wgmma wait for each other (C7512).
+_LOSSES = re.compile(r"Potential Performance Loss")
 _THREADS = re.compile(rb"^(\.reqntid (\d+))$", re.MULTILINE)
 _ARCHITECTURE = "-arch="
 # The other cubin must be so much faster by the model, which knows little of memory. A launch may
 # have fewer blocks than fit: what makes no difference with all of them may make one with few.
 _WORTH_IT = 0.93
 _NO_DIFFERENCE, _WORTH_IT_ALONE = 1.05, 0.6
+# The least share of its registers that a kernel is to keep for one more block.
+_KEPT_REGISTERS = 7 / 8
 
 
 def version() -> tuple[int, int]:
@@ -86,6 +94,15 @@ def assemble(
         if _spilled_bytes(other) < spilled:
             return linked, other
         return cubin, log
+    tighter = _for_one_more_block(ptx, log, options, shared_bytes)
+    if tighter is not None:
+        try:
+            other_cubin, other_log = ptxas.assemble(program, tighter, options, timeout_s)
+        except StageError:
+            # So few registers do for no instruction of the kernel (ptxas: C7602).
+            other_cubin, other_log = b"", ""
+        if other_cubin and not _spilled_bytes(other_log) and not _LOSSES.search(other_log):
+            return other_cubin, other_log
     wider = _for_any_number_of_blocks(ptx)
     if wider is None or not _waits_again_and_again(cubin):
         return cubin, log
@@ -102,11 +119,38 @@ def assemble(
 
 def _for_any_number_of_blocks(ptx: bytes) -> bytes | None:
     """PTX of which ptxas does not make fewer registers than it needs; None if that is decided."""
+    return _for_blocks(ptx, 1)
+
+
+def _for_one_more_block(
+    ptx: bytes, log: str, options: Sequence[str], shared_bytes: int
+) -> bytes | None:
+    """PTX for one more block than fits; None where much more than registers would have to go."""
+    registers, threads = _REGISTERS.search(log), _THREADS.search(ptx)
+    if registers is None or threads is None:
+        return None
+    target, used = _target(options), int(registers[1])
+    fitting = occupancy(target, int(threads[2]), used, shared_bytes)
+    if fitting.limited_by != ("registers",) or fitting.blocks == 0:
+        return None
+    kept = int(used * _KEPT_REGISTERS)
+    if occupancy(target, int(threads[2]), kept, shared_bytes).blocks <= fitting.blocks:
+        return None
+    return _for_blocks(ptx, fitting.blocks + 1)
+
+
+def _for_blocks(ptx: bytes, blocks: int) -> bytes | None:
+    """PTX of which ptxas makes so many blocks fit; None where the text says how many."""
     if b".maxnreg" in ptx or b".minnctapersm" in ptx:
         return None
     # On the same line, so that no line of the text moves.
-    wider, count = _THREADS.subn(rb"\1 .minnctapersm 1", ptx)
-    return wider if count == 1 else None
+    changed, count = _THREADS.subn(rb"\1 .minnctapersm %d" % blocks, ptx)
+    return changed if count == 1 else None
+
+
+def _target(options: Sequence[str]) -> Target:
+    (name,) = (option for option in options if option.startswith(_ARCHITECTURE))
+    return TARGETS[name.removeprefix(_ARCHITECTURE)]
 
 
 def _waits_again_and_again(cubin: bytes) -> bool:
@@ -122,8 +166,7 @@ def _cycles_per_warp(
     """With as many blocks as fit, and of one warp alone."""
     threads, registers = _THREADS.search(ptx), _REGISTERS.search(log)
     assert threads is not None
-    (name,) = (option for option in options if option.startswith(_ARCHITECTURE))
-    target = TARGETS[name.removeprefix(_ARCHITECTURE)]
+    target = _target(options)
     used = int(registers[1]) if registers else target.registers_per_thread
     warps = occupancy(target, int(threads[2]), used, shared_bytes).warps
     time = WarpTime.of(cubin)
