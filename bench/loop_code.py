@@ -9,8 +9,8 @@ instructions are compared per tensor-core instruction, else per byte loaded.
     python bench/loop_code.py --upstream-python VENV/bin/python [--targets sm_80,sm_90a]
         [--only matmul] [--markdown bench/RESULTS.md]
 
-Exit status 1 where a loop of ours has more than 1.1 times upstream's instructions, or there are more
-spills than upstream has.
+Exit status 1 where a loop of ours has more than 1.1 times upstream's instructions, or there are
+more spills than upstream has.
 """
 
 from __future__ import annotations
@@ -201,20 +201,20 @@ def table(rows: Sequence[Row]) -> str:
 def _cells(row: Row) -> str:
     def both(of: str) -> str:
         return " / ".join(
-            "–" if isinstance(code, str) else ", ".join(str(getattr(x, of)) for x in code.loops)
+            "-" if isinstance(code, str) else ", ".join(str(getattr(x, of)) for x in code.loops)
             for code in (row.upstream, row.ours)
         )
 
     def whole(of: str) -> list[str]:
         codes = (row.upstream, row.ours)
-        return ["–" if isinstance(code, str) else str(getattr(code, of)) for code in codes]
+        return ["-" if isinstance(code, str) else str(getattr(code, of)) for code in codes]
 
     reasons = [code for code in (row.upstream, row.ours) if isinstance(code, str)]
     if reasons:
         return f"{both('instructions')}: {reasons[0].splitlines()[0][:60]} | | | | |"
     in_loops = both("spills").split(" / ")
     spills = [f"{a} ({b})" for a, b in zip(in_loops, whole("spills"), strict=True)]
-    factor = "–" if row.ratio is None else f"{row.ratio:.2f}{' **miss**' if row.misses else ''}"
+    factor = "-" if row.ratio is None else f"{row.ratio:.2f}{' **miss**' if row.misses else ''}"
     return " | ".join(
         (
             both("instructions"),
