@@ -56,7 +56,7 @@ def gpu_pipeline(
         EliminateDeadCode(),
         DeferReductions(),
         LowerTensorStores(),
-        PipelineLoops(num_stages, target.shared_bytes_per_block),
+        PipelineLoops(num_stages, target.shared_bytes_per_block, scratch_bytes),
         LowerTensorLoads(),
         OverlapDots(),
         PrefetchOperands(),
