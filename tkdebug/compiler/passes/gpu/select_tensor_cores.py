@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis import layout_inference as rules
-from tkdebug.compiler.analysis.dot_use import feeds_dot
+from tkdebug.compiler.analysis.dot_use import comes_from_dot, feeds_dot
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
@@ -148,8 +148,8 @@ def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> Linear
     warps = [1] * rank
     if rank == 3:
         warps[0] = min(num_warps, shape[0])
-    elif feeds_dot(op.result):
-        # The next dot's rows stay in the warps that computed them.
+    elif feeds_dot(op.result) or comes_from_dot(op.operands[0]):
+        # Rows stay in the warps that computed them: as A they need no shared memory.
         warps[0] = min(num_warps, max(1, shape[0] // 16))
     while math.prod(warps) < num_warps:
         rows, cols = shape[-2] // 16 // warps[-2], shape[-1] // 8 // warps[-1]
