@@ -17,6 +17,7 @@ from tkdebug.compiler.passes.gpu.lower_tensor_stores import LowerTensorStores
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
+from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
@@ -56,6 +57,7 @@ def gpu_pipeline(
         EliminateDeadCode(),
         DeferReductions(),
         LowerTensorStores(),
+        RereadOperands(),
         PipelineLoops(num_stages, target.shared_bytes_per_block, scratch_bytes),
         LowerTensorLoads(),
         OverlapDots(),
