@@ -8,6 +8,7 @@ from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.drop_asserts import DropAsserts
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
+from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.defer_reductions import DeferReductions
 from tkdebug.compiler.passes.gpu.delay_conversions import DelayConversions
@@ -54,6 +55,8 @@ def gpu_pipeline(
         AssignLayouts(),
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
+        EliminateDeadCode(),
+        CarryBasePointers(),
         EliminateDeadCode(),
         DeferReductions(),
         LowerTensorStores(),
