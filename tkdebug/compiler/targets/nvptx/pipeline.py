@@ -20,6 +20,7 @@ from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
 from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
+from tkdebug.compiler.passes.gpu.sink_past_loops import SinkPastLoops
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
 from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
@@ -68,6 +69,7 @@ def gpu_pipeline(
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
         EliminateDeadCode(),
+        SinkPastLoops(),
         DelayConversions(),
         AllocateShared(scratch_bytes),
         InsertBarriers(scratch_bytes),
