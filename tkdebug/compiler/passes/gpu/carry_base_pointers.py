@@ -102,6 +102,7 @@ class _Carried:
         loop, body = self.loop, self.loop.regions[0].block
         argument = body.arguments[1 + self.index]
         type_ = argument.type
+        assert isinstance(type_, TensorType)
         before = OpBuilder(rewriter, loop, "split-pointers")
         offsets = [_spread(before, offset, type_) for offset in self.offsets]
         initial = self.base
