@@ -24,7 +24,7 @@ from tkdebug.linemap import ptx_locations
 from tkdebug.linemap.ptx_locations import PtxLine
 from tkdebug.terminal_text import tell
 
-_FORMAT = 1
+_FORMAT = 2
 _SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
