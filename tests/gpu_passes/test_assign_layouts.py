@@ -283,6 +283,31 @@ def test_sums_that_another_dot_multiplies_stay_in_their_threads() -> None:
     assert operand.name == "arith.truncf"
 
 
+# 131,072 bytes of sums: sm_89 has 101,376 of shared memory, sm_80 has 166,912.
+WIDE_DOT = """
+%pa = tt.splat %p : !tt.ptr<f16> -> tensor<128x64x!tt.ptr<f16>>
+%pb = tt.splat %p : !tt.ptr<f16> -> tensor<64x256x!tt.ptr<f16>>
+%po = tt.splat %q : !tt.ptr<f32> -> tensor<128x256x!tt.ptr<f32>>
+%a = tt.load %pa : tensor<128x64x!tt.ptr<f16>> -> tensor<128x64xf16>
+%b = tt.load %pb : tensor<64x256x!tt.ptr<f16>> -> tensor<64x256xf16>
+%z = arith.constant dense<0.0> : tensor<128x256xf32>
+%s = tt.dot %a, %b, %z {input_precision = "tf32"}
+    : (tensor<128x64xf16>, tensor<64x256xf16>, tensor<128x256xf32>) -> tensor<128x256xf32>
+%t = arith.addf %s, %s : tensor<128x256xf32>
+tt.store %po, %t : tensor<128x256x!tt.ptr<f32>>, tensor<128x256xf32>
+"""
+
+
+@pytest.mark.parametrize(("target", "fits"), [("sm_80", True), ("sm_89", False)])
+def test_sums_that_shared_memory_has_no_room_for_are_stored_as_they_lie(
+    target: str, fits: bool
+) -> None:
+    module = assigned(WIDE_DOT, target=target)
+    (dot,), (store,) = named(module, "tt.dot"), named(module, "tt.store")
+    stored, sums = encoding_of(store.operands[1].type), encoding_of(dot.result.type)
+    assert (stored != sums) is fits
+
+
 def test_carried_pointers_take_the_layout_of_their_loads() -> None:
     module = assigned(dot_loop(TRANSPOSED))
     (loop,) = named(module, "scf.for")
