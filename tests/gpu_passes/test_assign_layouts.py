@@ -8,7 +8,7 @@ from tkdebug.compiler.analysis.layout_inference import default_layout
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.types import MemDescType, encoding_of, shape_of
-from tkdebug.compiler.layouts import REGISTER, blocked, classify_conversion, views
+from tkdebug.compiler.layouts import REGISTER, SharedTrip, blocked, classify_conversion, views
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.pipeline import PassManager
@@ -243,6 +243,69 @@ def test_accumulators_stay_in_the_unit_s_layout_until_the_store() -> None:
     (store,) = named(module, "tt.store")
     assert store.operands[1] is conversion.result
     assert str(conversion.operands[0].type).startswith("tensor<64x64xf16")
+
+
+# A product of 128 columns, whose A is made of the sums of another dot.
+DOT_OF_DOT = """
+%za = arith.constant dense<1.0> : tensor<128x64xf16>
+%zb = tt.load %pb : tensor<64x64x!tt.ptr<f16>> -> tensor<64x64xf16>
+%zc = arith.constant dense<0.0> : tensor<128x64xf32>
+%s = tt.dot %za, %zb, %zc {input_precision = "tf32"}
+    : (tensor<128x64xf16>, tensor<64x64xf16>, tensor<128x64xf32>) -> tensor<128x64xf32>
+%e = math.exp2 %s : tensor<128x64xf32>
+%h = arith.truncf %e : tensor<128x64xf32> -> tensor<128x64xf16>
+%v = tt.load %pv : tensor<64x128x!tt.ptr<f16>> -> tensor<64x128xf16>
+%zd = arith.constant dense<0.0> : tensor<128x128xf32>
+%o = tt.dot %h, %v, %zd {input_precision = "tf32"}
+    : (tensor<128x64xf16>, tensor<64x128xf16>, tensor<128x128xf32>) -> tensor<128x128xf32>
+tt.store %po, %o : tensor<128x128x!tt.ptr<f32>>, tensor<128x128xf32>
+"""
+
+
+def test_sums_that_another_dot_multiplies_stay_in_their_threads() -> None:
+    pointers = "".join(
+        f"%p{name} = tt.splat %{base} : !tt.ptr<{kind}> -> tensor<{shape}x!tt.ptr<{kind}>>\n"
+        for name, base, kind, shape in (
+            ("b", "p", "f16", "64x64"), ("v", "p", "f16", "64x128"), ("o", "q", "f32", "128x128"),
+        )
+    )  # fmt: skip
+    module = assigned(pointers + DOT_OF_DOT, target="sm_80")
+    _, second = named(module, "tt.dot")
+    operand = second.operands[0].defining_op
+    assert operand is not None
+    while operand.name == "ttg.convert_layout":
+        source, wanted = operand.operands[0].type, operand.result.type
+        assert not isinstance(
+            classify_conversion(encoding_of(source), encoding_of(wanted)), SharedTrip
+        )
+        operand = operand.operands[0].defining_op
+        assert operand is not None
+    assert operand.name == "arith.truncf"
+
+
+# 131,072 bytes of sums: sm_89 has 101,376 of shared memory, sm_80 has 166,912.
+WIDE_DOT = """
+%pa = tt.splat %p : !tt.ptr<f16> -> tensor<128x64x!tt.ptr<f16>>
+%pb = tt.splat %p : !tt.ptr<f16> -> tensor<64x256x!tt.ptr<f16>>
+%po = tt.splat %q : !tt.ptr<f32> -> tensor<128x256x!tt.ptr<f32>>
+%a = tt.load %pa : tensor<128x64x!tt.ptr<f16>> -> tensor<128x64xf16>
+%b = tt.load %pb : tensor<64x256x!tt.ptr<f16>> -> tensor<64x256xf16>
+%z = arith.constant dense<0.0> : tensor<128x256xf32>
+%s = tt.dot %a, %b, %z {input_precision = "tf32"}
+    : (tensor<128x64xf16>, tensor<64x256xf16>, tensor<128x256xf32>) -> tensor<128x256xf32>
+%t = arith.addf %s, %s : tensor<128x256xf32>
+tt.store %po, %t : tensor<128x256x!tt.ptr<f32>>, tensor<128x256xf32>
+"""
+
+
+@pytest.mark.parametrize(("target", "fits"), [("sm_80", True), ("sm_89", False)])
+def test_sums_that_shared_memory_has_no_room_for_are_stored_as_they_lie(
+    target: str, fits: bool
+) -> None:
+    module = assigned(WIDE_DOT, target=target)
+    (dot,), (store,) = named(module, "tt.dot"), named(module, "tt.store")
+    stored, sums = encoding_of(store.operands[1].type), encoding_of(dot.result.type)
+    assert (stored != sums) is fits
 
 
 def test_carried_pointers_take_the_layout_of_their_loads() -> None:

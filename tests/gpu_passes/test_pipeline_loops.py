@@ -20,6 +20,7 @@ from block_products import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
@@ -100,10 +101,58 @@ def test_pointers_that_only_the_loads_needed_are_carried_once() -> None:
 
 def test_rings_that_do_not_fit_get_fewer_buffers() -> None:
     bytes_ = (M * K + K * N) * 2
-    module = pipelined(product(), "sm_90a", PipelineLoops(5, shared_bytes=4096 + 3 * bytes_))
+    module = pipelined(product(), "sm_90a", PipelineLoops(5, shared_bytes=3 * bytes_))
     assert loop_of(module).attributes["pipelined"] == 3
-    module = pipelined(product(), "sm_90a", PipelineLoops(5, shared_bytes=4096 + bytes_))
+    module = pipelined(product(), "sm_90a", PipelineLoops(5, shared_bytes=bytes_))
     assert "pipelined" not in loop_of(module).attributes
+
+
+# The sums are stored in another layout, through shared memory.
+EPILOGUE_BYTES = M * N * 4
+
+
+def refilled(text: str, stages: int) -> Module:
+    """The kernel for sm_80 with room for one buffer less than there are stages."""
+    limit = max((stages - 1) * (M * K + K * N) * 2, EPILOGUE_BYTES)
+    return pipelined(text, "sm_80", PipelineLoops(stages, limit, scratch_bytes), *ALL)
+
+
+@pytest.mark.parametrize("v", ["plain", "transposed"])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_without_room_for_a_spare_buffer_copies_fill_what_was_read(v: str, stages: int) -> None:
+    after = refilled(product("plain", v), stages)
+    loop = loop_of(after)
+    assert loop.attributes["pipelined"] == stages
+    rings = [op.result.type for op in named(after, "ttg.local_alloc")]
+    assert [ring.buffers for ring in rings if isinstance(ring, MemDescType)] == [stages - 1] * 2
+    names = [op.name for op in loop.regions[0].block.operations]
+    copy, read = "ttg.async_copy_global_to_local", "ttg.local_load"
+    assert max(i for i, name in enumerate(names) if name == read) < names.index(copy)
+    assert names.count("gpu.barrier") == 2
+    before = gpu_module(product("plain", v), "sm_80")
+    for upper in (0, 1, 2, 3, BLOCKS):
+        assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper
+
+
+def test_dots_that_run_on_keep_a_spare_buffer() -> None:
+    bytes_ = (M * K + K * N) * 2
+    module = pipelined(product(), "sm_90a", PipelineLoops(4, 3 * bytes_), *ALL)
+    assert loop_of(module).attributes["pipelined"] == 3
+
+
+@pytest.mark.parametrize("u", ["plain", "scaled"])
+def test_rings_take_all_the_memory_that_nothing_else_needs(u: str) -> None:
+    ring = (M * K + K * N) * 2
+    for limit in range(2 * ring, 6 * ring, ring // 4):
+        module = pipelined(product(u), "sm_80", PipelineLoops(5, limit, scratch_bytes), *ALL)
+        used = module.function.attributes["shared_bytes"]
+        stages = loop_of(module).attributes.get("pipelined", 1)
+        assert isinstance(used, int)
+        assert isinstance(stages, int)
+        assert used <= limit
+        # `scaled` stores what it made to a buffer of its own in each iteration.
+        left = limit - (M * K * 2 if u == "scaled" else 0)
+        assert stages == min(5, 1 + left // ring)
 
 
 def _untouched(text: str) -> bool:

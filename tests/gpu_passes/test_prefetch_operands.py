@@ -19,6 +19,7 @@ from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
+from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
 from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
@@ -145,6 +146,17 @@ def test_a_loop_that_reads_buffers_after_the_dot_reads_ahead_last() -> None:
         assert names.index("ttg.async_wait") > dots[-1]
 
 
+def test_what_is_read_from_a_lasting_buffer_in_the_loop_is_read_there_in_slices() -> None:
+    passes = (RereadOperands(registers=0), PipelineLoops(3), PrefetchOperands(), *PLACED)
+    module = pipelined(lasting(), "sm_80", *passes)
+    inside = [op for op in loop_of(module).walk() if op.name == "ttg.local_load"]
+    # Both slices of A, the second of B, and the first of the next B.
+    assert [op.result.type.shape for op in inside] == [(64, 16), (64, 16), (16, 32), (16, 32)]
+    before = gpu_module(lasting(), "sm_80")
+    for upper in (0, 1, BLOCKS):
+        assert torch.equal(result(module, 0, upper), result(before, 0, upper))
+
+
 def twice(text: str) -> str:
     """The kernel with its loop a second time, which goes on with the sum."""
     start, end = text.index("  %product, %last = scf.for"), text.index("  %c32_c = ")
@@ -188,6 +200,22 @@ def test_dots_whose_accumulators_fill_the_registers_are_left() -> None:
     wide = product().replace("64x", "256x").replace("end = 64", "end = 256")
     assert not is_left(wide)
     assert is_left(wide.replace("num_warps = 4", "num_warps = 1"))
+
+
+def test_what_the_loop_carries_counts_as_well() -> None:
+    """The first of two dots has sums of its own, and those of the second stay in registers."""
+    text = two_dots().replace("%y, %acc", "%y, %zero").replace("%sum = tt.dot", "%own = tt.dot")
+    text = text.replace("%y2, %half", "%y2, %acc")
+    ends = text.index("    %next = ")
+    added = "    %sum = arith.addf %own, %half : tensor<64x32xf32>\n"
+    text = (
+        (text[:ends] + added + text[ends:]).replace("64x", "128x").replace("end = 64", "end = 128")
+    )
+    # One warp has 128 registers a thread for either's sums.
+    for warps, k in ((2, 16), (1, 32)):
+        module = prefetched(text.replace("num_warps = 4", f"num_warps = {warps}"))
+        first = next(op for op in loop_of(module).walk() if op.name == "tt.dot")
+        assert first.operands[0].type.shape == (128, k)
 
 
 def test_dots_of_few_rows_are_left() -> None:

@@ -1,7 +1,8 @@
-"""Whether a value ends up as an operand of a dot."""
+"""Whether a value ends up as an operand of a dot, and whether it comes from one."""
 
 from __future__ import annotations
 
+from tkdebug.compiler.analysis.layout_inference import is_elementwise
 from tkdebug.compiler.ir import Value
 
 
@@ -18,4 +19,20 @@ def feeds_dot(value: Value) -> bool:
             elif not user.regions:
                 pending += (result for result in user.results if result not in seen)
                 seen.update(user.results)
+    return False
+
+
+def comes_from_dot(value: Value) -> bool:
+    """Whether `value` is a dot's result, or computed from one element by element in its block."""
+    seen, pending = {value}, [value]
+    while pending:
+        op = pending.pop().defining_op
+        if op is None:
+            continue
+        if op.name == "tt.dot":
+            return True
+        if is_elementwise(op):
+            operands = [operand for operand in op.operands if operand not in seen]
+            pending += operands
+            seen.update(operands)
     return False

@@ -119,6 +119,12 @@ def place(demands: Sequence[Demand]) -> list[int]:
     return offsets
 
 
+def footprint_bytes(demands: Sequence[Demand]) -> int:
+    """The shared memory in which all of `demands` find their places."""
+    ends = (at + d.size_bytes for at, d in zip(place(demands), demands, strict=True))
+    return max(ends, default=0)
+
+
 def _first_fit(taken: Sequence[tuple[int, int]], size_bytes: int, alignment_bytes: int) -> int:
     """The lowest aligned offset at which `size_bytes` overlap nothing `taken` (sorted)."""
     offset = 0

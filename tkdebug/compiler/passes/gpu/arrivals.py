@@ -20,7 +20,7 @@ from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 FENCE = "ttng.fence_async_shared"
-_WORD_BYTES = 8
+WORD_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Arrivals:
         build = OpBuilder(rewriter, anchor, rule, location)
         layout = shared((1,), 1, 1, 1, (0,))
         type_ = MemDescType((count, 1), I64, layout, True)
-        words = build.op("ttg.local_alloc", (), type_, alignment=_WORD_BYTES)
+        words = build.op("ttg.local_alloc", (), type_, alignment=WORD_BYTES)
         arrivals = Arrivals(tuple(loads), words, count, rewriter)
         for place in range(count):
             barrier = arrivals.at(build, build.constant(I32, place))

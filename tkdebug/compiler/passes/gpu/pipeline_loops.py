@@ -2,10 +2,13 @@
 
 With S stages each load gets a ring of S buffers. Iteration t reads buffer t % S, while the copies
 of iteration t + S - 1 fill buffer (t - 1) % S, which the iteration before has read: so one barrier
-an iteration, after the wait, orders both the copies' arrival and the reuse of buffers. With S - 1
-buffers a second barrier would have to stand between reading a buffer and filling it again. (A dot
-that runs on reads its buffer longer, and has that second barrier. A spare buffer instead of it was
-measured on an H200: no faster, and slower where it costs a block its place.)
+an iteration, after the wait, orders both the copies' arrival and the reuse of buffers. (A dot that
+runs on reads its buffer longer, and has a second barrier. A spare buffer instead of it was measured
+on an H200: no faster, and slower where it costs a block its place.)
+
+Where a block's shared memory has no room for S buffers, the copies of iteration t + S - 1 fill the
+buffer that iteration t has read, at its end: S - 1 buffers suffice for that, and a second barrier
+stands between reading and filling. Where there is no room for these either, there are fewer stages.
 
     copies of iterations 0 … S - 2, a group each
     for t:
@@ -36,6 +39,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
+from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import fuse
@@ -58,15 +62,31 @@ from tkdebug.compiler.passes.gpu.dot_fences import fences_of_loads, reads_landed
 from tkdebug.compiler.passes.gpu.overlap_dots import DOT, is_carried
 from tkdebug.compiler.passes.gpu.pipelined_loads import (
     PipelinedLoad,
-    buffer_bytes,
     pipelined_loads,
 )
+from tkdebug.compiler.passes.gpu.ring_space import fitting_buffers
 from tkdebug.compiler.passes.gpu.run_ahead import Ahead, Lookups, Slice, masked
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-# What scratch memory of conversions and reductions is expected to take.
-_SCRATCH_BYTES = 4096
+
+def _no_scratch(op: Operation) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The pipeline of a loop.
+
+    Attributes:
+        loads: what is copied ahead.
+        buffers: of each ring.
+        distance: how many iterations ahead; none where it is less than 1.
+    """
+
+    loads: list[PipelinedLoad]
+    buffers: int
+    distance: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +97,12 @@ class PipelineLoops:
         num_stages: for loops that do not say.
         shared_bytes: of shared memory that a program can have; rings that do not fit get fewer
             buffers. None for no limit.
+        scratch_bytes: how much of it the lowering of an op needs for itself.
     """
 
     num_stages: int = 3
     shared_bytes: int | None = None
+    scratch_bytes: ScratchBytes = _no_scratch
     name: ClassVar[str] = "pipeline-loops"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -100,43 +122,48 @@ class PipelineLoops:
         rewriter: Rewriter,
     ) -> bool:
         """Let a loop that will be pipelined copy small vectors in few accesses."""
-        loads, stages = self._plan(loop, infos)
+        plan = self._plan(loop, infos)
         warps = module.function.attributes["num_warps"]
         assert isinstance(warps, int)
-        changed = stages > 1 and widen_copies(loop, loads, infos, warps, rewriter)
+        changed = plan.distance > 0 and widen_copies(loop, plan.loads, infos, warps, rewriter)
         rewriter.commit()
         return changed
 
     def _pipeline(
         self, loop: Operation, infos: Mapping[Value, AxisInfo], rewriter: Rewriter
     ) -> None:
-        loads, stages = self._plan(loop, infos)
-        if stages > 1:
-            _Pipeline(loop, loads, stages, rewriter).build()
+        plan = self._plan(loop, infos)
+        if plan.distance > 0:
+            _Pipeline(loop, plan.loads, plan.buffers, plan.distance, rewriter).build()
         rewriter.commit()
 
-    def _plan(
-        self, loop: Operation, infos: Mapping[Value, AxisInfo]
-    ) -> tuple[list[PipelinedLoad], int]:
-        """The loads that can run ahead, and how many buffers each gets; 1 for no pipeline."""
+    def _plan(self, loop: Operation, infos: Mapping[Value, AxisInfo]) -> _Plan:
+        """What of a loop can run ahead, and how far."""
         asked = loop.attributes.get("num_stages")
         stages = asked if isinstance(asked, int) else self.num_stages
         if stages < 2 or not _is_innermost(loop) or _trip_count(loop) in (0, 1):
-            return [], 1
+            return _Plan([], 0, 0)
         if not infos[loop.operands[2]].non_negative:
             # The loop says that its step is positive, but not to the analysis of what runs ahead.
-            return [], 1
+            return _Plan([], 0, 0)
         loads = pipelined_loads(loop, infos, needs_dot=not isinstance(asked, int))
-        return loads, min(stages, self._fitting_stages(loop, loads)) if loads else 1
+        buffers = self._buffers(loop, loads, stages) if loads else 0
+        refills = buffers < stages and _can_refill(loop, loads)
+        return _Plan(loads, buffers, buffers if refills else buffers - 1)
 
-    def _fitting_stages(self, loop: Operation, loads: Sequence[PipelinedLoad]) -> int:
-        """How many buffers each ring can have."""
-        if self.shared_bytes is None or not loads:
-            return 1 << 30
-        ring = sum(load.buffer_type.buffer_bytes for load in loads)
-        replaced = {user for load in loads for user in load.op.result.uses}
-        other = sum(size for op, size in buffer_bytes(loop) if op not in replaced)
-        return (self.shared_bytes - _SCRATCH_BYTES - other) // ring
+    def _buffers(self, loop: Operation, loads: Sequence[PipelinedLoad], stages: int) -> int:
+        """How many buffers each ring gets."""
+        if self.shared_bytes is None:
+            return stages
+        return fitting_buffers(loop, loads, stages, self.shared_bytes, self.scratch_bytes)
+
+
+def _can_refill(loop: Operation, loads: Sequence[PipelinedLoad]) -> bool:
+    """Whether an iteration can fill the buffers that it has read, all by copies of threads.
+
+    A dot that runs on has not read them when it ends.
+    """
+    return not any(load.is_bulk for load in loads) and not _has_carried_dot(loop)
 
 
 def _is_innermost(loop: Operation) -> bool:
@@ -157,7 +184,9 @@ class _Pipeline:
     Args:
         loop: an `scf.for`.
         loads: what is copied ahead.
-        stages: buffers of a ring; the copies run `stages - 1` iterations ahead.
+        buffers: of each ring.
+        distance: how many iterations ahead the copies run. With as many buffers as that, an
+            iteration ends with filling those that it has read.
         rewriter: how.
     """
 
@@ -165,15 +194,17 @@ class _Pipeline:
         self,
         loop: Operation,
         loads: Sequence[PipelinedLoad],
-        stages: int,
+        buffers: int,
+        distance: int,
         rewriter: Rewriter,
     ) -> None:
         self.loop = loop
         self.body = loop.regions[0].block
         self.loads = loads
         self.ahead, self.lookups = _ahead(loop, loads)
-        self.stages = stages
-        self.distance = stages - 1
+        self.buffers = buffers
+        self.distance = distance
+        self.refills = distance == buffers
         self.rewriter = rewriter
         self.before = self._builder(loop, "fill-pipeline")
         self.bulk = [load for load in loads if load.is_bulk]
@@ -190,7 +221,7 @@ class _Pipeline:
         following = self.loop.block.operations[place + 1]
         fences = fences_of_loads(self.body, [load.op.result for load in self.loads])
         self._allocate()
-        limits = [self._limit(count) for count in (self.distance, self.stages)]
+        limits = [self._limit(count) for count in (self.distance, self.distance + 1)]
         carried = self._fill()
         fence = self._rewrite_body(carried, limits, fences)
         self._drain(following)
@@ -201,7 +232,7 @@ class _Pipeline:
             self.rewriter.replace_with_ops(load.op, "copy-ahead", self.copies[load.op])
         if self.lookups is not None:
             self.lookups.erase_unused(self.ahead, self.rewriter)
-        self.loop.attributes["pipelined"] = self.stages
+        self.loop.attributes["pipelined"] = self.distance + 1
         self.rewriter.record_change(self.loop, "carry-pipeline")
 
     def _builder(self, anchor: Operation, rule: str) -> OpBuilder:
@@ -212,13 +243,13 @@ class _Pipeline:
     def _allocate(self) -> None:
         """Make the rings, and the mbarriers at which bulk copies land."""
         for load in self.loads:
-            ring_type = load.ring_type(self.stages)
+            ring_type = load.ring_type(self.buffers)
             ring = self.before.op("ttg.local_alloc", (), ring_type, alignment=load.alignment)
             self.rings[load] = ring
         if self.bulk:
             ops = [load.op for load in self.bulk]
             self.arrivals = Arrivals.make(
-                ops, self.stages, self.rewriter, self.loop, "fill-pipeline"
+                ops, self.buffers, self.rewriter, self.loop, "fill-pipeline"
             )
 
     def _limit(self, count: int) -> Value:
@@ -323,14 +354,18 @@ class _Pipeline:
     ) -> Operation | None:
         """Wait, read the rings, copy ahead and step; what takes the place of the dots' fences."""
         first = self.body.operations[0]
-        zero, last = (self.before.constant(I32, number) for number in (0, self.distance))
-        reading, filling = (self._carry(value) for value in (zero, last))
+        zero = self.before.constant(I32, 0)
+        # The only buffer of a ring is always the next.
+        reading = zero if self.buffers == 1 else self._carry(zero)
+        filling = reading
+        if not self.refills:
+            filling = self._carry(self.before.constant(I32, self.distance))
         phase = None if self.arrivals is None else self._carry(zero)
         fence = self._wait(first, reading, phase, fences)
         ahead = carried.map(self._carry)
-        runs_on = _has_carried_dot(self.loop)
+        fills_late = self.refills or _has_carried_dot(self.loop)
         needs_fence = self._read(reading)
-        anchor = self.body.terminator if runs_on else first
+        anchor = self.body.terminator if fills_late else first
         ahead = self._copy_ahead(anchor, ahead, filling, limits, needs_fence)
         self._step(reading, filling, phase, ahead)
         return fence
@@ -420,7 +455,7 @@ class _Pipeline:
         values = self.ahead.next(clones)
         if self.lookups is None:
             return Ahead(values, {}, {})
-        position = self._plus_steps(build, counter, step, self.stages)
+        position = self._plus_steps(build, counter, step, self.distance + 1)
         comes = build.compare("slt", wide, limits[1])
         known = {counter: position, **ahead.scouted}
         return Ahead(values, *self.lookups.look_up(known, comes, self.rewriter, anchor))
@@ -430,9 +465,10 @@ class _Pipeline:
         terminator = self.body.terminator
         build = self._builder(terminator, "step-ring")
         after = []
-        for slot in (reading, filling):
+        slots = [slot for slot in (reading, filling) if slot.owner is self.body]
+        for slot in dict.fromkeys(slots):
             stepped = build.binary("addi", slot, 1)
-            inside = build.compare("slt", stepped, build.constant(I32, self.stages))
+            inside = build.compare("slt", stepped, build.constant(I32, self.buffers))
             after.append(build.op("arith.select", (inside, stepped, build.constant(I32, 0)), I32))
             if slot is reading and phase is not None:
                 turned = build.binary("xori", phase, 1)

@@ -8,7 +8,7 @@ elements of a thread fill a copy of at least 4 bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis import layout_inference
@@ -228,12 +228,3 @@ def _copy_bytes(load: PipelinedLoad, infos: Mapping[Value, AxisInfo]) -> int:
     width = vector_elems(op, layout, infos[op.operands[0]], mask)
     together = layout.invert_and_compose(load.layout).consecutive_elements([OFFSET])
     return min(width, together) * load.buffer_type.element_bytes
-
-
-def buffer_bytes(loop: Operation) -> Iterator[tuple[Operation, int]]:
-    """The buffers that a loop's body makes, with their sizes."""
-    for op in loop.walk():
-        if op.name == "ttg.local_alloc":
-            type_ = op.result.type
-            assert isinstance(type_, MemDescType)
-            yield op, type_.buffers * type_.buffer_bytes

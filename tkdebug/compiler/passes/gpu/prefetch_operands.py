@@ -50,6 +50,7 @@ from tkdebug.compiler.ir.types import (
 )
 from tkdebug.compiler.layouts import OFFSET, REGISTER, dot_operand
 from tkdebug.compiler.ops.traits import is_effect_free
+from tkdebug.compiler.passes.gpu.register_words import register_words
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -92,7 +93,7 @@ class _Operand:
         index: 0 for A, 1 for B.
         load: the `ttg.local_load`.
         views: from a ring to what is loaded, the first of them takes one of its buffers; empty for
-            what is loaded before the loop.
+            a buffer that is filled before the loop.
     """
 
     index: int
@@ -110,8 +111,10 @@ class _Operand:
             return None
         if load.result.uses != {dot: 1}:
             return None
+        if not _memory(load).mutable and load.operands[0].parent_block is not body:
+            return _Operand(index, load, ())
         if load.block is not body:
-            return None if _memory(load).mutable else _Operand(index, load, ())
+            return None
         views = _views_of_ring(load, body)
         if not views or not _is_read_by_matrices(load, index):
             return None
@@ -150,7 +153,7 @@ def _target(loop: Operation) -> _Target | None:
         if _slice_extent(dot) == shape_of(dot.operands[0].type)[-1]:
             continue
         a, b = (_Operand.of(dot, index, loop) for index in (0, 1))
-        if a is None or b is None or not (a.views or b.views) or not _is_worth_it(dot):
+        if a is None or b is None or not (a.views or b.views) or not _is_worth_it(loop, dot):
             continue
         is_last_reader = not any(map(_reads_buffers, ops[place + 1 :]))
         stages = loop.attributes["pipelined"]
@@ -199,20 +202,14 @@ def _reads_buffers(op: Operation) -> bool:
     return any(isinstance(v.type, MemDescType) for inner in op.walk() for v in inner.operands)
 
 
-def _is_worth_it(dot: Operation) -> bool:
+def _is_worth_it(loop: Operation, dot: Operation) -> bool:
     """Whether a thread can hold a slice that is multiplied and one that is read, and gains."""
     extent, (rows, columns) = _slice_extent(dot), shape_of(dot.result.type)
     if rows <= _ROWS:
         return False
     a, b = _operand_type(dot, 0, (rows, extent)), _operand_type(dot, 1, (extent, columns))
-    return sum(map(_words, (dot.result.type, a, a, b, b))) <= _REGISTERS
-
-
-def _words(type_: Type) -> int:
-    """The 32-bit registers that a thread has of a tile."""
-    layout = encoding_of(type_)
-    assert layout is not None
-    return layout.in_size(REGISTER) * element_of(type_).bits // 32
+    carried = [x.type for x in loop.regions[0].block.arguments if x is not dot.operands[2]]
+    return sum(map(register_words, (*carried, dot.result.type, a, a, b, b))) <= _REGISTERS
 
 
 def _slice_extent(dot: Operation) -> int:
@@ -324,7 +321,7 @@ class _Prefetch:
     def _slice(self, x: _Operand, start: int) -> Value:
         """The slice of an operand that begins at `start`."""
         buffer = x.load.operands[0]
-        if x.views:
+        if x.load.block is self.body:
             build = OpBuilder(self.rewriter, self.dot, "read-slice", x.load.location)
             return self._read(x, buffer, start, build)
         key = (buffer, x.load.block, x.load.result.type, x.load.location)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis import layout_inference as rules
-from tkdebug.compiler.analysis.dot_use import feeds_dot
-from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.analysis.dot_use import comes_from_dot, feeds_dot
+from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -51,12 +51,20 @@ class SelectTensorCores:
         for op in module.walk():
             if op.name == "tt.dot":
                 self._annotate(op, num_warps)
-                if op.attributes["unit"] == "fma":
-                    for access in _accesses_of_sums(op):
-                        access.attributes["layout"] = op.attributes["layout"]
-                        rewriter.record_change(access, "lie-as-sums")
+                for access in self._accesses(op):
+                    access.attributes["layout"] = op.attributes["layout"]
+                    rewriter.record_change(access, "lie-as-sums")
                 rewriter.record_change(op, "select-unit")
         rewriter.commit()
+
+    def _accesses(self, op: Operation) -> list[Operation]:
+        """The loads and stores that are to lie as the sums of `op` do."""
+        if op.attributes["unit"] == "fma":
+            return _accesses_of_sums(op)
+        # Tensor cores' sums are stored in rows of 8 bytes a thread, 32 bytes together. Wider rows
+        # cost a trip through shared memory, for which these have no room.
+        size_bytes = math.prod(shape_of(op.result.type)) * element_of(op.result.type).bits // 8
+        return _stores_of(op) if size_bytes > self.target.shared_bytes_per_block else []
 
     def _annotate(self, op: Operation, num_warps: int) -> None:
         shape = shape_of(op.result.type)
@@ -148,8 +156,8 @@ def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> Linear
     warps = [1] * rank
     if rank == 3:
         warps[0] = min(num_warps, shape[0])
-    elif feeds_dot(op.result):
-        # The next dot's rows stay in the warps that computed them.
+    elif feeds_dot(op.result) or comes_from_dot(op.operands[0]):
+        # Rows stay in the warps that computed them: as A they need no shared memory.
         warps[0] = min(num_warps, max(1, shape[0] // 16))
     while math.prod(warps) < num_warps:
         rows, cols = shape[-2] // 16 // warps[-2], shape[-1] // 8 // warps[-1]
@@ -220,6 +228,31 @@ def _accesses_of_sums(dot: Operation) -> list[Operation]:
         stores = [user for user in value.uses if user.name == "tt.store"]
         found += [s for s in stores if s.operands[1] is value and _runs_by_rows(s)]
     return found
+
+
+def _stores_of(dot: Operation) -> list[Operation]:
+    """The stores of a dot's sums, or of what is computed from them element by element."""
+    shape, bits = shape_of(dot.result.type), element_of(dot.result.type).bits
+    seen, pending = {dot.result}, [dot.result]
+    stores: list[Operation] = []
+    while pending:
+        value = pending.pop()
+        for user in value.uses:
+            loop = None if user.block is None else user.block.parent_op
+            found: list[Value] = []
+            if user.name == "tt.store" and user.operands[1] is value:
+                stores.append(user)
+            elif user.name == "scf.yield" and loop is not None and loop.name == "scf.for":
+                found = [loop.results[i] for i, x in enumerate(user.operands) if x is value]
+            elif rules.is_elementwise(user):
+                found = [
+                    x
+                    for x in user.results
+                    if shape_of(x.type) == shape and element_of(x.type).bits == bits
+                ]
+            pending += [x for x in found if x not in seen]
+            seen.update(found)
+    return stores
 
 
 def _runs_by_rows(access: Operation) -> bool:

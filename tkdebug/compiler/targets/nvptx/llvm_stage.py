@@ -32,6 +32,9 @@ _OPTIONS = (
     "-disable-nvptx-load-store-vectorizer",
     # It cuts vector loads whose elements are used one by one into scalar loads.
     "-disable-vector-combine",
+    # It would carry an address for each access of a loop again, two registers each: see
+    # `CarryBasePointers`.
+    "-disable-lsr",
 )
 
 

@@ -8,6 +8,7 @@ from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.drop_asserts import DropAsserts
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
+from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.defer_reductions import DeferReductions
 from tkdebug.compiler.passes.gpu.delay_conversions import DelayConversions
@@ -17,7 +18,9 @@ from tkdebug.compiler.passes.gpu.lower_tensor_stores import LowerTensorStores
 from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
+from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
+from tkdebug.compiler.passes.gpu.sink_past_loops import SinkPastLoops
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
 from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
@@ -54,15 +57,19 @@ def gpu_pipeline(
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
         EliminateDeadCode(),
+        CarryBasePointers(),
+        EliminateDeadCode(),
         DeferReductions(),
         LowerTensorStores(),
-        PipelineLoops(num_stages, target.shared_bytes_per_block),
+        RereadOperands(),
+        PipelineLoops(num_stages, target.shared_bytes_per_block, scratch_bytes),
         LowerTensorLoads(),
         OverlapDots(),
         PrefetchOperands(),
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
         EliminateDeadCode(),
+        SinkPastLoops(),
         DelayConversions(),
         AllocateShared(scratch_bytes),
         InsertBarriers(scratch_bytes),

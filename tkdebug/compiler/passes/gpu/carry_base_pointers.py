@@ -1,0 +1,206 @@
+"""`CarryBasePointers`: a loop that steps through memory carries a row of pointers, not a tile.
+
+    for … iter_args(p = base + rows + columns):        for … iter_args(b = base + columns):
+        load p                                    =>       load b + rows
+        yield p + step                                     yield b + step
+
+A thread has two registers for each place of the tile that it accesses otherwise, and adds to each;
+of the rows it needs one, which lies still. What stays in the carried pointers are the offsets along
+the dimension that one access covers: of these most threads have one access.
+
+Where a loop has dots on mma.sync, whose operands are in registers, these are short: there the base
+alone is carried, which a warp shares in uniform registers, and the columns are added in the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.ir.types import (
+    PointerType,
+    TensorType,
+    Type,
+    element_of,
+    encoding_of,
+    shape_of,
+    with_element,
+)
+from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+
+_ADD, _SPLAT, _BROADCAST, _HINT = "tt.addptr", "tt.splat", "tt.broadcast", "tt.hint"
+
+
+@dataclass(frozen=True, slots=True)
+class CarryBasePointers:
+    """Splits carried tiles of pointers into a carried base and offsets that stay."""
+
+    name: ClassVar[str] = "carry-base-pointers"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Look at what every loop carries."""
+        for loop in [op for op in module.walk() if op.name == "scf.for"]:
+            for index in range(len(loop.results)):
+                carried = _Carried.of(loop, index)
+                if carried is not None:
+                    carried.split(rewriter)
+            rewriter.commit()
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A tile of pointers that a loop carries and steps by the same for all its elements.
+
+    Attributes:
+        index: of the loop's result.
+        base: the pointer that all of the initial tile's are computed from.
+        shifts: what is the same for all of them, added to it.
+        kept: what is added to it in the carried pointers.
+        offsets: what is added to those, in each iteration.
+        steps: the scalars or constants that an iteration adds.
+    """
+
+    loop: Operation
+    index: int
+    base: Value
+    shifts: tuple[Value, ...]
+    kept: tuple[Value, ...]
+    offsets: tuple[Value, ...]
+    steps: tuple[Value, ...]
+
+    @staticmethod
+    def of(loop: Operation, index: int) -> _Carried | None:
+        """What the loop carries at `index`, if it can be split."""
+        body = loop.regions[0].block
+        argument = body.arguments[1 + index]
+        if not isinstance(argument.type, TensorType):
+            return None
+        if not isinstance(element_of(argument.type), PointerType):
+            return None
+        initial = _chain(loop.operands[3 + index])
+        steps = _steps(body.terminator.operands[index], argument)
+        if initial is None or not steps or loop.results[index].uses:
+            return None
+        base, offsets = initial
+        shifts = tuple(offset for offset in offsets if _is_uniform(offset))
+        rows = [x for x in offsets if x not in shifts and _is_row(x.type, argument.type)]
+        kept = tuple(x for x in rows if encoding_of(x.type) == encoding_of(rows[0].type))
+        others = tuple(offset for offset in offsets if offset not in (*shifts, *kept))
+        if not others:
+            return None
+        if any(op.name == "tt.dot" for op in body.operations):
+            kept, others = (), tuple(offset for offset in offsets if offset not in shifts)
+        return _Carried(loop, index, base, shifts, kept, others, steps)
+
+    def split(self, rewriter: Rewriter) -> None:
+        """Carry the base instead."""
+        loop, body = self.loop, self.loop.regions[0].block
+        argument = body.arguments[1 + self.index]
+        type_ = argument.type
+        assert isinstance(type_, TensorType)
+        before = OpBuilder(rewriter, loop, "split-pointers")
+        offsets = [_spread(before, offset, type_) for offset in self.offsets]
+        initial = self.base
+        for shift in self.shifts:
+            initial = before.op(_ADD, (initial, _scalar(before, shift)))
+        if self.kept:
+            row = with_element(self.kept[0].type, element_of(type_))
+            initial = before.op(_SPLAT, (initial,), row)
+            for offset in self.kept:
+                initial = before.op(_ADD, (initial, offset))
+        loop.operands = (*loop.operands, initial)
+        loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
+        base = body.add_argument(initial.type)
+        build = OpBuilder(rewriter, body.operations[0], "split-pointers", _location(self))
+        tile = build.op(_BROADCAST if self.kept else _SPLAT, (base,), type_)
+        for offset in offsets:
+            tile = build.op(_ADD, (tile, offset))
+        argument.replace_all_uses_with(tile)
+        terminator = body.terminator
+        build = OpBuilder(rewriter, terminator, "split-pointers", _location(self))
+        following = base
+        for step in self.steps:
+            amount = _scalar(build, step)
+            if self.kept:
+                amount = build.op(_SPLAT, (amount,), with_element(base.type, amount.type))
+            following = build.op(_ADD, (following, amount))
+        operands = list(terminator.operands)
+        operands[self.index] = argument
+        terminator.operands = (*operands, following)
+        rewriter.record_change(terminator, "carry-base")
+        rewriter.record_change(loop, "carry-base")
+
+
+def _is_row(offsets: Type, pointers: TensorType) -> bool:
+    """Whether offsets differ only along the dimension that one access of a tile covers."""
+    assert pointers.encoding is not None
+    inner = fastest_dim(pointers.encoding)
+    others = [extent for d, extent in enumerate(shape_of(offsets)) if d != inner]
+    return inner is not None and len(others) > 0 and all(extent == 1 for extent in others)
+
+
+def _spread(build: OpBuilder, offset: Value, type_: TensorType) -> Value:
+    """The offsets for every element of the tile of pointers."""
+    wanted = with_element(type_, element_of(offset.type))
+    return offset if offset.type == wanted else build.op(_BROADCAST, (offset,), wanted)
+
+
+def _location(carried: _Carried) -> Location:
+    owner = carried.loop.regions[0].block.terminator.operands[carried.index].defining_op
+    return carried.loop.location if owner is None else owner.location
+
+
+def _chain(pointers: Value) -> tuple[Value, tuple[Value, ...]] | None:
+    """The scalar pointer that a tile was computed from, and what was added to it."""
+    offsets: list[Value] = []
+    while (op := pointers.defining_op) is not None:
+        if op.name == _ADD:
+            offsets.insert(0, _narrow(op.operands[1]))
+        elif op.name == _SPLAT:
+            return op.operands[0], tuple(offsets)
+        elif op.name not in (_BROADCAST, _HINT):
+            return None
+        pointers = op.operands[0]
+    return None
+
+
+def _narrow(offsets: Value) -> Value:
+    """Offsets before they were repeated along dimensions of a tile."""
+    while (op := offsets.defining_op) is not None and op.name == _BROADCAST:
+        offsets = op.operands[0]
+    return offsets
+
+
+def _steps(yielded: Value, argument: Value) -> tuple[Value, ...]:
+    """What an iteration adds to all elements of `argument` to get `yielded`; () if more."""
+    steps: list[Value] = []
+    while yielded is not argument:
+        op = yielded.defining_op
+        if op is None or op.name not in (_ADD, _HINT):
+            return ()
+        if op.name == _ADD:
+            if not _is_uniform(op.operands[1]):
+                return ()
+            steps.insert(0, op.operands[1])
+        yielded = op.operands[0]
+    return tuple(steps)
+
+
+def _is_uniform(offsets: Value) -> bool:
+    """Whether all elements of a tile are known to be the same."""
+    splat = offsets.defining_op
+    return constant_value(offsets) is not None or (splat is not None and splat.name == _SPLAT)
+
+
+def _scalar(build: OpBuilder, step: Value) -> Value:
+    """One element of a tile whose elements are the same."""
+    number = constant_value(step)
+    if number is not None:
+        return build.constant(element_of(step.type), number)
+    assert step.defining_op is not None
+    return step.defining_op.operands[0]
