@@ -6,6 +6,7 @@ cubin, whoever made it. What is printed is `lines_text`'s and `lines_json`'s.
 
 from __future__ import annotations
 
+import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def lines_command(arguments: Arguments) -> int:
 def _kernels(arguments: Arguments) -> tuple[list[KernelLines], int]:
     """The kernels there are, and what to end with."""
     path = Path(arguments.target)
-    if not arguments.is_module and path.exists() and not (path.is_file() or path.is_dir()):
+    # Of `os.path`: a name that is too long raises in Path.exists, and is told where it is opened.
+    is_there = os.path.exists(path)
+    if not arguments.is_module and is_there and not (path.is_file() or path.is_dir()):
         raise UsageError(f"{path}: is a pipe or a device, expected a file")
     if not arguments.is_module and _is_elf(path):
         refuse_options_of_scripts(arguments, "a cubin")

@@ -18,6 +18,7 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "division-by-zero": "The result of an integer division by zero is used.",
     "shift-range": "The result of a shift by the width of its type or more is used.",
     "offset-overflow": "An offset that wrapped around leads an access.",
+    "negative-remainder": "The remainder of a negative number leads an access before its tensor.",
     "undefined-value": "What a masked-off load without `other` gives is used.",
     "broken-promise": "A fact that the kernel promises to the compiler does not hold.",
     "assert": "A device assertion failed.",
