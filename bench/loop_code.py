@@ -171,7 +171,7 @@ def compile_cases(
     python: str, compiler: str, targets: str, only: str, out: Path
 ) -> tuple[dict[int, str], dict[str, Code | str]]:
     """The cases' names by number, and the code of each by number and target."""
-    out.mkdir()
+    out.mkdir(parents=True, exist_ok=True)
     command = [python, WORKER, "--with", compiler, "--targets", targets, "--only", only]
     paths = [str(HERE)] if compiler == "triton" else [str(HERE), str(HERE.parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
