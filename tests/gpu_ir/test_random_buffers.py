@@ -16,9 +16,10 @@ from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared, collect_
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.evaluator import Evaluator, Plan
+from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.plan import Plan
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.values import PointerTile, TileValue
 

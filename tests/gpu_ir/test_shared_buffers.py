@@ -172,9 +172,10 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     %t = ttg.memdesc_trans %q {order = [1, 0]} : !ttg.memdesc<8x8xf32, #tile, mutable> -> !ttg.memdesc<8x8xf32, #ttg.shared_linear<{offset = [[1, 0], [2, 0], [4, 0], [8, 0], [0, 1], [0, 2], [0, 4], [0, 8]]}>, mutable>
     %r = tt.load %x : !tt.ptr<f32> -> f32
     """
-    from tkdebug.interpreter.evaluator import Evaluator, Plan
+    from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.faults import FaultLog
     from tkdebug.interpreter.fusion import Fusion
+    from tkdebug.interpreter.plan import Plan
     from tkdebug.interpreter.state import Batch
 
     module = kernel("%x: !tt.ptr<f32>", body)

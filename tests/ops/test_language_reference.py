@@ -41,11 +41,10 @@ def test_reference_page_is_up_to_date():
 
 
 @pytest.mark.parametrize("name", sorted(OPS))
-def test_op_says_what_it_computes_and_how(name):
+def test_op_says_what_it_computes(name):
     spec = OPS[name]
     assert spec.name == name
     assert spec.doc.endswith(".")
-    assert callable(spec.evaluate)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class AtomicOps(AddressOps):
 
         def in_rounds(flat: Tensor, offsets: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
             def swap(old: Tensor, expected: Tensor, new: Tensor) -> Tensor:
-                return torch.where(_same_bits(self.torch, old, expected), new, old)
+                return torch.where(_same_bits(old, expected), new, old)
 
             return self._rounds(flat, offsets, parts, swap)
 
@@ -192,7 +192,7 @@ def _flipped(fn: Update, a: Tensor, b: Tensor) -> Tensor:
     return fn(a ^ flip, b ^ flip) ^ flip
 
 
-def _same_bits(torch: Any, a: Tensor, b: Tensor) -> Tensor:
+def _same_bits(a: Tensor, b: Tensor) -> Tensor:
     """Compare-and-swap compares bits, so a NaN equals itself and -0.0 differs from 0.0."""
     if not a.is_floating_point():
         return a == b

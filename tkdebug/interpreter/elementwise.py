@@ -34,7 +34,7 @@ class ElementwiseOps(AddressOps, ReductionOps):
 
     # Mapped functions
 
-    def map_elementwise(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+    def map_elementwise(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
         """tt.map_elementwise."""
         pack = op.attributes["pack"]
         assert isinstance(pack, int)
@@ -98,7 +98,7 @@ class ElementwiseOps(AddressOps, ReductionOps):
 
     # Inline assembly and special registers
 
-    def inline_asm(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+    def inline_asm(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
         """tt.elementwise_inline_asm, where its PTX is understood."""
         tiles = []
         for value, operand in zip(operands, op.operands, strict=True):

@@ -5,27 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.spec import Effects, Evaluate
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.bulk_copies import BulkCopyOps
 from tkdebug.interpreter.descriptors import DescriptorOps
 from tkdebug.interpreter.elementwise import ElementwiseOps
 from tkdebug.interpreter.indexing import IndexingOps
-from tkdebug.interpreter.offset_wraps import OffsetArithmetic, may_be_negative, may_wrap
 from tkdebug.interpreter.promises import PromiseOps
 from tkdebug.interpreter.scaled import ScaledOps
 from tkdebug.interpreter.sorting import SortingOps
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.turns import Turns
-from tkdebug.interpreter.undefined import UndefinedValues, is_watched
+from tkdebug.interpreter.undefined import UndefinedValues
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -36,116 +33,11 @@ from tkdebug.interpreter.values import (
     TileValue,
 )
 
+if TYPE_CHECKING:
+    from tkdebug.interpreter.plan import Plan
+
 # Rounds of a waiting loop that counts something, after which the other programs get a turn.
 _ROUNDS_PER_TURN = 256
-
-# One step of a block: how to run the op, the op, whether it may give undefined values or hand them
-# on between regions, and the values that die after it.
-Step = tuple[Evaluate, Operation, bool, tuple[Value, ...]]
-
-
-class Plan:
-    """A function's blocks as lists of steps; made once per module, shared by all batches.
-
-    Args:
-        counts_changes: whether stores tell `Turns` that they have changed memory.
-        offsets: what offsets are made by; that it wraps, or is negative, is looked for.
-    """
-
-    def __init__(
-        self, counts_changes: bool = False, offsets: OffsetArithmetic | None = None
-    ) -> None:
-        self._steps: dict[Block, list[Step]] = {}
-        self._counts_changes = counts_changes
-        self.offsets = offsets or OffsetArithmetic()
-
-    def steps(self, block: Block) -> list[Step]:
-        """The steps of `block`."""
-        steps = self._steps.get(block)
-        if steps is None:
-            steps = self._steps[block] = _steps_of(block, self._counts_changes, self.offsets)
-        return steps
-
-
-def _steps_of(block: Block, counts_changes: bool, offsets: OffsetArithmetic) -> list[Step]:
-    """Each op with the values whose last use in this block it is."""
-    last: dict[Value, int] = {}
-    defined: set[Value] = set(block.arguments)
-    for place, op in enumerate(block.operations):
-        for inner in op.walk():
-            for value in inner.operands:
-                last[value] = place
-        for result in op.results:
-            defined.add(result)
-            last.setdefault(result, place)
-    dying: list[list[Value]] = [[] for _ in block.operations]
-    for value, place in last.items():
-        if value in defined:
-            dying[place].append(value)
-    steps = []
-    for place, op in enumerate(block.operations):
-        evaluate = _evaluation(op)
-        if counts_changes and Effects.WRITE in OPS[op.name].effects and "atomic" not in op.name:
-            evaluate = _counted(evaluate)
-        if op in offsets.sums or op in offsets.hashed:
-            evaluate = _followed(evaluate)
-        elif op in offsets.remainders:
-            evaluate = _followed_remainder(evaluate)
-        steps.append((evaluate, op, is_watched(op), tuple(dying[place])))
-    return steps
-
-
-def _counted(evaluate: Evaluate) -> Evaluate:
-    """`evaluate` of an op that changes memory, counted. Atomics count what they change."""
-
-    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        if evaluator.turns is not None:
-            evaluator.turns.changes += 1
-        return evaluate(evaluator, op, *operands)
-
-    return run
-
-
-def _followed(evaluate: Evaluate) -> Evaluate:
-    """`evaluate` of an op that makes offsets; elements that wrap are followed to accesses."""
-
-    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        results = evaluate(evaluator, op, *operands)
-        if may_wrap(op, operands, results[0]):
-            evaluator.undefined.wrapped(op, operands)
-        return results
-
-    return run
-
-
-def _followed_remainder(evaluate: Evaluate) -> Evaluate:
-    """`evaluate` of a remainder in an offset; negative elements are followed to accesses."""
-
-    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        results = evaluate(evaluator, op, *operands)
-        if may_be_negative(results[0]):
-            evaluator.undefined.negative_remainder(op, operands, results[0])
-        return results
-
-    return run
-
-
-def _evaluation(op: Operation) -> Evaluate:
-    """How to run `op`; one with a region of shared memory overwrites that too."""
-    evaluate = OPS[op.name].evaluate
-    offset = op.attributes.get("scratch_offset")
-    if not isinstance(offset, int):
-        return evaluate
-    # Only GPU IR after AllocateShared needs to know how ops are lowered.
-    from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-
-    size_bytes = scratch_bytes(op)
-
-    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        evaluator.clobber_scratch(op, offset, size_bytes)
-        return evaluate(evaluator, op, *operands)
-
-    return run
 
 
 class Evaluator(
@@ -295,7 +187,7 @@ class Evaluator(
 
     # Loops
 
-    def run_for(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+    def run_for(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
         """scf.for: trip counts may differ between programs."""
         lower, upper, step, *carried = operands
         if isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int):
@@ -358,7 +250,7 @@ class Evaluator(
         total = self.index.affine_add(position, step, ())
         return self.index.settle(total, ir.element_of(type_).bits)
 
-    def run_while(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+    def run_while(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
         """scf.while: programs leave one by one; the rest goes on under a mask."""
         carried = list(operands)
         outer = self.active

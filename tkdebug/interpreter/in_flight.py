@@ -108,7 +108,7 @@ class AsyncOps(SharedBufferOps, DotOps):
         self._uncommitted.append(_Copy(view, values, self.active))
         return 0
 
-    def async_commit_group(self, op: Operation) -> int:
+    def async_commit_group(self, op: Operation, *tokens: TileValue) -> int:
         """ttg.async_commit_group."""
         group, left = self._uncommitted, []
         if self.active is not None:
@@ -128,7 +128,7 @@ class AsyncOps(SharedBufferOps, DotOps):
         self._copies.push(land, self.active)
         return 0
 
-    def async_wait(self, op: Operation) -> int:
+    def async_wait(self, op: Operation, *tokens: TileValue) -> int:
         """ttg.async_wait."""
         self._copies.land(_count(op, "num"), self.active)
         return 0
@@ -185,9 +185,7 @@ class AsyncOps(SharedBufferOps, DotOps):
         self._pending[shown] = settled
         return shown
 
-    def warp_group_dot_wait(
-        self, op: Operation, operands: Sequence[TileValue]
-    ) -> Sequence[TileValue]:
+    def warp_group_dot_wait(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
         """ttng.warp_group_dot_wait."""
         pendings = _count(op, "pendings")
         self._dots.land(pendings, self.active)

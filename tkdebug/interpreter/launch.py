@@ -19,11 +19,12 @@ from tkdebug.compiler.ir import Module, Operation
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks import Checks
-from tkdebug.interpreter.evaluator import Evaluator, Plan
+from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.offset_wraps import offset_arithmetic
+from tkdebug.interpreter.plan import Plan
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script

@@ -42,7 +42,7 @@ class ReductionOps(EvaluatorState):
         """Run a region's block on argument values; gives the terminator's operands."""
         raise NotImplementedError
 
-    def reduce(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+    def reduce(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
         """tt.reduce."""
         _refuse_pointers(op)
         axis = op.attributes["axis"]
@@ -141,7 +141,7 @@ class ReductionOps(EvaluatorState):
 
     # Scans
 
-    def scan(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+    def scan(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
         """tt.scan: inclusive."""
         _refuse_pointers(op)
         axis = op.attributes["axis"]

@@ -28,8 +28,11 @@ from tkdebug.interpreter.values import (
 class ShapeOps(AddressOps):
     """tt.make_range, tt.splat, tt.broadcast, tt.reshape and their kin."""
 
-    def make_range(self, start: int, end: int) -> TileValue:
+    def make_range(self, op: Operation) -> TileValue:
         """start, start + 1, … end - 1."""
+        start, end = op.attributes["start"], op.attributes["end"]
+        assert isinstance(start, int)
+        assert isinstance(end, int)
         extent = end - start
         if extent == 1:
             return start

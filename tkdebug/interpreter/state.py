@@ -79,8 +79,6 @@ class EvaluatorState:
     """
 
     def __init__(self, batch: Batch) -> None:
-        # For the op table, which imports no torch.
-        self.torch = torch
         self.fusion = batch.fusion
         self.grid = batch.grid
         self.first = batch.first

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def _is_elementwise(op: Operation) -> bool:
 
 def _moved(ev: Evaluator, op: Operation, marks: Marks) -> Sequence[Tensor]:
     given = [_nothing(ev, op, place) if mark is None else mark for place, mark in enumerate(marks)]
-    results = OPS[op.name].evaluate(ev, op, *given)
+    results = ev.plan.rule(op)(ev, op, *given)
     return [ev.dense(result, ir.I1) for result in results]
 
 

@@ -1,7 +1,6 @@
 """Integer and float arithmetic, comparisons, selects and conversions (MLIR's arith dialect).
 
-Integers are signless; index arithmetic goes through the evaluator's index algebra (`ev.index`),
-which keeps affine tiles affine. Float ops round to their own type after every op.
+Integers are signless. Float ops round to their own type after every op.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.ops import rounding, verifiers
+from tkdebug.compiler.ops import verifiers
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, Verifier, same_as_first
 from tkdebug.compiler.ops.verifiers import conversion
 from tkdebug.errors import IRError
@@ -44,17 +43,12 @@ def _element_bits(op: Operation) -> int:
     return element.bits
 
 
-def _integer(
-    name: str, doc: str, fold: Callable[[int, int, int], int], index_method: str
-) -> OpSpec:
-    def evaluate(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
-        return (getattr(ev.index, index_method)(op, a, b),)
-
+def _integer(name: str, doc: str, fold: Callable[[int, int, int], int]) -> OpSpec:
     def fold_op(op: Operation, operands: Sequence[Any]) -> Any:
         bits = _element_bits(op)
         return wrap(fold(int(operands[0]), int(operands[1]), bits), bits)
 
-    return OpSpec(name, doc, same_as_first, evaluate, verifiers.integers, fold=fold_op, operands=2)
+    return OpSpec(name, doc, same_as_first, verifiers.integers, fold=fold_op, operands=2)
 
 
 _CMPI_PREDICATES: dict[str, Callable[[int, int, int], bool]] = {
@@ -95,54 +89,8 @@ def _fold_cmpi(op: Operation, operands: Sequence[Any]) -> Any:
     return int(predicate(int(operands[0]), int(operands[1]), _element_bits(op)))
 
 
-def _evaluate_cmpf(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
-    torch = ev.torch
-    match op.attributes["predicate"]:
-        case "oeq":
-            fn = torch.eq
-        case "olt":
-            fn = torch.lt
-        case "ole":
-            fn = torch.le
-        case "ogt":
-            fn = torch.gt
-        case "oge":
-            fn = torch.ge
-        case "une":
-            fn = torch.ne
-        case "one":
-
-            def fn(x: Any, y: Any) -> Any:
-                return torch.lt(x, y) | torch.gt(x, y)
-        case "ord":
-
-            def fn(x: Any, y: Any) -> Any:
-                return torch.eq(x, x) & torch.eq(y, y)
-        case _:
-
-            def fn(x: Any, y: Any) -> Any:
-                return torch.ne(x, x) | torch.ne(y, y)
-
-    return (ev.map_floats(op, fn, a, b),)
-
-
-def _float(name: str, doc: str, torch_name: str, operands: int = 2) -> OpSpec:
-    def evaluate(ev: Any, op: Operation, *values: Any) -> Sequence[Any]:
-        return (ev.map_floats(op, getattr(ev.torch, torch_name), *values),)
-
-    return OpSpec(name, doc, same_as_first, evaluate, verifiers.floats, operands=operands)
-
-
-def _evaluate_remainder(ev: Any, op: Operation, a: Any, b: Any) -> Sequence[Any]:
-    return (ev.map_floats(op, lambda x, y: rounding.fmod(ev.torch, x, y), a, b),)
-
-
-def _evaluate_constant(ev: Any, op: Operation) -> Sequence[Any]:
-    return (ev.constant(op.result.type, op.attributes["value"]),)
-
-
-def _evaluate_select(ev: Any, op: Operation, condition: Any, a: Any, b: Any) -> Sequence[Any]:
-    return (ev.select(op, condition, a, b),)
+def _float(name: str, doc: str, operands: int = 2) -> OpSpec:
+    return OpSpec(name, doc, same_as_first, verifiers.floats, operands=operands)
 
 
 def _cast(
@@ -151,9 +99,6 @@ def _cast(
     verify: Verifier,
     fold: Callable[[int, int, int], int] | None = None,
 ) -> OpSpec:
-    def evaluate(ev: Any, op: Operation, value: Any) -> Sequence[Any]:
-        return (ev.convert(op, value),)
-
     def fold_op(op: Operation, operands: Sequence[Any]) -> Any:
         assert fold is not None
         source = ir.element_of(op.operands[0].type).bits
@@ -161,7 +106,7 @@ def _cast(
         return fold(int(operands[0]), source, target)
 
     folds = None if fold is None else fold_op
-    return OpSpec(name, doc, None, evaluate, verify, operands=1, fold=folds)
+    return OpSpec(name, doc, None, verify, operands=1, fold=folds)
 
 
 def _fold_shift_left(a: int, b: int, bits: int) -> int:
@@ -169,27 +114,24 @@ def _fold_shift_left(a: int, b: int, bits: int) -> int:
 
 
 OPS: tuple[OpSpec, ...] = (
-    OpSpec("arith.constant", "A constant, or a tile of one.", None, _evaluate_constant, operands=0),
-    _integer("arith.addi", "Integer sum, wrapping.", lambda a, b, n: a + b, "add"),
-    _integer("arith.subi", "Integer difference, wrapping.", lambda a, b, n: a - b, "sub"),
-    _integer("arith.muli", "Integer product, wrapping.", lambda a, b, n: a * b, "mul"),
+    OpSpec("arith.constant", "A constant, or a tile of one.", None, operands=0),
+    _integer("arith.addi", "Integer sum, wrapping.", lambda a, b, n: a + b),
+    _integer("arith.subi", "Integer difference, wrapping.", lambda a, b, n: a - b),
+    _integer("arith.muli", "Integer product, wrapping.", lambda a, b, n: a * b),
     _integer(
         "arith.divsi",
         "Signed quotient toward zero.",
         lambda a, b, n: truncated_division(a, b),
-        "divsi",
     ),
     _integer(
         "arith.divui",
         "Unsigned quotient.",
         lambda a, b, n: truncated_division(unsigned(a, n), unsigned(b, n)),
-        "divui",
     ),
     _integer(
         "arith.remsi",
         "Signed remainder, sign of the dividend.",
         lambda a, b, n: a - truncated_division(a, b) * b,
-        "remsi",
     ),
     _integer(
         "arith.remui",
@@ -197,49 +139,42 @@ OPS: tuple[OpSpec, ...] = (
         lambda a, b, n: (
             unsigned(a, n) - truncated_division(unsigned(a, n), unsigned(b, n)) * unsigned(b, n)
         ),
-        "remui",
     ),
-    _integer("arith.andi", "Bitwise and.", lambda a, b, n: a & b, "and_"),
-    _integer("arith.ori", "Bitwise or.", lambda a, b, n: a | b, "or_"),
-    _integer("arith.xori", "Bitwise exclusive or.", lambda a, b, n: a ^ b, "xor"),
-    _integer("arith.shli", "Shift left.", _fold_shift_left, "shli"),
+    _integer("arith.andi", "Bitwise and.", lambda a, b, n: a & b),
+    _integer("arith.ori", "Bitwise or.", lambda a, b, n: a | b),
+    _integer("arith.xori", "Bitwise exclusive or.", lambda a, b, n: a ^ b),
+    _integer("arith.shli", "Shift left.", _fold_shift_left),
     _integer(
         "arith.shrsi",
         "Arithmetic shift right.",
         lambda a, b, n: a >> (b if 0 <= b < n else n - 1),
-        "shrsi",
     ),
     _integer(
         "arith.shrui",
         "Logical shift right.",
         lambda a, b, n: unsigned(a, n) >> b if 0 <= b < n else 0,
-        "shrui",
     ),
-    _integer("arith.minsi", "Signed minimum.", lambda a, b, n: min(a, b), "minsi"),
-    _integer("arith.maxsi", "Signed maximum.", lambda a, b, n: max(a, b), "maxsi"),
+    _integer("arith.minsi", "Signed minimum.", lambda a, b, n: min(a, b)),
+    _integer("arith.maxsi", "Signed maximum.", lambda a, b, n: max(a, b)),
     _integer(
         "arith.minui",
         "Unsigned minimum.",
         lambda a, b, n: min(unsigned(a, n), unsigned(b, n)),
-        "minui",
     ),
     _integer(
         "arith.maxui",
         "Unsigned maximum.",
         lambda a, b, n: max(unsigned(a, n), unsigned(b, n)),
-        "maxui",
     ),
     _integer(
         "arith.mulhiui",
         "High half of the unsigned product.",
         lambda a, b, n: (unsigned(a, n) * unsigned(b, n)) >> n,
-        "mulhiui",
     ),
     OpSpec(
         "arith.cmpi",
         "Integer comparison.",
         _boolean_like_first,
-        lambda ev, op, a, b: (ev.index.compare(op, a, b),),
         _verify_cmpi,
         fold=_fold_cmpi,
         operands=2,
@@ -248,7 +183,6 @@ OPS: tuple[OpSpec, ...] = (
         "arith.cmpf",
         "Float comparison; ordered predicates are false on NaN.",
         _boolean_like_first,
-        _evaluate_cmpf,
         _verify_cmpf,
         operands=2,
     ),
@@ -256,27 +190,19 @@ OPS: tuple[OpSpec, ...] = (
         "arith.select",
         "Chooses element by element; a scalar condition chooses whole values.",
         lambda operands, attributes: (operands[1],),
-        _evaluate_select,
         verifiers.select,
         operands=3,
     ),
-    _float("arith.addf", "Float sum.", "add"),
-    _float("arith.subf", "Float difference.", "sub"),
-    _float("arith.mulf", "Float product.", "mul"),
-    _float("arith.divf", "Float quotient.", "div"),
-    OpSpec(
-        "arith.remf",
-        "Float remainder, sign of the dividend.",
-        same_as_first,
-        _evaluate_remainder,
-        verifiers.floats,
-        operands=2,
-    ),
-    _float("arith.negf", "Float negation.", "neg", operands=1),
-    _float("arith.maxnumf", "Maximum that ignores NaN.", "fmax"),
-    _float("arith.minnumf", "Minimum that ignores NaN.", "fmin"),
-    _float("arith.maximumf", "Maximum that propagates NaN.", "maximum"),
-    _float("arith.minimumf", "Minimum that propagates NaN.", "minimum"),
+    _float("arith.addf", "Float sum."),
+    _float("arith.subf", "Float difference."),
+    _float("arith.mulf", "Float product."),
+    _float("arith.divf", "Float quotient."),
+    _float("arith.remf", "Float remainder, sign of the dividend."),
+    _float("arith.negf", "Float negation.", operands=1),
+    _float("arith.maxnumf", "Maximum that ignores NaN."),
+    _float("arith.minnumf", "Minimum that ignores NaN."),
+    _float("arith.maximumf", "Maximum that propagates NaN."),
+    _float("arith.minimumf", "Minimum that propagates NaN."),
     _cast(
         "arith.extsi",
         "Sign extension.",

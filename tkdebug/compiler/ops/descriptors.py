@@ -59,9 +59,6 @@ OPS: tuple[OpSpec, ...] = (
         "tt.descriptor_gather",
         "The rows at an index tile, from a column on; outside the tensor padded.",
         _infer_gather,
-        lambda ev, op, descriptor, rows, column: (
-            ev.descriptor_gather(op, descriptor, rows, column),
-        ),
         effects=Effects.READ,
         operands=3,
     ),
@@ -69,9 +66,6 @@ OPS: tuple[OpSpec, ...] = (
         "tt.descriptor_scatter",
         "Writes a tile's rows to the rows at an index tile, from a column on.",
         no_results,
-        lambda ev, op, descriptor, value, rows, column: ev.descriptor_scatter(
-            op, descriptor, value, rows, column
-        ),
         effects=Effects.WRITE,
         operands=4,
     ),
@@ -79,9 +73,6 @@ OPS: tuple[OpSpec, ...] = (
         "tt.descriptor_reduce",
         "Combines a tile into memory with `kind`, atomically, at the given offsets.",
         no_results,
-        lambda ev, op, descriptor, value, *offsets: ev.descriptor_reduce(
-            op, descriptor, value, *offsets
-        ),
         _verify_reduce,
         effects=Effects.READ | Effects.WRITE,
     ),

@@ -39,21 +39,18 @@ OPS: tuple[OpSpec, ...] = (
         "tt.map_elementwise",
         "Its region applied to `pack` elements of each tile at a time.",
         None,
-        lambda ev, op, *operands: ev.map_elementwise(op, operands),
         _verify_map,
     ),
     OpSpec(
         "tt.map_elementwise.return",
         "Ends the region of tt.map_elementwise.",
         lambda operands, attributes: (),
-        lambda ev, op, *operands: operands,
         effects=Effects.TERMINATOR,
     ),
     OpSpec(
         "tt.elementwise_inline_asm",
         "PTX text `asm` applied to `pack` elements of each tile at a time.",
         None,
-        lambda ev, op, *operands: ev.inline_asm(op, operands),
         # Attribute `pure` says whether it has none.
         effects=Effects.OTHER,
     ),

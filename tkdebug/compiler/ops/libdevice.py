@@ -8,7 +8,6 @@ after promotion to one type: half precision has none.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -21,7 +20,7 @@ from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.compiler.ops.libdevice_overloads import Function, Overload
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError, UnsupportedError
+from tkdebug.errors import IRError
 
 _PARAMETERS = ("x", "y", "z", "w")
 
@@ -31,29 +30,11 @@ def _verify(op: Operation) -> None:
         raise IRError(f"{op.name}: libdevice has no {op.attributes.get('function')!r}")
 
 
-def _evaluate(ev: Any, op: Operation, *operands: Any) -> Sequence[Any]:
-    function = FUNCTIONS[str(op.attributes["function"])]
-    if function.meaning is None:
-        where = op.location.primary
-        raise UnsupportedError(
-            f"{where.file}:{where.line}: libdevice.{function.name} is not available under "
-            "interpret; it needs a GPU (its numbers have no closed form here)"
-        )
-    meaning, dtype = function.meaning, ev.dtype_of(op.result.type)
-    unsigned = bool(op.attributes.get("unsigned"))
-
-    def compute(*tensors: Any) -> Any:
-        return meaning(ev.torch, unsigned, *tensors).to(dtype)
-
-    return (ev.map(op, compute, *operands),)
-
-
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         "tt.extern_elementwise",
         "The libdevice function `function`, element by element.",
         None,
-        _evaluate,
         _verify,
     ),
 )

@@ -34,7 +34,6 @@ OPS: tuple[OpSpec, ...] = (
         "tt.dot",
         "a @ b + acc, accumulated in acc's dtype; fp32 inputs in input_precision.",
         lambda operands, attributes: (operands[2],),
-        lambda ev, op, a, b, acc: (ev.dot(op, a, b, acc),),
         verify_dot,
         operands=3,
     ),

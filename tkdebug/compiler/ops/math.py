@@ -2,97 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
-from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops import conversion, operators, rounding
+from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, Verifier, same_as_first
 from tkdebug.compiler.ops.verifiers import floats, integers
 from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 
-def _math(
-    name: str, doc: str, torch_name: str, verify: Verifier = floats, operands: int = 1
-) -> OpSpec:
-    def evaluate(ev: Any, op: Operation, *values: Any) -> Sequence[Any]:
-        return (ev.map(op, getattr(ev.torch, torch_name), *values),)
-
-    return OpSpec(name, doc, same_as_first, evaluate, verify, operands=operands)
-
-
-def _evaluate_fma(ev: Any, op: Operation, a: Any, b: Any, c: Any) -> Sequence[Any]:
-    def fused(x: Any, y: Any, z: Any) -> Any:
-        return rounding.fma(ev.torch, "rn", x, y, z)
-
-    return (ev.map_floats(op, fused, a, b, c),)
-
-
-def _evaluate_absf(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
-    element = ir.element_of(op.operands[0].type)
-    if element.bits > 8:
-        return (ev.map(op, ev.torch.abs, x),)
-
-    def without_sign(value: Any, out: Any = None) -> Any:
-        bits = (value.view(ev.torch.uint8) & 0x7F).view(value.dtype)
-        return bits if out is None else out.copy_(bits)
-
-    return (ev.map(op, without_sign, x),)
-
-
-def _evaluate_sqrt(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
-    # The GPU approximates that of fp32 and rounds that of fp64 to nearest.
-    if ir.element_of(op.operands[0].type) == ir.F64:
-        return _evaluate_precise_sqrt(ev, op, x)
-    return (ev.map(op, ev.torch.sqrt, x),)
-
-
-def _evaluate_precise_sqrt(ev: Any, op: Operation, x: Any) -> Sequence[Any]:
-    def root(value: Any, out: Any = None) -> Any:
-        # torch's own may be off by the last bit (MKL).
-        exact = rounding.sqrt(ev.torch, "rn", value)
-        return exact if out is None else out.copy_(exact)
-
-    return (ev.map(op, root, x),)
+def _math(name: str, doc: str, verify: Verifier = floats, operands: int = 1) -> OpSpec:
+    return OpSpec(name, doc, same_as_first, verify, operands=operands)
 
 
 OPS: tuple[OpSpec, ...] = (
-    _math("math.exp", "e to the x.", "exp"),
-    _math("math.exp2", "2 to the x.", "exp2"),
-    _math("math.log", "Natural logarithm.", "log"),
-    _math("math.log2", "Base-2 logarithm.", "log2"),
-    OpSpec("math.sqrt", "Square root.", same_as_first, _evaluate_sqrt, floats, operands=1),
-    _math("math.rsqrt", "One over the square root.", "rsqrt"),
-    _math("math.sin", "Sine of radians.", "sin"),
-    _math("math.cos", "Cosine of radians.", "cos"),
-    _math("math.erf", "Error function.", "erf"),
-    _math("math.floor", "Largest integer not above.", "floor"),
-    _math("math.ceil", "Smallest integer not below.", "ceil"),
-    OpSpec(
-        "math.absf",
-        "Absolute value of a float.",
-        same_as_first,
-        _evaluate_absf,
-        floats,
-        operands=1,
-    ),
-    _math("math.absi", "Absolute value of an integer.", "abs", integers),
-    OpSpec(
-        "math.fma", "a * b + c, rounded once.", same_as_first, _evaluate_fma, floats, operands=3
-    ),
-    _math("tt.precise_divf", "Quotient, rounded to nearest even.", "div", operands=2),
-    OpSpec(
-        "tt.precise_sqrt",
-        "Square root, rounded to nearest even.",
-        same_as_first,
-        _evaluate_precise_sqrt,
-        floats,
-        operands=1,
-    ),
+    _math("math.exp", "e to the x."),
+    _math("math.exp2", "2 to the x."),
+    _math("math.log", "Natural logarithm."),
+    _math("math.log2", "Base-2 logarithm."),
+    _math("math.sqrt", "Square root."),
+    _math("math.rsqrt", "One over the square root."),
+    _math("math.sin", "Sine of radians."),
+    _math("math.cos", "Cosine of radians."),
+    _math("math.erf", "Error function."),
+    _math("math.floor", "Largest integer not above."),
+    _math("math.ceil", "Smallest integer not below."),
+    _math("math.absf", "Absolute value of a float."),
+    _math("math.absi", "Absolute value of an integer.", integers),
+    _math("math.fma", "a * b + c, rounded once.", operands=3),
+    _math("tt.precise_divf", "Quotient, rounded to nearest even.", operands=2),
+    _math("tt.precise_sqrt", "Square root, rounded to nearest even."),
 )
 
 

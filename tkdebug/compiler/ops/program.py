@@ -23,14 +23,12 @@ OPS: tuple[OpSpec, ...] = (
         "tt.get_program_id",
         "This program's position along a grid axis.",
         _infer_i32,
-        lambda ev, op: (ev.program_id(op.attributes["axis"]),),
         operands=0,
     ),
     OpSpec(
         "tt.get_num_programs",
         "The grid's extent along an axis.",
         _infer_i32,
-        lambda ev, op: (ev.num_programs(op.attributes["axis"]),),
         operands=0,
     ),
 )

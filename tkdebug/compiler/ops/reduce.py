@@ -49,21 +49,18 @@ OPS: tuple[OpSpec, ...] = (
         "tt.reduce",
         "Combines all elements along an axis with its region.",
         _infer_reduce,
-        lambda ev, op, *operands: ev.reduce(op, operands),
         _verify_combine,
     ),
     OpSpec(
         "tt.scan",
         "Inclusive prefix combination along an axis with its region.",
         lambda operands, attributes: tuple(operands),
-        lambda ev, op, *operands: ev.scan(op, operands),
         _verify_combine,
     ),
     OpSpec(
         "tt.reduce.return",
         "Ends a combine region.",
         lambda operands, attributes: (),
-        lambda ev, op, *operands: operands,
         effects=Effects.TERMINATOR,
     ),
 )

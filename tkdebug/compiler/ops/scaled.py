@@ -36,7 +36,6 @@ OPS: tuple[OpSpec, ...] = (
         "tt.dot_scaled",
         "a @ b + acc in fp32 of elements times the scales of their groups of 16 or 32 along K.",
         lambda operands, attributes: (operands[2],),
-        lambda ev, op, *operands: (ev.dot_scaled(op, *operands),),
         _verify,
     ),
 )

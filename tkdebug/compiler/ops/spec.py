@@ -1,7 +1,8 @@
 """What one op of the IR is, and what one function of the language is.
 
-An `OpSpec` holds everything the compiler and the interpreter know about an op; a `Builtin` is a
-function of `tl.*` that emits ops. Both stand together in one file per family.
+An `OpSpec` holds what the compiler knows about an op; a `Builtin` is a function of `tl.*` that
+emits ops. Both stand together in one file per family. How an op runs is a rule of a target:
+`interpreter/rules` and `targets/nvptx/lowering`.
 """
 
 from __future__ import annotations
@@ -35,9 +36,6 @@ class Effects(Flag):
 
 TypeRule = Callable[[Sequence[Type], Mapping[str, Attribute]], Sequence[Type]]
 Verifier = Callable[[Operation], None]
-# (evaluator, op, operand values) -> one value per result. The evaluator is the interpreter's
-# (tkdebug.interpreter.evaluator.Evaluator); it is Any here because imports point the other way.
-Evaluate = Callable[..., Sequence[Any]]
 Fold = Callable[[Operation, Sequence[Any]], Any]
 
 
@@ -50,7 +48,6 @@ class OpSpec:
         doc: one line on what it computes.
         infer: result types from operand types and attributes; None when the builder is given
             them (constants, control flow).
-        evaluate: runs the op on tile values; every op has one.
         verify: raises IRError when the op breaks its rules.
         effects: what else it does.
         fold: the constant result for constant operands, or None when it does not fold.
@@ -60,7 +57,6 @@ class OpSpec:
     name: str
     doc: str
     infer: TypeRule | None
-    evaluate: Evaluate
     verify: Verifier | None = None
     effects: Effects = Effects.PURE
     fold: Fold | None = None
