@@ -13,9 +13,11 @@ from native_support import needs_codegen, needs_nvdisasm
 from tkdebug.cli.kernel_lines import of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.lines_text import render_text
+from tkdebug.errors import Frame
 from tkdebug.instrument.reader import Session
 from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.linemap.line_table_data import from_data
+from tkdebug.linemap.local_functions import LocalFunction
 
 CUBIN = Path(__file__).parents[1] / "golden" / "cubins" / "upstream_3_6_sm80.cubin"
 SCRIPT = """\
@@ -111,6 +113,26 @@ def test_notes_of_the_assembler_come_with_their_line(session: Path) -> None:
     text = render_text([noted], LinesQuery())
     assert f"kernels.py:{chain[-1].line}: ptxas C7510: serialised\n" in text
     assert "\n  ptxas C7511: of no line\n" in text
+
+
+def test_code_that_several_lines_call_is_named_with_them(session: Path) -> None:
+    with Session.open(session) as opened:
+        kernel = next(k for k in of_session(opened) if k.name == "scale")
+    chains = tuple((Frame(kernel.file, line, "scale"),) for line in (LOAD_LINE, STORE_LINE))
+    function = LocalFunction("$scale$__cuda_division", 0, 0x20, chains)
+    code = [
+        replace(i, frames=(), op_id=None) if i.address < function.end else i
+        for i in kernel.table.instructions
+    ]
+    table = replace(kernel.table, instructions=tuple(code), local_functions=(function,))
+    called = replace(kernel, table=table)
+    said = "__cuda_division, called from "
+    assert f"  2 of them are of {said}" in render_text([called], LinesQuery())
+    text = render_text([called], LinesQuery(sass="0x10"))
+    assert f"SASS address 0x10: of no source line: {said}" in text
+    places = text.partition(said)[2].splitlines()[0].split(", ")
+    assert [Path(place).name for place in places] == ["kernels.py:14", "kernels.py:15"]
+    assert "called from" not in render_text([called], LinesQuery(sass="0x20"))
 
 
 @pytest.mark.parametrize("spilled", [0, 8])

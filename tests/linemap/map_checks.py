@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from native_support import places
 
 from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 from tkdebug.linemap.line_counts import Place
 from tkdebug.linemap.line_table import Instruction, LineTable
+from tkdebug.linemap.local_functions import holding
 from tkdebug.linemap.sass import Kind, kind_of
 
 WANTED_PERCENT = 95
@@ -28,10 +30,16 @@ _OPS["shared-copy"] = _OPS["global-load"]
 
 def problems(table: LineTable) -> Iterator[str]:
     """What is wrong with a table, a line each."""
-    if table.mapped_percent < WANTED_PERCENT:
-        yield f"{table.kernel}: {table.mapped_percent:.1f} % mapped"
+    # What several lines call is of none of them.
+    called = {i.address for i in table.instructions if holding(table.local_functions, i.address)}
+    own = replace(
+        table,
+        instructions=tuple(i for i in table.instructions if i.mapped or i.address not in called),
+    )
+    if own.mapped_percent < WANTED_PERCENT:
+        yield f"{table.kernel}: {own.mapped_percent:.1f} % mapped"
     names = _tile_ops(table)
-    for instruction in table.instructions:
+    for instruction in own.instructions:
         yield from _misplaced(table, instruction, names)
 
 
@@ -72,7 +80,8 @@ def differences_from_nvdisasm(table: LineTable, cubin: bytes) -> Iterator[str]:
     """Where our line is another than `nvdisasm -g` prints.
 
     Left out is what ptxas puts in itself and gives to the head of the function (memory
-    descriptors, room on the stack): it has no rows, and nvdisasm prints the row before.
+    descriptors, room on the stack), and its local functions: they have no rows, and nvdisasm prints
+    the row before.
     """
     shown = {
         address: place
@@ -82,6 +91,8 @@ def differences_from_nvdisasm(table: LineTable, cubin: bytes) -> Iterator[str]:
     first_line = min(table.ptx_ops)
     for instruction in table.instructions:
         if (instruction.ptx_line or 0) < first_line:
+            continue
+        if holding(table.local_functions, instruction.address):
             continue
         ours = instruction.frames[-1] if instruction.frames else None
         theirs = shown.pop(instruction.address, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tkdebug.errors import Frame
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable, OpPlace
+from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.resources import Occupancy, Resources
 
@@ -46,4 +47,5 @@ def make_table() -> LineTable:
             AssemblerNote("C7510", "wgmma is serialised", INNER),
             AssemblerNote("C7512", "of no line"),
         ),
+        local_functions=(LocalFunction("$k$__cuda_division", 0x60, 0x80, (LOAD, STORE)),),
     )

@@ -17,6 +17,7 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets.nvptx import codegen
 from tkdebug.compiler.targets.nvptx import compile as compile_stage
+from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
 from tkdebug.compiler.targets.nvptx.native_code import PerformanceNote
 from tkdebug.errors import IRError
 from tkdebug.events import HOOKS, Hook, KernelCompiled
@@ -24,8 +25,9 @@ from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.knobs import scope
 from tkdebug.linemap.line_counts import count_lines, totals
-from tkdebug.linemap.line_table import AssemblerNote, LineTable
+from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable
 from tkdebug.linemap.line_table_data import from_data
+from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.sass import opcode
 
 pytestmark = [needs_codegen, needs_nvdisasm]
@@ -34,7 +36,7 @@ SOURCE = Path(traced_kernels.__file__).read_text().splitlines()
 
 @pytest.fixture(autouse=True)
 def native(tmp_path):
-    kernels = (traced_kernels.nested, traced_kernels.crowded)
+    kernels = (traced_kernels.nested, traced_kernels.crowded, traced_kernels.divided)
     for kernel in kernels:
         kernel.kernels.clear()
     with tkdebug.mode("native"), scope(cache_dir=tmp_path / "cache"):
@@ -51,6 +53,11 @@ def compile_nested(**options):
 def compile_crowded(**options):
     types = [torch.float32, torch.float32]
     return traced_kernels.crowded.warmup(*types, BLOCK=4096, grid=(1,), **options)
+
+
+def compile_divided(**options):
+    types = [torch.int64] * 3
+    return traced_kernels.divided.warmup(*types, grid=(1,), **options)
 
 
 def table_of(make, **options) -> tuple[LineTable, KernelCompiled, bytes]:
@@ -159,10 +166,45 @@ def test_spills_are_of_the_line_that_made_the_values() -> None:
     assert resources.spill_store_bytes > 0
     counts = count_lines(table)
     stores = sum(opcode(i.text) == "STL" for i in table.instructions)
-    assert stores == totals(table).kinds["spill-store"] > 0
+    assert stores == totals(table).kinds["local-store"] > 0
     values = counts[traced_kernels.__file__, line_of("x = tl.load(x_ptr + offs)")]
     assert values.spilled_values > 0
     assert sum(line.spilled_values for line in counts.values()) == stores
+
+
+def code_of(table: LineTable, function: LocalFunction) -> list[Instruction]:
+    return [i for i in table.instructions if function.start <= i.address < function.end]
+
+
+def test_division_out_of_line_is_of_the_only_line_that_calls_it() -> None:
+    table, _, cubin = table_of(compile_divided, TWICE=False)
+    (division,) = table.local_functions
+    (call,) = [i for i in table.instructions if opcode(i.text) == "CALL"]
+    assert division.readable_name == "__cuda_sm20_div_s64"
+    assert division.callers == (call.frames,)
+    assert call.frames[-1].line == line_of("out = x // y")
+    code = code_of(table, division)
+    assert len(code) > 50
+    assert {(i.frames, i.op_id, i.ptx_line) for i in code} == {
+        (call.frames, call.op_id, call.ptx_line)
+    }
+    assert not list(problems(table))
+    assert not list(differences_from_nvdisasm(table, cubin))
+    (others,) = cubin_tables(cubin)
+    assert {i.frames for i in code_of(others, division)} == {call.frames}
+
+
+def test_division_out_of_line_that_two_lines_call_is_of_neither() -> None:
+    table, _, cubin = table_of(compile_divided, TWICE=True)
+    (division,) = table.local_functions
+    lines = [line_of("out = x // y"), line_of("out += (x + 5)")]
+    assert [chain[-1].line for chain in division.callers] == lines
+    code = code_of(table, division)
+    assert len(code) > 50
+    assert {(i.frames, i.op_id, i.ptx_line) for i in code} == {((), None, None)}
+    assert not list(problems(table))
+    (others,) = cubin_tables(cubin)
+    assert [f.callers for f in others.local_functions] == [division.callers]
 
 
 def test_edited_ptx_has_what_its_cubin_says(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+
+from table_support import make_table
 
 from tkdebug.linemap.line_columns import COLUMNS, cell, cost_text
 from tkdebug.linemap.line_counts import LineCounts
@@ -25,7 +28,13 @@ def test_cost_of_a_line_names_what_there_is() -> None:
         instructions=1234,
         inlined=5,
         max_live_registers=40,
-        kinds=Counter({"tensor-core": 2, "spill-store": 3, "spill-load": 4}),
+        kinds=Counter({"tensor-core": 2, "local-store": 3, "local-load": 4}),
     )
-    assert cost_text(counts) == "1,234 SASS, 5 in calls, 40 regs, mma 2, spill 3/4"
-    assert cost_text(LineCounts(instructions=1)) == "1 SASS"
+    costs = "1,234 SASS, 5 in calls, 40 regs, mma 2, {} 3/4"
+    assert cost_text(counts, None) == costs.format("spill")
+    resources = make_table().resources
+    assert resources is not None
+    assert cost_text(counts, resources) == costs.format("spill")
+    unspilled = replace(resources, spill_store_bytes=0, spill_load_bytes=0)
+    assert cost_text(counts, unspilled) == costs.format("stack")
+    assert cost_text(LineCounts(instructions=1), None) == "1 SASS"

@@ -97,8 +97,15 @@ def test_spill_counts_for_the_line_that_made_the_value() -> None:
     # R5 is written by MUFU, of the inner function; the store is on another line.
     counts = count_lines(TABLE)
     assert counts[DEVICE, 30].spilled_values == 1
-    assert counts[KERNEL, 7].kinds["spill-store"] == 1
+    assert counts[KERNEL, 7].kinds["local-store"] == 1
     assert counts_data(totals(TABLE))["spilled_values"] == 1
+
+
+def test_what_is_stored_to_a_stack_frame_is_no_spilled_value() -> None:
+    assert TABLE.resources is not None
+    unspilled = replace(TABLE.resources, spill_store_bytes=0, spill_load_bytes=0)
+    whole = totals(replace(TABLE, resources=unspilled))
+    assert (whole.spilled_values, whole.kinds["local-store"]) == (0, 1)
 
 
 def test_data_holds_all_of_it() -> None:
@@ -108,8 +115,8 @@ def test_data_holds_all_of_it() -> None:
 
 def test_data_of_before_there_were_notes_is_read() -> None:
     data = to_data(TABLE)
-    del data["notes"]
-    assert from_data(data) == replace(TABLE, notes=())
+    del data["notes"], data["local_functions"]
+    assert from_data(data) == replace(TABLE, notes=(), local_functions=())
 
 
 def test_data_stores_each_chain_and_file_once() -> None:

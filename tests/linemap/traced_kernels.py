@@ -29,3 +29,14 @@ def crowded(x_ptr, out_ptr, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + offs)
     total = tl.sum(x, axis=0)
     tl.store(out_ptr + offs, x * total)
+
+
+@tkdebug.jit
+def divided(x_ptr, y_ptr, out_ptr, TWICE: tl.constexpr):
+    offs = tl.arange(0, 128)
+    x = tl.load(x_ptr + offs)
+    y = tl.load(y_ptr + offs)
+    out = x // y
+    if TWICE:
+        out += (x + 5) // (y + 7)
+    tl.store(out_ptr + offs, out)

@@ -9,9 +9,10 @@ from tkdebug.cli.lines_answer import answer, place_text
 from tkdebug.cli.lines_json import not_found
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError, shown_path
-from tkdebug.linemap.line_columns import COLUMNS, Column, cell, spill_cell
+from tkdebug.linemap.line_columns import COLUMNS, Column, cell, local_cell, local_title
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Trace
+from tkdebug.linemap.local_functions import LocalFunction, holding
 from tkdebug.linemap.resources import Resources
 from tkdebug.linemap.sass import opcode
 from tkdebug.terminal_style import cut, fitted
@@ -126,20 +127,28 @@ def _annotated(kernel: KernelLines, width: int | None) -> Iterator[str]:
     rowless = sum(opcode(i.text).endswith("GMMA") and not i.mapped for i in table.instructions)
     if rowless:
         yield f"  {rowless} of them are wgmma: the cubin has no row for them, as ptxas writes none"
+    for function in table.local_functions:
+        count = sum(
+            function.start <= i.address < function.end and not i.mapped for i in table.instructions
+        )
+        if count:
+            yield f"  {count} of them are of {_called_from(function)}"
     if not table.has_sass:
         yield "  without nvdisasm: padding counts too; pip install nvidia-cuda-nvdisasm"
     whole = totals(table)
     columns = [c for c in COLUMNS if any(whole.kinds[kind] for kind in c.kinds)]
     places = {place: count for place, count in counts.items() if place is not None}
     rows = [_Row(line, places, kernel) for line in _shown_lines(kernel, places)]
-    yield from _table(rows, columns, whole, _may_spill(table.resources), width)
+    yield from _table(rows, columns, whole, local_title(table.resources), width)
 
 
-def _may_spill(resources: Resources | None) -> bool:
-    """Whether local memory is traffic of spills, as far as the assembler says."""
-    if resources is None or resources.spill_store_bytes is None:
-        return True
-    return bool(resources.spill_store_bytes or resources.spill_load_bytes)
+def _called_from(function: LocalFunction) -> str:
+    name = visible_line(function.readable_name)
+    places = sorted({(c[-1].file, c[-1].line) for c in function.callers if c})
+    if not places:
+        return f"{name}: its calls have no line"
+    where = ", ".join(f"{shown_path(file)}:{line}" for file, line in places)
+    return f"{name}, called from {where}"
 
 
 class _Row:
@@ -170,18 +179,18 @@ def _table(
     rows: Sequence[_Row],
     columns: Sequence[Column],
     whole: LineCounts,
-    spilled: bool,
+    local: str,
     width: int | None,
 ) -> Iterator[str]:
     titles = ["line", "SASS", "via", "regs", *(column.title for column in columns)]
-    spills = bool(whole.kinds["spill-store"] or whole.kinds["spill-load"])
-    titles += ["spill" if spilled else "stack", "value"] if spills else []
+    uses_local = bool(whole.kinds["local-store"] or whole.kinds["local-load"])
+    titles += [local, "value"] if uses_local else []
     cells = [titles]
     for row in rows:
         number = "…" if row.place is None else str(row.place[1])
-        cells.append([number, *_cells(row.counts, columns, spills)])
-    cells.append(["all", *_cells(whole, columns, spills)])
-    shown = {"via": any(row[2] for row in cells[1:]), "value": spilled}
+        cells.append([number, *_cells(row.counts, columns, uses_local)])
+    cells.append(["all", *_cells(whole, columns, uses_local)])
+    shown = {"via": any(row[2] for row in cells[1:]), "value": local == "spill"}
     used = [n for n, title in enumerate(titles) if shown.get(title, True)]
     sizes = {n: max(len(row[n]) for row in cells) for n in used}
     file = ""
@@ -197,15 +206,15 @@ def _table(
     yield "  ".join(f"{cells[-1][n]:>{sizes[n]}}" for n in used)
 
 
-def _cells(counts: LineCounts | None, columns: Sequence[Column], spills: bool) -> list[str]:
+def _cells(counts: LineCounts | None, columns: Sequence[Column], uses_local: bool) -> list[str]:
     if counts is None:
-        return [""] * (3 + len(columns) + 2 * spills)
+        return [""] * (3 + len(columns) + 2 * uses_local)
     cells = [str(counts.instructions or ""), str(counts.inlined or "")]
     registers = counts.max_live_registers
     cells.append("" if registers is None else str(registers))
     cells += [cell(counts, column) for column in columns]
-    if spills:
-        cells.append(spill_cell(counts))
+    if uses_local:
+        cells.append(local_cell(counts))
         cells.append(str(counts.spilled_values or ""))
     return cells
 
@@ -215,7 +224,11 @@ def _traced(
 ) -> Iterator[str]:
     yield from _heading(kernel, width)
     if not trace.chains:
-        yield f"{place_text(query)}: of no source line: compiler-generated, or without a line"
+        function = next((holding(kernel.table.local_functions, at) for at in trace.addresses), None)
+        why = (
+            "compiler-generated, or without a line" if function is None else _called_from(function)
+        )
+        yield f"{place_text(query)}: of no source line: {why}"
     for chain in trace.chains:
         yield from _chain(kernel, chain, _column(kernel, trace, chain))
     for stage in kernel.stages:

@@ -1,10 +1,11 @@
 """Line information of a cubin: SASS address -> Python line and call chain, and -> PTX line.
 
 Reads any cubin with `-lineinfo`: tkdebug's, upstream Triton's, nvcc's. What its tables do not say
-is not guessed: a wgmma instruction without a row of its own (`wgmma_code`) has no line, not that of
-the row before. Two tables answer: `.debug_line` (file, line, inlined chain) and
-`.nv_debug_line_sass` (line of the PTX text). The second is the finer one: ptxas starts no new row
-in the first where the chain changes and file and line stay.
+is not guessed: a wgmma instruction without a row of its own (`wgmma_code`) has no line, nor have
+functions that ptxas put into the code (`local_functions`), not that of the row before. Two tables
+answer: `.debug_line` (file, line, inlined chain) and `.nv_debug_line_sass` (line of the PTX text).
+The second is the finer one: ptxas starts no new row in the first where the chain changes and file
+and line stay.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import bisect
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import Frame, TkError
 from tkdebug.linemap.line_programs import LineProgramError, Row, decode
+from tkdebug.linemap.local_functions import LocalFunction, holding, local_functions
 from tkdebug.linemap.wgmma_code import ARCHITECTURE, wgmma_instructions
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class FunctionLines:
         ptx: rows of `.nv_debug_line_sass` by address; the PTX line of each.
         rowless: addresses of wgmma instructions that `source` has no row for.
         rowless_ptx: addresses of wgmma instructions that `ptx` has no row for.
+        locals: functions inside of its code; rows before one say nothing of it.
     """
 
     name: str
@@ -52,25 +55,34 @@ class FunctionLines:
     ptx: tuple[tuple[int, int], ...]
     rowless: frozenset[int] = frozenset()
     rowless_ptx: frozenset[int] = frozenset()
+    locals: tuple[LocalFunction, ...] = ()
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
         """Call chain of the instruction at `address` in the function, () where none is given."""
         if address in self.rowless:
             return ()
         index = bisect.bisect_right(self.source, address, key=lambda row: row[0])
-        return self.source[index - 1][1] if index else ()
+        if not index or self.source[index - 1][0] < self._start(address):
+            return ()
+        return self.source[index - 1][1]
 
     def ptx_line_at(self, address: int) -> int | None:
         """Line (1-based) of the PTX text the instruction at `address` was made of."""
         if address in self.rowless_ptx:
             return None
         index = bisect.bisect_right(self.ptx, address, key=lambda row: row[0])
-        return (self.ptx[index - 1][1] or None) if index else None
+        if not index or self.ptx[index - 1][0] < self._start(address):
+            return None
+        return self.ptx[index - 1][1] or None
 
     @property
     def addresses(self) -> range:
         """Addresses of all instructions, padding included."""
         return range(0, self.size_bytes, INSTRUCTION_BYTES)
+
+    def _start(self, address: int) -> int:
+        function = holding(self.locals, address)
+        return 0 if function is None else function.start
 
 
 def read_line_info(cubin: bytes) -> dict[str, FunctionLines]:
@@ -126,15 +138,15 @@ def architecture_number(elf: ELFFile) -> int:
 
 def _read(elf: ELFFile) -> dict[str, FunctionLines]:
     sections = {
-        section.name[len(_TEXT) :]: section
-        for section in elf.iter_sections()
+        section.name[len(_TEXT) :]: (index, section)
+        for index, section in enumerate(elf.iter_sections())
         if section.name.startswith(_TEXT)
     }
     if elf.get_section_by_name(".symtab") is None:
         raise CubinError("cubin is stripped: it has no symbols; keep the one the compiler made")
     if elf.get_section_by_name(".debug_line") is None:
         raise CubinError("cubin has no line information (.debug_line); compile with -lineinfo")
-    size_bytes = sum(int(section["sh_size"]) for section in sections.values())
+    size_bytes = sum(int(section["sh_size"]) for _, section in sections.values())
     if size_bytes > elf.stream_len:
         raise CubinError(
             f"cubin is damaged: {size_bytes} bytes of code in a file of {elf.stream_len}"
@@ -146,6 +158,7 @@ def _read(elf: ELFFile) -> dict[str, FunctionLines]:
     only = next(iter(sections)) if len(sections) == 1 else ""
     chains = dict(_chains(source, only))
     wgmma = architecture_number(elf) == ARCHITECTURE
+    inner = local_functions(elf)
     return {
         function: _lines_of(
             function,
@@ -154,8 +167,9 @@ def _read(elf: ELFFile) -> dict[str, FunctionLines]:
             tuple(chains.get(function, ())),
             tuple((row.address, row.line) for row in _rows_of(ptx, function, only)),
             wgmma,
+            inner.get(index, ()),
         )
-        for function, section in sections.items()
+        for function, (index, section) in sections.items()
     }
 
 
@@ -166,11 +180,12 @@ def _lines_of(
     source: tuple[tuple[int, tuple[Frame, ...]], ...],
     ptx: tuple[tuple[int, int], ...],
     wgmma: bool,
+    inner: tuple[LocalFunction, ...],
 ) -> FunctionLines:
     """The record of one function; in an image that was loaded, rows count from `base`."""
-    relocated = bool(source) and source[0][0] >= base
+    offset = base if source and source[0][0] >= base else 0
     multiplies = {
-        at + base * relocated
+        at + offset
         for at, kind in (wgmma_instructions(code) if wgmma else ())
         if kind == "multiply"
     }
@@ -181,6 +196,7 @@ def _lines_of(
         ptx,
         rowless=frozenset(multiplies.difference(address for address, _ in source)),
         rowless_ptx=frozenset(multiplies.difference(address for address, _ in ptx)),
+        locals=tuple(replace(f, start=f.start + offset, end=f.end + offset) for f in inner),
     )
 
 

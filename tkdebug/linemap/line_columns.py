@@ -50,18 +50,23 @@ def cell(counts: LineCounts, column: Column) -> str:
     return "+".join([*parts, str(number - known)] if number > known else parts)
 
 
-def spill_cell(counts: LineCounts) -> str:
-    """`stores/loads` of spilled registers; "" for none."""
-    both = counts.kinds["spill-store"], counts.kinds["spill-load"]
+def local_title(resources: Resources | None) -> str:
+    """What traffic of local memory is: `spill`, or `stack` of a kernel that spills nothing."""
+    return "spill" if resources is None or resources.may_spill else "stack"
+
+
+def local_cell(counts: LineCounts) -> str:
+    """`stores/loads` of local memory; "" for none."""
+    both = counts.kinds["local-store"], counts.kinds["local-load"]
     return f"{both[0]}/{both[1]}" if any(both) else ""
 
 
-def cost_text(counts: LineCounts) -> str:
-    """What a line costs, on one line: `108 SASS, 163 regs, load 16x16, bar 1`."""
-    return ", ".join(_costs(counts))
+def cost_text(counts: LineCounts, resources: Resources | None) -> str:
+    """What a line of a kernel that takes `resources` costs: `108 SASS, 163 regs, load 16x16`."""
+    return ", ".join(_costs(counts, local_title(resources)))
 
 
-def _costs(counts: LineCounts) -> Iterator[str]:
+def _costs(counts: LineCounts, title: str) -> Iterator[str]:
     yield f"{counts.instructions:,} SASS"
     if counts.inlined:
         yield f"{counts.inlined:,} in calls"
@@ -71,9 +76,9 @@ def _costs(counts: LineCounts) -> Iterator[str]:
         text = cell(counts, column)
         if text:
             yield f"{column.title} {text}"
-    spill = spill_cell(counts)
-    if spill:
-        yield f"spill {spill}"
+    local = local_cell(counts)
+    if local:
+        yield f"{title} {local}"
 
 
 def resources_short(resources: Resources) -> str:

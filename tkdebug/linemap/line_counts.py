@@ -8,7 +8,7 @@ instruction before the spill that writes the register: where code branches, that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tkdebug.linemap.line_table import Instruction, LineTable
@@ -35,7 +35,8 @@ class LineCounts:
         widths: (kind, bits that a thread moves) -> how many; of memory accesses.
         max_live_registers: the most 32-bit registers in use at one of them, as nvdisasm's data-flow
             analysis finds them; None where it was not asked.
-        spilled_values: values made on this line that spills store, an estimate.
+        spilled_values: values made on this line that spills store, an estimate; 0 where what is
+            stored to local memory is no spill.
     """
 
     instructions: int = 0
@@ -65,7 +66,7 @@ def count_lines(table: LineTable) -> dict[Place | None, LineCounts]:
         counts.setdefault(_place(instruction), LineCounts()).add(instruction)
         for place in _callers(instruction):
             counts.setdefault(place, LineCounts()).inlined += 1
-    for instruction in spill_sources(table.instructions):
+    for instruction in spill_sources(table):
         counts[_place(instruction)].spilled_values += 1
     return counts
 
@@ -75,15 +76,17 @@ def totals(table: LineTable) -> LineCounts:
     whole = LineCounts()
     for instruction in table.instructions:
         whole.add(instruction)
-    whole.spilled_values = len(spill_sources(table.instructions))
+    whole.spilled_values = len(spill_sources(table))
     return whole
 
 
-def spill_sources(code: Sequence[Instruction]) -> list[Instruction]:
+def spill_sources(table: LineTable) -> list[Instruction]:
     """For each spill, the instruction before it that wrote the value, or the spill itself."""
+    if table.resources is not None and not table.resources.may_spill:
+        return []  # what is stored lies in a stack frame
     writers: dict[int, Instruction] = {}
     sources = []
-    for instruction in code:
+    for instruction in table.instructions:
         if opcode(instruction.text) == "STL":
             register = stored_register(instruction.text)
             sources.append(writers.get(-1 if register is None else register, instruction))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tkdebug.errors import Frame, TkError
+from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.resources import Resources
 
@@ -145,6 +146,7 @@ class LineTable:
         llvm_ops: LLVM IR line -> op id.
         resources: what it needs; None when not known.
         notes: of the assembler.
+        local_functions: functions that ptxas put into its code, with their callers.
         has_sass: whether `instructions` have their text; without nvdisasm padding is counted too.
     """
 
@@ -156,6 +158,7 @@ class LineTable:
     llvm_ops: Mapping[int, int] = field(default_factory=dict)
     resources: Resources | None = None
     notes: tuple[AssemblerNote, ...] = ()
+    local_functions: tuple[LocalFunction, ...] = ()
 
     @property
     def has_sass(self) -> bool:

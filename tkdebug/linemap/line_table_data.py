@@ -18,6 +18,7 @@ from tkdebug.linemap.line_table import (
     LineTableError,
     OpPlace,
 )
+from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.resources import Occupancy, Resources
 
 SCHEMA = 1
@@ -58,6 +59,10 @@ def to_data(table: LineTable) -> Data:
         "llvm": [list(item) for item in table.llvm_ops.items()],
         "resources": None if table.resources is None else _resources_data(table.resources),
         "notes": notes,
+        "local_functions": [
+            [f.name, f.start, f.end, [chains.number(chain) for chain in f.callers]]
+            for f in table.local_functions
+        ],
     }
 
 
@@ -144,6 +149,9 @@ def _table(data: Mapping[str, object]) -> LineTable:
         resources=None if resources is None else _resources(_mapping(resources)),
         # Sessions of the first versions have none.
         notes=tuple(_note(row, chains) for row in _rows(data.get("notes", ()))),
+        local_functions=tuple(
+            _local_function(row, chains) for row in _rows(data.get("local_functions", ()))
+        ),
     )
     _check_ops(table)
     return table
@@ -196,6 +204,16 @@ def _instruction(row: object, chains: Sequence[Frames]) -> Instruction:
 def _note(row: object, chains: Sequence[Frames]) -> AssemblerNote:
     code, message, chain = _exactly(row, 3)
     return AssemblerNote(_text(code), _text(message), _at(chains, chain))
+
+
+def _local_function(row: object, chains: Sequence[Frames]) -> LocalFunction:
+    name, start, end, callers = _exactly(row, 4)
+    return LocalFunction(
+        _text(name),
+        _integer(start),
+        _integer(end),
+        tuple(_at(chains, chain) for chain in _rows(callers)),
+    )
 
 
 def _resources(data: Mapping[str, object]) -> Resources:

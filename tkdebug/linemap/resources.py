@@ -55,6 +55,13 @@ class Resources:
     occupancy: Occupancy | None
 
     @property
+    def may_spill(self) -> bool:
+        """Whether traffic of local memory is of spills, as far as the assembler says."""
+        if self.spill_store_bytes is None:
+            return True
+        return bool(self.spill_store_bytes or self.spill_load_bytes)
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory of a block, as far as known."""
         return self.static_shared_bytes + (self.dynamic_shared_bytes or 0)

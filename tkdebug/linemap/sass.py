@@ -18,8 +18,8 @@ Kind = Literal[
     "shared-load",
     "shared-store",
     "shared-copy",
-    "spill-load",
-    "spill-store",
+    "local-load",
+    "local-store",
     "atomic",
     "tensor-core",
     "special",
@@ -49,8 +49,8 @@ _KINDS: Mapping[str, Kind] = {
     "LDGSTS": "shared-copy",
     "UTMALDG": "shared-copy",
     "UBLKCP": "shared-copy",
-    "LDL": "spill-load",
-    "STL": "spill-store",
+    "LDL": "local-load",
+    "STL": "local-store",
     "ATOM": "atomic",
     "ATOMG": "atomic",
     "ATOMS": "atomic",
@@ -82,8 +82,8 @@ _WITH_WIDTH = frozenset(
         "shared-load",
         "shared-store",
         "shared-copy",
-        "spill-load",
-        "spill-store",
+        "local-load",
+        "local-store",
     }
 )
 
@@ -169,7 +169,7 @@ def written_registers(text: str) -> range:
     if (
         words[0] in _BRANCHES
         or "SETP" in words[0]
-        or kind_of(plain) in ("global-store", "shared-store", "spill-store")
+        or kind_of(plain) in ("global-store", "shared-store", "local-store")
     ):
         return range(0)
     for operand in operands.split(","):
@@ -197,7 +197,7 @@ def _result_count(text: str, words: Sequence[str]) -> int:
 
 def stored_register(text: str) -> int | None:
     """Number of the register that a store takes its value from, None for what stores none."""
-    if kind_of(text) not in ("global-store", "shared-store", "spill-store"):
+    if kind_of(text) not in ("global-store", "shared-store", "local-store"):
         return None
     found = re.search(r",\s*R(\d+)(?:\.\w+)*\s*$", text)
     return int(found[1]) if found else None

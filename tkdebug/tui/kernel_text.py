@@ -230,8 +230,11 @@ def load_kernel_text(
 def _costs(table: LineTable | None, file: str) -> dict[int, str]:
     if table is None or not table.has_sass:
         return {}
-    counts = count_lines(table).items()
-    return {place[1]: cost_text(c) for place, c in counts if place is not None and place[0] == file}
+    return {
+        place[1]: cost_text(counts, table.resources)
+        for place, counts in count_lines(table).items()
+        if place is not None and place[0] == file
+    }
 
 
 def read_source(session: RecordedRun, kernel: RecordedKernel | None, file: str) -> Code:

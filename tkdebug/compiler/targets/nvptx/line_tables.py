@@ -17,6 +17,7 @@ from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.compiler.targets.occupancy import occupancy
 from tkdebug.compiler.targets.targets import Target, target_of
 from tkdebug.errors import TkError, UnsupportedError
+from tkdebug.linemap.call_credits import credit_calls
 from tkdebug.linemap.cubin_resources import CubinKernel, read_kernels
 from tkdebug.linemap.cubins import FunctionLines, read_line_info
 from tkdebug.linemap.line_table import AssemblerNote, Frames, Instruction, LineTable, OpPlace
@@ -65,17 +66,16 @@ def kernel_table(
     lines = read_line_info(code.cubin)[compiled.symbol]
     threads = compiled.num_warps * target.threads_per_warp
     shared = code.shared_bytes + compiled.shared_bytes
+    entry = compiled.module.function.location.frames
+    sass = _sass(code.cubin).get(compiled.symbol)
+    instructions, local_functions = credit_calls(
+        _own_instructions(lines, sass, code, ops, entry), lines.locals
+    )
     return LineTable(
         kernel=compiled.symbol,
         target=target.name,
         ops=ops,
-        instructions=_own_instructions(
-            lines,
-            _sass(code.cubin).get(compiled.symbol),
-            code,
-            ops,
-            compiled.module.function.location.frames,
-        ),
+        instructions=instructions,
         ptx_ops=ptx_ops,
         llvm_ops=llvm_ops(compiled.llvm_ir),
         resources=Resources(
@@ -92,6 +92,7 @@ def kernel_table(
             AssemblerNote(note.code, note.message, _frames_of(ops, note.op_id))
             for note in code.warnings
         ),
+        local_functions=local_functions,
     )
 
 
@@ -120,15 +121,21 @@ def cubin_tables(cubin: bytes) -> tuple[LineTable, ...]:
     lines = read_line_info(cubin)
     kernels = read_kernels(cubin)
     sass = _sass(cubin)
-    return tuple(
-        LineTable(
-            kernel=name,
-            target=kernels.target,
-            instructions=_instructions(function, sass.get(name)),
-            resources=_resources(kernels.target, kernels.kernels.get(name)),
+    tables = []
+    for name, function in lines.items():
+        instructions, local_functions = credit_calls(
+            _instructions(function, sass.get(name)), function.locals
         )
-        for name, function in lines.items()
-    )
+        tables.append(
+            LineTable(
+                kernel=name,
+                target=kernels.target,
+                instructions=instructions,
+                resources=_resources(kernels.target, kernels.kernels.get(name)),
+                local_functions=local_functions,
+            )
+        )
+    return tuple(tables)
 
 
 def _sass(cubin: bytes) -> Sass:
