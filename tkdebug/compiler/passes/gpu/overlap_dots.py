@@ -8,8 +8,8 @@ dot that adds to it next begins after the one before has ended. It may run on in
 iteration, if that leaves alone what it reads: rings are filled again only after a wait of the next
 iteration, which ends it. After the loop everything is waited for.
 
-Invariants: between an asynchronous dot and any other use of its result stands a wait. What it reads
-is not written before that.
+Invariants: between an asynchronous dot and any use of its result but to carry it stands a wait.
+What it reads is not written before that.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ def _planned(loop: Operation, dots: Sequence[Operation]) -> _Plan | None:
             # The wait that ends the last iteration's dot is where its sums are first seen.
             index = next(i for i, wait in enumerate(waits) if wait.anchor is emptying.anchor)
             waits[index] = waits[index].joined([_carried(loop, dot)], 0)
-        waits.append(_Wait(body.terminator, (dot.result,), len(dots) - dots.index(dot)))
     return _Plan(waits, across)
 
 

@@ -367,12 +367,17 @@ def wait(ctx: Lowering, registers: Registers, pendings: int) -> Registers:
 
 
 def lower_wait(ctx: Lowering, op: Operation, *values: Registers) -> Sequence[Registers]:
-    """All operands pass through the wait."""
+    """All tiles pass through the wait."""
     pendings = op.attributes["pendings"]
     assert isinstance(pendings, int)
+    tiles = [isinstance(value.type, TensorType) for value in op.operands]
+    passing = [
+        x for registers, is_tile in zip(values, tiles, strict=True) if is_tile for x in registers
+    ]
+    waited = iter(wait(ctx, passing, pendings))
     return [
-        wait(ctx, registers, pendings) if isinstance(value.type, TensorType) else registers
-        for value, registers in zip(op.operands, values, strict=True)
+        [next(waited) for _ in registers] if is_tile else registers
+        for registers, is_tile in zip(values, tiles, strict=True)
     ]
 
 
