@@ -99,9 +99,9 @@ def test_missing_names_say_who_lacks_them():
     import triton.language as tl
 
     for module, name in ((triton, "nowhere"), (tl, "nowhere"), (tl.extra.libdevice, "nowhere")):
-        with pytest.raises(AttributeError, match=r"tkdebug does not stand in for triton.*nowhere"):
+        with pytest.raises(AttributeError, match=r"tkdebug does not provide triton.*nowhere"):
             getattr(module, name)
-    with pytest.raises(ModuleNotFoundError, match=r"'triton\.nowhere': tkdebug does not stand in"):
+    with pytest.raises(ModuleNotFoundError, match=r"'triton\.nowhere': tkdebug does not provide"):
         importlib.import_module("triton.nowhere")
     with pytest.raises(ImportError):
         from triton.runtime.jit import nowhere  # noqa: F401

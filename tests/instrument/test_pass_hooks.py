@@ -11,6 +11,7 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler import artifacts
+from tkdebug.compiler.passes import TILE_PIPELINE
 from tkdebug.errors import IRError
 from tkdebug.instrument import add_hook, pass_rows
 from tkdebug.instrument.pass_diff import StageOps, diff_pass
@@ -95,12 +96,7 @@ def test_kernel_that_fails_in_a_pass_tells_the_passes_until_then():
         launch(fresh_kernel())
     (event,) = events
     assert event.error == "k.py:3: no"
-    assert [p.name for p in event.passes] == [
-        "front-end",
-        "canonicalize",
-        "form-dots",
-        "unroll-loops",
-        "eliminate-common-subexpressions",
-        "hoist-loop-invariants",
-    ]
+    names = [pass_.name for pass_ in TILE_PIPELINE]
+    until = names[: names.index("hoist-loop-invariants") + 1]
+    assert [p.name for p in event.passes] == ["front-end", *until]
     assert event.passes[-1].error == "k.py:3: no"

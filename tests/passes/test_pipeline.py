@@ -28,6 +28,8 @@ tt.func @k(%p: !tt.ptr<i32>, %n: i32) {
   tt.return
 }
 """
+# The passes that have something to do there.
+CHANGING = ["canonicalize", "eliminate-common-subexpressions", "eliminate-dead-code"]
 
 
 def op_named(module: Module, name: str) -> Operation:
@@ -181,7 +183,7 @@ def test_pipeline_times_and_records_each_pass() -> None:
     runs = PassManager(TILE_PIPELINE, verify_each=True).run(module)
     assert [run.name for run in runs] == [pass_.name for pass_ in TILE_PIPELINE]
     assert all(run.time_ns > 0 for run in runs)
-    assert [run.changed for run in runs] == [True, False, False, True, False, True]
+    assert [run.name for run in runs if run.changed] == CHANGING
     assert all(record.pass_name == run.name for run in runs for record in run.records)
     assert print_module(module) == (
         "tt.func @k(%p: !tt.ptr<i32>, %n: i32) {\n"
@@ -207,11 +209,7 @@ def test_snapshots_are_taken_of_passes_that_changed_something() -> None:
     run_pipeline(
         parse_module(TEXT), snapshot=lambda name, module: taken.append((name, print_module(module)))
     )
-    assert [name for name, _ in taken] == [
-        "canonicalize",
-        "eliminate-common-subexpressions",
-        "eliminate-dead-code",
-    ]
+    assert [name for name, _ in taken] == CHANGING
     assert "%b2" in taken[0][1]
     assert "%b2" not in taken[1][1]
 

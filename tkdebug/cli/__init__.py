@@ -82,5 +82,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         from tkdebug.cli.places import drop_stdout
 
-        drop_stdout()  # whoever read it has gone (`… | head`)
+        drop_stdout()  # its reader has gone (`… | head`)
         return 1

@@ -41,9 +41,9 @@ class Arguments:
         tui: True or False as asked, None for whatever suits the terminal.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
-        passes: what `passes` is to tell.
-        lines: what `lines` is to tell.
-        temporary: whether the session is deleted by whoever started this run.
+        passes: what `passes` is to show.
+        lines: what `lines` is to show.
+        temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
     """

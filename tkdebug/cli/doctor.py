@@ -224,7 +224,7 @@ def _upstream() -> Check:
     if find_spec("triton") is None:
         return Check("triton", False, "not installed, and not needed", needed=False)
     version = metadata.version("triton")
-    return Check("triton", True, f"{version}; `tkdebug run` stands in for it", needed=False)
+    return Check("triton", True, f"{version}; `tkdebug run` uses its own", needed=False)
 
 
 def _knobs() -> Check:

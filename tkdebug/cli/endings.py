@@ -40,7 +40,7 @@ def ending_signals() -> Iterator[None]:
 
 
 def end_by_signal(number: int) -> None:
-    """End this process by that signal, so that whoever waits for it sees the signal."""
+    """End this process by that signal, so that its parent sees the signal."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -153,7 +153,7 @@ def _of_recorded(
 
 
 def of_cubin(path: Path) -> list[KernelLines]:
-    """The functions of a cubin, whoever made it; sources are read where its line table says.
+    """The functions of a cubin of any compiler; sources are read where its line table says.
 
     Raises:
         CubinError: no cubin, damaged, or without line information.

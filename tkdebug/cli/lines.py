@@ -1,7 +1,7 @@
 """`tkdebug lines`: what each source line of a kernel became, and where an instruction comes from.
 
-Responsible for getting at line tables: of a script, which is run for it, of a recorded run, or of a
-cubin, whoever made it. What is printed is `lines_text`'s and `lines_json`'s.
+Responsible for finding line tables: of a script, which is run for it, of a recorded run, or of a
+cubin of any compiler. `lines_text` and `lines_json` print them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def lines_command(arguments: Arguments) -> int:
 def _kernels(arguments: Arguments) -> tuple[list[KernelLines], int]:
     """The kernels there are, and what to end with."""
     path = Path(arguments.target)
-    # Of `os.path`: a name that is too long raises in Path.exists, and is told where it is opened.
+    # Of `os.path`: a name that is too long raises in Path.exists; opening it reports that.
     is_there = os.path.exists(path)
     if not arguments.is_module and is_there and not (path.is_file() or path.is_dir()):
         raise UsageError(f"{path}: is a pipe or a device, expected a file")
@@ -70,7 +70,7 @@ def _is_elf(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(_ELF)) == _ELF
     except OSError:
-        return False  # what is wrong with it is said where it is run
+        return False  # running it reports what is wrong
 
 
 def _chosen(kernels: list[KernelLines], pattern: str | None, target: str) -> list[KernelLines]:

@@ -56,7 +56,7 @@ def mistyped_variables() -> dict[str, str]:
 
 
 def check_variables() -> None:
-    """Look at the environment before a script runs; what is nearly a knob's name is told.
+    """Check the environment before a script runs; report what is nearly a knob's name.
 
     Raises:
         UsageError: a knob's variable holds something else than expected.

@@ -149,8 +149,8 @@ def _add_view(add: AddCommand) -> None:
 def _add_report(add: AddCommand) -> None:
     report = add(
         "report",
-        help="print what a run came to",
-        description="Print what a recorded run came to: each kernel's launches and times, and each "
+        help="print the report of a run",
+        description="Print the report of a recorded run: launches and times by kernel, and each "
         "fault with its line. The JSON's keys are described in docs/json.md.",
         allow_abbrev=False,
     )
@@ -207,8 +207,8 @@ def _add_lines(add: AddCommand) -> None:
         usage="tkdebug lines [options] (script.py | -m module | run.tkd | file.cubin) "
         "[-- arguments]",
         description="Show what each source line became in machine code, or all that belongs to "
-        "one line or instruction: of a recorded run, of a cubin with line information whoever "
-        "made it, or of a script, which is run for it. What the script prints goes to stderr.",
+        "one line or instruction: of a recorded run, of a cubin with line information from any "
+        "compiler, or of a script, which is run for it. What the script prints goes to stderr.",
         epilog=_ASKED_EPILOG,
         allow_abbrev=False,
     )
@@ -227,8 +227,8 @@ def _add_lines(add: AddCommand) -> None:
 def _add_crash(add: AddCommand) -> None:
     crash = add(
         "crash",
-        help="which line crashed, by the GPU core dump of any process",
-        description="Tell which line crashed, by a GPU core dump as the driver writes it under "
+        help="which line crashed, from the GPU core dump of any process",
+        description="Show which line crashed, from a GPU core dump that the driver writes under "
         "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_COREDUMP_FILE=FILE. The exit status is 1 when "
         "nothing in it says what crashed.",
         allow_abbrev=False,

@@ -61,7 +61,7 @@ def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool =
 
     Raises:
         TkError: it cannot be written.
-        BrokenPipeError: whoever read stdout has gone.
+        BrokenPipeError: the reader of stdout has gone.
     """
     if output is None and sys.stdout is None:
         raise TkError("stdout: is closed; give a file by -o, or leave it open")

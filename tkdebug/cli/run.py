@@ -1,7 +1,7 @@
 """`tkdebug run`: the script in this process, recorded; or in the TUI, which starts us again.
 
-Responsible for what is checked before, set up around, and told after the script. Invariant: every
-mistake that can be seen before the script runs is told before it runs.
+Responsible for the checks before the script, its surroundings, and the report after it. Invariant:
+every mistake that can be seen before the script runs is reported before it runs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _run_here(
 ) -> tuple[int, int | None]:
     """Run the script in this process; exit status, and the signal that ended it."""
     owner = os.getpid()
-    # The progress line hears of a fault first: it makes room for what is told then.
+    # The progress line receives a fault first: it makes room for the report of it.
     place = session_place(arguments.session, arguments.temporary)
     with place as (path, kept), progress_line(), telling() as told:
         recorder = Recorder(path, script=program.name, argv=arguments.target_argv)

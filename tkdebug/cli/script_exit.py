@@ -48,7 +48,7 @@ class ExitHandlers:
         self._handlers = [handler for handler in self._handlers if handler[0] != function]
 
     def run(self) -> None:
-        """Call them, the last one first; one that raises is told as Python does."""
+        """Call them, the last one first; one that raises is reported as Python does."""
         while self._handlers:
             function, args, kwargs = self._handlers.pop()
             self._unregister(function)

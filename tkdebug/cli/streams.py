@@ -1,4 +1,4 @@
-"""The streams that a script may replace or close, for what is told after it.
+"""Standard streams for tkdebug's own output after a script, which may replace or close them.
 
 Invariant: after the script `sys.stdout` and `sys.stderr` can be written to, and what is written
 goes where it went before the script, as far as the script left that open.

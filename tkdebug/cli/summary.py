@@ -1,6 +1,6 @@
-"""What is told on stderr after a run: each fault with its counts, then one line for the run.
+"""The summary on stderr after a run: each fault with its counts, then one line for the run.
 
-A fault that was told when it happened has one line here; others are told in full.
+A fault that was reported when it happened has one line here; others are reported in full.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tkdebug.knobs import MODE_NAMES, ModeName
 
 VARIABLE = "TKDEBUG_COMPAT"
 COREDUMP_VARIABLE = "TKDEBUG_COREDUMP"
-# Set once a process has said that the CPU stands in, so that those which it starts need not.
+# Set once a process has reported that the CPU is used, so that its children do not.
 TOLD_VARIABLE = "TKDEBUG_STAND_IN_TOLD"
 _FOLDER = Path(__file__).parent / "child"
 

@@ -1,8 +1,8 @@
-"""`torch.compile` under tkdebug: functions run eagerly, and that is said once.
+"""`torch.compile` under tkdebug: functions run eagerly, which is reported once.
 
 Its default backend, inductor, writes Triton kernels that only upstream's compiler takes. Where a
-CUDA device is usable, other backends are left alone; where the CPU stands in for it, none can see
-what the tensors pose as.
+CUDA device is usable, other backends are left alone; where 'cuda' runs on the CPU, none can see
+that the tensors claim to be on a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WRITES_KERNELS = "inductor"
 def eager_compile(
     original: Callable[..., Any], backends: Collection[object] | None
 ) -> Callable[..., Any]:
-    """What takes the place of `torch.compile`.
+    """The replacement of `torch.compile`.
 
     Args:
         original: torch's own.

@@ -36,8 +36,7 @@ def missing_attribute(module: str) -> Callable[[str], object]:
 
     def answer(name: str) -> object:
         raise AttributeError(
-            f"module {module!r} has no attribute {name!r}: "
-            f"tkdebug does not stand in for {module}.{name}"
+            f"module {module!r} has no attribute {name!r}: tkdebug does not provide {module}.{name}"
         )
 
     return answer
@@ -85,7 +84,7 @@ class TritonFinder(MetaPathFinder):
         found = _file_of(fullname)
         if found is None:
             raise ModuleNotFoundError(
-                f"No module named {fullname!r}: tkdebug does not stand in for it", name=fullname
+                f"No module named {fullname!r}: tkdebug does not provide it", name=fullname
             )
         file, is_package = found
         return spec_from_file_location(

@@ -1,10 +1,11 @@
-"""Has the GPU write a core dump when a kernel crashes, and tells the fault that it comes to.
+"""Has the GPU write a core dump when a kernel crashes, and reports the fault that it shows.
 
-Responsible for the CUDA variables (which must stand before CUDA starts, here and in child
+Responsible for the CUDA variables (which must be set before CUDA starts, here and in child
 processes), for when to look for a dump, and for its file. What a dump means is `runtime.crashes`'s.
 
-Invariants: nothing is paid until a crash but a look for a file after a synchronisation; variables
-that the user has set stay as they are, and so do the files that they lead to; a crash is told once.
+Invariants: until a crash, the only cost is one file check after each synchronisation; variables
+that the user has set stay as they are, and so do the files that they name; a crash is reported
+once.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class CrashWatch:
     def _await_dump(self) -> None:
         """Wait until the dump of an error that is known already is there and grows no more.
 
-        A wild address is told of before its dump is begun (seen with driver 580).
+        The driver reports a wild address before it begins the dump (seen with driver 580).
         """
         deadline_s = time.monotonic() + _DUMP_DELAY_S
         sizes: list[int] | None = None
@@ -218,10 +219,10 @@ class ArmedCoreDumps:
         self.watch: CrashWatch | None = None
 
     def arm(self, coredump: bool) -> None:
-        """Keep launches in mind, and switch dumps on unless the user's variables forbid it.
+        """Track launches in flight, and switch dumps on unless the user's variables forbid it.
 
         Args:
-            coredump: whether dumps are wanted; without, a crash is told by the launches in flight.
+            coredump: whether dumps are wanted; without, a crash names what was in flight.
         """
         from tkdebug.runtime.in_flight import IN_FLIGHT
 

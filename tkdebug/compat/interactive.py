@@ -1,6 +1,6 @@
 """`tkdebug.install()` and `%load_ext tkdebug`: tkdebug in a Python that it did not start.
 
-Responsible for plain Python, IPython and notebooks, where faults are told when they happen, and
+Responsible for plain Python, IPython and notebooks, where faults are reported when they happen, and
 counted when the process ends, or in IPython when the cell does. Not responsible for recording.
 Invariant: where `tkdebug run` or the pytest plugin is in place already, that stays as it is.
 """
@@ -91,7 +91,7 @@ class Installation:
 
 
 class _InForce:
-    """The installation of this process, which the next one takes the place of."""
+    """The installation of this process, which the next one replaces."""
 
     installation: Installation | None = None
 
@@ -101,7 +101,7 @@ def install(
 ) -> Installation:
     """Make `import triton` give tkdebug in this Python, and CUDA the CPU where there is none.
 
-    Call it before triton is imported. A further call takes the place of the one before, with its
+    Call it before triton is imported. A further call replaces the one before, with its
     own options.
 
     Args:

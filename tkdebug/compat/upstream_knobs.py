@@ -89,7 +89,7 @@ class KnobGroup:
         if name in self._inert:
             return self._inert[name]
         raise AttributeError(
-            f"triton.knobs.{self._group} has no {name!r}: tkdebug does not stand in for it"
+            f"triton.knobs.{self._group} has no {name!r}: tkdebug does not provide it"
         )
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -110,7 +110,7 @@ class Grid:
     """One running launch.
 
     Attributes:
-        id: the context numbers its launches from 1 on, whoever makes them, in order.
+        id: the context numbers all its launches, of any library, from 1 on, in order.
         function: the driver's handle of the kernel, as cuModuleGetFunction gave it.
         module: the driver's handle of the module, as cuModuleLoadData gave it.
         size: blocks along x, y, z.

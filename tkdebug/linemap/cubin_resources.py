@@ -1,4 +1,4 @@
-"""What a cubin says of its kernels and its architecture, whoever made it.
+"""What a cubin of any compiler says of its kernels and its architecture.
 
 Source: read off cubins of ptxas 12 and 13: `.nv.info` and `.nv.info.KERNEL` are lists of
 attributes (format, number, 16-bit value or size, bytes); EIATTR_REGCOUNT is 0x2f, EIATTR_FRAME_SIZE

@@ -15,7 +15,7 @@ class Column:
     """Instructions of some kinds.
 
     Attributes:
-        widths: whether they are told apart by the bits that a thread moves.
+        widths: whether they are listed by the bits that a thread moves.
     """
 
     title: str

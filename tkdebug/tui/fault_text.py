@@ -34,7 +34,7 @@ def fault_text(
     Args:
         group: the fault.
         session: where its source is.
-        kernels: whose own text stands in where a file was not recorded.
+        kernels: their own text is shown where a file was not recorded.
         width: cells there are for a line of source; longer ones are cut, lest the caret is lost.
         launch: the first that had it, where that is known.
 

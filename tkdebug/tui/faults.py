@@ -140,7 +140,7 @@ class FaultsPane(FilteredPane):
             table.refresh()
 
     def show_filtered(self) -> None:
-        """Show the rows that the filter leaves, and what is said of them."""
+        """Show the rows that pass the filter, and the line about them."""
         self._show_rows()
         self._show_notes()
 

@@ -12,7 +12,7 @@ class FilteredPane(Container):
     filter_text = ""
 
     def show_filtered(self) -> None:
-        """Show the rows that `filter_text` leaves, and what is said of them."""
+        """Show the rows that pass `filter_text`, and the line about them."""
         raise NotImplementedError
 
     def focus_main(self) -> None:

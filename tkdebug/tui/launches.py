@@ -300,7 +300,7 @@ class LaunchesPane(FilteredPane):
         self.query_one("#launch-text", Static).update(self._text)
 
     def _faults_of(self, launch: Launch) -> tuple[FaultGroup, ...]:
-        """What the launch may have had: faults are told apart by kernel, not by launch."""
+        """What the launch may have had: faults are counted by kernel, not by launch."""
         snapshot = self._snapshot
         if snapshot is None or (launch.process, launch.id) not in snapshot.faulty:
             return ()
@@ -365,7 +365,7 @@ class LaunchesPane(FilteredPane):
         self._sort_by(*self._focused_table())
 
     def show_filtered(self) -> None:
-        """Show the rows that the filter leaves, and what is said of them."""
+        """Show the rows that pass the filter, and the line about them."""
         if self._chosen_kernel != self.filter_text:
             self._chosen_kernel = ""
         if self._snapshot is not None:

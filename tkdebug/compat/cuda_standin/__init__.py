@@ -1,4 +1,4 @@
-"""CUDA stood in for by the CPU, so that a script that says `device="cuda"` runs without a GPU.
+"""The CPU as CUDA device, so that a script that says `device="cuda"` runs without a GPU.
 
 A CUDA tensor of the stand-in is CPU memory with a mark on its storage (`placement`). A torch
 function mode in every thread (`function_mode`) reads and sets the mark; `patches` replaces what a

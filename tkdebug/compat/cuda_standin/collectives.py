@@ -54,4 +54,4 @@ def _over_gloo(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _say_once() -> None:
-    tell("gloo stands in for nccl where the CPU stands in for CUDA")
+    tell("nccl is replaced by gloo, because 'cuda' runs on the CPU here")

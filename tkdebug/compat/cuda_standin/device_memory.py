@@ -1,4 +1,4 @@
-"""The stand-in's account of device memory, and what takes the place of `torch.cuda.memory`.
+"""The stand-in's account of device memory, and its `torch.cuda.memory`.
 
 Counted are the bytes of storages that count as CUDA's, rounded up as CUDA's allocator does. A GPU
 differs by what its libraries take, and by what never reaches Python.
@@ -117,7 +117,7 @@ def memory_stats(device: object = None) -> dict[str, Any]:
 def memory_summary(device: object = None, abbreviated: bool = False) -> str:
     """The figures in words."""
     return (
-        f"CUDA memory, the CPU stands in for CUDA: {_Account.current} bytes in use, "
+        f"CUDA memory, where 'cuda' runs on the CPU: {_Account.current} bytes in use, "
         f"{_Account.peak} at most, {memory_reserved()} reserved"
     )
 

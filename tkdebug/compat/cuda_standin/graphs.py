@@ -1,11 +1,12 @@
-"""Stands in for CUDA graphs: `torch.cuda.CUDAGraph`, `torch.cuda.graph` and what goes with them.
+"""CUDA graphs without a GPU: `torch.cuda.CUDAGraph`, `torch.cuda.graph` and what goes with them.
 
 A capture runs the work and records it (`capture`); a replay does the recorded steps again on the
 same tensors, so that inputs which the script has copied new values into give new values in the
 outputs. What the host computed during the capture is fixed, as on a GPU.
 
-Launch hooks hear of launches that are captured, as in native mode, and of each that a replay makes,
-of which native mode hears nothing. Faults are told of replays only, as kernels run on a GPU then.
+Launch hooks see launches that are captured, as in native mode, and each that a replay makes,
+which native mode does not see. Faults are reported for replays only: that is when a GPU would run
+the kernels.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class CudaGraph:
 
 def _unsupported(name: str) -> UnsupportedError:
     return UnsupportedError(
-        f"torch.cuda.CUDAGraph.{name} is not supported where the CPU stands in for CUDA; "
+        f"torch.cuda.CUDAGraph.{name} is not supported without a CUDA device; "
         "tkdebug lists the launches of each replay"
     )
 

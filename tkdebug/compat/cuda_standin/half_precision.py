@@ -53,7 +53,7 @@ ACCUMULATED_IN_FP32 = _functions(_NAMES) | _NORMS
 def run_in_fp32(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     """`func`, a matrix product or norm: in fp32 and rounded back when its operands are halves."""
     if operator_libraries.replace_torch():
-        # What takes the place of torch's own products is to see their operands.
+        # The replacements of torch's own products have to see their operands.
         return call(func, args, kwargs)
     operands: list[Tensor] = []
     _collect(args, operands)

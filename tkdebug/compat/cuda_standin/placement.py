@@ -33,14 +33,14 @@ _any_marked = threading.Event()
 
 
 def announce() -> None:
-    """Say once, in this process and those that it starts from now on, that the CPU stands in."""
+    """Say once, in this process and those it starts from now on, that the CPU is used."""
     if not _announced.is_set():
         _announced.set()
         if os.environ.get(TOLD_VARIABLE):
             return
         os.environ[TOLD_VARIABLE] = "1"
         # One write: several worker processes may say so at once.
-        tell("no CUDA device here; 'cuda' is stood in for by the CPU")
+        tell("no CUDA device here; 'cuda' runs on the CPU")
 
 
 def _holder(tensor: Tensor) -> object:
@@ -181,7 +181,7 @@ def is_cuda_device(device: object) -> bool:
         return False
     if index not in (None, 0, -1):
         raise RuntimeError(
-            "CUDA error: invalid device ordinal (tkdebug stands in for one CUDA device, "
+            "CUDA error: invalid device ordinal (without a GPU, tkdebug provides one CUDA device, "
             f"cuda:0; got cuda:{index})"
         )
     return True

@@ -82,7 +82,7 @@ class RecordedLaunch:
     stored_to: tuple[Tensor, ...]
 
     def run(self) -> None:
-        """Launch again; hooks hear of it, and faults are told, as of any launch."""
+        """Launch again; hooks see it and faults are reported, as for any launch."""
         self.kernel.launch(self.grid, self.values)
 
 

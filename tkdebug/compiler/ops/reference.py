@@ -26,12 +26,13 @@ _EFFECTS = (
 _INTRODUCTION = """\
 # The language
 
-Generated from the op table by `python -m tkdebug.compiler.ops.reference`; a test fails when this
-page is out of date. `import triton.language as tl` and `import tkdebug.language as tl` give the
-same. A function marked *method* is also one of tensors: `x.sum(0)`.
+`import triton.language as tl` and `import tkdebug.language as tl` give the same. A function marked
+*method* is also one of tensors: `x.sum(0)`.
 
-Everything here compiles natively, and runs under interpret but for what is marked *native only*:
-that says so by name when an interpreted kernel reaches it.
+Everything here compiles natively, and everything but what is marked *native only* can be
+interpreted. An interpreted kernel that reaches one of those is refused by name.
+
+This page is generated: `python -m tkdebug.compiler.ops.reference` writes it from the op table.
 
 ## Numeric semantics
 

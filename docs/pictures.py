@@ -1,0 +1,110 @@
+"""Makes the pictures of README and the site, docs/*.svg, of runs of the examples.
+
+python docs/pictures.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+from textual.pilot import Pilot
+
+from tkdebug.instrument.reader import Session
+from tkdebug.tui.app import TkdebugApp
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+SIZE = (132, 34)
+FAULTY = "examples/missing_mask.py"
+# What is pressed to reach the pane of each picture, and the run that it shows.
+PANES = {
+    # The faults, and from the first one to its line in the kernel.
+    "tui.svg": ("fault", ["2", "enter"]),
+    # The passes, all of them: the first ones, and what the second one did.
+    "passes.svg": ("matmul", ["5", *["down"] * 6]),
+    # The kernel, past LLVM IR and PTX to SASS, from the line of the dot.
+    "sass.svg": ("matmul", ["3", "S", ":", "7", "3", "enter", "escape"]),
+}
+
+
+def tkdebug(*arguments: str) -> str:
+    """What a command says on stderr, in colour."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tkdebug", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "FORCE_COLOR": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return done.stderr
+
+
+def terminal(command: str, text: str) -> str:
+    """A terminal in which `command` printed `text`, as SVG."""
+    console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True)
+    console.print(Text(f"$ {command}", style="bold"))
+    console.print(Text.from_ansi(text))
+    return console.export_svg(title=command)
+
+
+async def pane(session: Path, keys: Sequence[str], title: str) -> str:
+    """The TUI on a recorded run after some keys, as SVG."""
+    with Session.open(session) as opened:
+        app = TkdebugApp(opened)
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            for key in keys:
+                await pilot.press(key)
+                await settle(pilot)
+            return app.export_screenshot(title=title)
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Give the threads of the app time to read and the panes time to show."""
+    for _ in range(10):
+        await pilot.pause(0.1)
+
+
+def write(name: str, svg: str) -> None:
+    """One picture, the same whoever makes it, wherever the checkout lies."""
+    # The fonts would be fetched from elsewhere; any monospaced one does.
+    svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
+    svg = svg.replace(str(ROOT).replace("/", "&#x2F;") + "&#x2F;", "").replace(f"{ROOT}/", "")
+    # rich makes the ids of a picture from its content and the time.
+    unique = re.search(r"terminal-\d+", svg)
+    if unique:
+        svg = svg.replace(unique[0], f"terminal-{Path(name).stem}")
+    (DOCS / name).write_text(svg, encoding="utf-8")
+    print(f"wrote docs/{name}")
+
+
+def main() -> None:
+    """Run, draw, write."""
+    interpreted = ("run", "--mode", "interpret")
+    said = tkdebug(*interpreted, FAULTY)
+    # That the machine which draws has no GPU is no part of the picture.
+    lines = [line for line in said.splitlines() if "no CUDA device" not in line]
+    write("fault.svg", terminal(f"tkdebug run --mode interpret {FAULTY}", "\n".join(lines)))
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {name: Path(folder) / f"{name}.tkd" for name in ("fault", "matmul")}
+        tkdebug(*interpreted, "-o", str(runs["fault"]), FAULTY)
+        to_sass = ("--quick", "--target", "sm_90a")
+        tkdebug(*interpreted, *to_sass, "-o", str(runs["matmul"]), "examples/matmul.py")
+        for name, (run, keys) in PANES.items():
+            write(name, asyncio.run(pane(runs[run], keys, f"tkdebug view {run}.tkd")))
+
+
+if __name__ == "__main__":
+    main()
