@@ -92,15 +92,20 @@ class Evaluator(
     ) -> Sequence[TileValue]:
         """Run an op that observers look at."""
         observers = self.observers
-        before = [observers[place] for place in watch.before] if watch is not None else []
-        for observer in (*before, *(o for o in self.attentive if o not in before)):
-            observer.before(self, op, operands)
-        # Which they may have altered.
-        operands = [self.values[operand] for operand in op.operands]
+        before, after = ((), ()) if watch is None else (watch.before, watch.after)
+        for place in before:
+            observers[place].before(self, op, operands)
+        if self.attentive:
+            called = [observers[place] for place in before]
+            for observer in tuple(self.attentive):
+                if observer not in called:
+                    observer.before(self, op, operands)
+        values = self.values
+        # Which observers may have altered.
+        operands = [values[operand] for operand in op.operands]
         results = rule(self, op, *operands)
-        if watch is not None:
-            for place in watch.after:
-                results = observers[place].after(self, op, operands, results)
+        for place in after:
+            results = observers[place].after(self, op, operands, results)
         return results
 
     def attend(self, observer: Observer, is_attentive: bool) -> None:
