@@ -52,7 +52,8 @@ class Generator:
         )
         body = "\n".join(self.lines)
         return (
-            f"{_aliases()}\ntt.func @k(%x: !tt.ptr<f32>) attributes {{num_warps = 2}} {{\n"
+            f"{_aliases()}\ntt.func @k(%x: !tt.ptr<f32>) "
+            'attributes {arg_names = ["x"], num_warps = 2} {\n'
             f"{constants}\n{pointers}\n{body}\ntt.return\n}}"
         )
 

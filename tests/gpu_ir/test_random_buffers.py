@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from gpu_ir_support import may_alias
 from hypothesis import HealthCheck, given, settings
@@ -15,36 +17,41 @@ from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared, collect_demands, place
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter import run_module
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog
-from tkdebug.interpreter.fusion import Fusion
-from tkdebug.interpreter.plan import Plan
-from tkdebug.interpreter.state import Batch
-from tkdebug.interpreter.values import PointerTile, TileValue
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.values import TileValue
 
 RANDOM = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-class Recorder(Evaluator):
+class Recorder(Observer):
     """Keeps what every load of a buffer gave."""
 
-    loaded: list[torch.Tensor]
+    def __init__(self) -> None:
+        self.loaded: list[torch.Tensor] = []
 
-    def local_load(self, op: Operation, view: TileValue) -> TileValue:
-        value = super().local_load(op, view)
+    def moments(self, op: Operation) -> Moments:
+        return Moments.AFTER if op.name == "ttg.local_load" else Moments.NEVER
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        (value,) = results
         assert isinstance(value, torch.Tensor)
         self.loaded.append(value)
-        return value
+        return results
 
 
 def loads(module: Module) -> list[torch.Tensor]:
-    grid = (2, 1, 1)
-    cpu = torch.device("cpu")
-    recorder = Recorder(Plan(), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
-    recorder.loaded = []
-    x = PointerTile(Buffer(torch.full((1,), 7.0), "x"), 0)
-    recorder.run_kernel(module.function, [x])
+    recorder = Recorder()
+    run_module(module, [torch.full((1,), 7.0)], (2, 1, 1), observers=[recorder])
+    straight = module.function.regions[0].block.operations
+    assert len(recorder.loaded) >= sum(op.name == "ttg.local_load" for op in straight)
     return recorder.loaded
 
 

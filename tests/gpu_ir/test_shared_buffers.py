@@ -181,7 +181,7 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     module = kernel("%x: !tt.ptr<f32>", body)
     grid = (1, 1, 1)
     cpu = torch.device("cpu")
-    evaluator = Evaluator(Plan(), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
+    evaluator = Evaluator(Plan(module), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
     ops = {op.name: op for op in module.walk()}
     zero = torch.zeros(1, 16, 16)
     whole = evaluator.local_alloc(ops["ttg.local_alloc"], zero)

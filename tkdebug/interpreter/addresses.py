@@ -161,9 +161,9 @@ class AddressOps(MemoryOps):
             safe = torch.where(inside, offsets + buffer.storage_offset, 0)
             values = flat[safe]
             out = torch.where(inside, values, out)
-            if self.checks is not None:
+            if self.followers:
                 touch = partial(self.touched, buffer, offsets, inside, shape)
-                self.checks.loaded(self, op, buffer, values, touch)
+                self.tell_read(op, buffer, values, touch)
         return self._loaded(op, out)
 
     def _dense_fill(self, op: Operation, other: TileValue | None) -> Tensor:
@@ -191,11 +191,11 @@ class AddressOps(MemoryOps):
             places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
             flat = buffer.flat(stored.dtype)
             values = stored.expand(whole).reshape(-1)[keep]
-            if self.checks is None:
+            if not self.followers:
                 self.access.scatter_flat(flat, places, values)
                 continue
             touched = self.touched(buffer, offsets, inside, shape)
-            self.checks.stored(
+            self.tell_store(
                 op, buffer, touched, values, partial(self.access.scatter_flat, flat, places, values)
             )
 

@@ -153,8 +153,8 @@ class AtomicOps(AddressOps):
             keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
             if keep.numel() == 0:
                 continue
-            if self.checks is not None:
-                self.checks.atomic(op, buffer, self.touched(buffer, offsets, allowed, shape))
+            if self.followers:
+                self.tell_atomic(op, buffer, self.touched(buffer, offsets, allowed, shape))
             places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
             parts = tuple([operand.expand(whole).reshape(-1)[keep] for operand in operands])
             out.reshape(-1)[keep] = apply(buffer.flat(kind), places, parts)
@@ -182,7 +182,7 @@ class AtomicOps(AddressOps):
             return []
         access = Access(op, "oob-atomic", pointer.buffer, tile, limited, None)
         offsets, allowed = self._checked(access)
-        if allowed is None and self.checks is not None:
+        if allowed is None and self.followers:
             allowed = torch.ones((1,) * (len(shape) + 1), dtype=torch.bool, device=self.device)
         return [(pointer.buffer, offsets, allowed)]
 

@@ -8,6 +8,7 @@ passed.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +85,39 @@ def _is_block(op: Operation) -> bool:
 
 class AccessChecks(EvaluatorState):
     """What accesses touch, and what they may not."""
+
+    # Who follows accesses
+
+    def tell_read(
+        self,
+        op: Operation,
+        buffer: Buffer,
+        values: Tensor | None,
+        touch: Callable[[], Touched],
+    ) -> None:
+        """After a load: what it gave (None when that is no plain tensor), and from where."""
+        for observer in self.followers:
+            observer.read(self, op, buffer, values, touch)
+
+    def tell_store(
+        self,
+        op: Operation,
+        buffer: Buffer,
+        touched: Touched,
+        values: Tensor,
+        store: Callable[[], None],
+    ) -> None:
+        """Around a store of `values`, one for each element of `touched`."""
+        for observer in self.followers:
+            observer.writing(self, op, buffer, touched, values)
+        store()
+        for observer in self.followers:
+            observer.written(self, op, buffer, touched, values)
+
+    def tell_atomic(self, op: Operation, buffer: Buffer, touched: Touched) -> None:
+        """Before an atomic."""
+        for observer in self.followers:
+            observer.atomic(self, op, buffer, touched)
 
     # Some of the programs
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,12 +16,11 @@ from tkdebug.interpreter.bulk_copies import BulkCopyOps
 from tkdebug.interpreter.descriptors import DescriptorOps
 from tkdebug.interpreter.elementwise import ElementwiseOps
 from tkdebug.interpreter.indexing import IndexingOps
-from tkdebug.interpreter.promises import PromiseOps
+from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.scaled import ScaledOps
 from tkdebug.interpreter.sorting import SortingOps
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.turns import Turns
-from tkdebug.interpreter.undefined import UndefinedValues
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -34,7 +32,8 @@ from tkdebug.interpreter.values import (
 )
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.plan import Plan
+    from tkdebug.interpreter.plan import Plan, Watch
+    from tkdebug.interpreter.rules.types import Rule
 
 # Rounds of a waiting loop that counts something, after which the other programs get a turn.
 _ROUNDS_PER_TURN = 256
@@ -45,7 +44,6 @@ class Evaluator(
     DescriptorOps,
     ElementwiseOps,
     IndexingOps,
-    PromiseOps,
     ScaledOps,
     SortingOps,
 ):
@@ -58,32 +56,63 @@ class Evaluator(
         super().__init__(batch)
         self.plan = plan
         self.values: dict[Value, TileValue] = {}
-        self.undefined = UndefinedValues(self, self.faults)
+        self.observers = tuple(observer.of_batch(self) for observer in batch.observers)
+        self.followers = [
+            mine
+            for mine, observer in zip(self.observers, batch.observers, strict=True)
+            if observer.follows_accesses
+        ]
+        # Those that look at every op just now, beside those that the plan knows to look at one.
+        self.attentive: list[Observer] = []
 
     # Blocks
 
     def run_block(self, block: Block) -> Sequence[TileValue]:
         """Run a block whose arguments are bound; gives its terminator's operands."""
-        values, undefined = self.values, self.undefined
+        values, attentive = self.values, self.attentive
         results: Sequence[TileValue] = ()
-        nans = self.checks.nans if self.checks is not None else None
-        for evaluate, op, watched, dying in self.plan.steps(block):
+        for rule, op, watch, dying in self.plan.steps[block]:
             operands = [values[operand] for operand in op.operands]
-            if watched or undefined.marked:
-                undefined.before(op, operands, watched)
-            if nans is not None:
-                nans.before(op)
-            results = evaluate(self, op, *operands)
-            if nans is not None:
-                nans.after(self, op, operands, results)
+            if watch is None and not attentive:
+                results = rule(self, op, *operands)
+            else:
+                results = self._run_watched(rule, op, operands, watch)
             if op.results:  # a terminator hands its operands on instead
                 for value, result in zip(op.results, results, strict=True):
                     values[value] = result
             for value in dying:
                 values.pop(value, None)
-            if undefined.marked:
-                undefined.forget(dying)
+            if attentive:
+                for observer in tuple(attentive):
+                    observer.forget(self, dying)
         return results
+
+    def _run_watched(
+        self, rule: Rule, op: Operation, operands: Sequence[TileValue], watch: Watch | None
+    ) -> Sequence[TileValue]:
+        """Run an op that observers look at."""
+        observers = self.observers
+        before, after = ((), ()) if watch is None else (watch.before, watch.after)
+        for place in before:
+            observers[place].before(self, op, operands)
+        if self.attentive:
+            called = [observers[place] for place in before]
+            for observer in tuple(self.attentive):
+                if observer not in called:
+                    observer.before(self, op, operands)
+        values = self.values
+        # Which observers may have altered.
+        operands = [values[operand] for operand in op.operands]
+        results = rule(self, op, *operands)
+        for place in after:
+            results = observers[place].after(self, op, operands, results)
+        return results
+
+    def attend(self, observer: Observer, is_attentive: bool) -> None:
+        """Call `observer` before every op from now on, or no longer."""
+        if is_attentive != (observer in self.attentive):
+            change = self.attentive.append if is_attentive else self.attentive.remove
+            change(observer)
 
     def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
         """Bind a region's arguments and run its block."""
@@ -289,9 +318,7 @@ class Evaluator(
             self.active = outer
 
     def _let_others_go_on(self, turns: Turns, op: Operation, is_idle: bool) -> None:
-        nans = self.checks.nans if self.checks is not None else None
-        with nullcontext() if nans is None else nans.put_aside():
-            turns.wait(op, self.program_at(0), is_idle)
+        turns.wait(op, self.program_at(0), is_idle)
 
     # Debug ops
 

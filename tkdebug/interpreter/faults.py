@@ -12,7 +12,7 @@ from tkdebug.events import HOOKS, Fault, FaultKind
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.hints import access_hint, counted, loaded_offset
-from tkdebug.interpreter.races import Race
+from tkdebug.interpreter.races import Race, Touched
 from tkdebug.interpreter.stride_hints import stride_hint
 
 _VERBS = {
@@ -396,6 +396,15 @@ class FaultLog:
         """Program id (x, y, z) of the launch's program number `linear`."""
         x, y, _ = self.grid
         return (linear % x, linear // x % y, linear // (x * y))
+
+    def offender(self, buffer: Buffer, touched: Touched, at: int) -> Offender:
+        """The element of `buffer` that stands at `at` among those touched."""
+        lane, rest = [], int(touched.lanes[at])
+        for extent in reversed(touched.shape):
+            lane.append(rest % extent)
+            rest //= extent
+        index = int(touched.places[at]) - buffer.storage_offset
+        return Offender(self.program_at(int(touched.programs[at])), tuple(reversed(lane)), index)
 
     def publish(self) -> list[Fault]:
         """Hand the faults to the hooks, if they are to be told, and return them."""

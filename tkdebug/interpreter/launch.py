@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -18,12 +18,12 @@ import torch
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
 from tkdebug.interpreter.arguments import Arguments, device_of
-from tkdebug.interpreter.checks import Checks
+from tkdebug.interpreter.checks.table import observers_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.fusion import Fusion
-from tkdebug.interpreter.offset_wraps import offset_arithmetic
+from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.plan import Plan
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.state import Batch
@@ -36,22 +36,21 @@ from tkdebug.terminal_text import tell
 Grid = tuple[int, int, int]
 # Batches larger than this only fall out of the caches.
 _CACHE_FRIENDLY_BYTES = 64 << 20
-# Checks hold several index vectors of each access.
-_CHECKED_BYTES_FACTOR = 4
 # Live bytes of a batch up to which torch works on one thread: a dot of 128 x 128 x 128 fits.
 _ONE_THREAD_BYTES = 1 << 20
 _PROGRESS_EVERY_NS = 100_000_000
 
 
 class Prepared:
-    """What is worked out once per module: the plan of its blocks, its footprint, its writes."""
+    """What is worked out once per module: plans of its blocks, its footprint, its writes."""
 
     def __init__(self, module: Module) -> None:
+        self._module = module
         self.fusion = Fusion.of(module)
         self.bytes_per_program = live_bytes_per_program(module)
         self.written = written_arguments(module)
         self.waiting_loops = waiting_loops(module)
-        self.plan = Plan(bool(self.waiting_loops), offset_arithmetic(module))
+        self._plans: dict[tuple[Hashable, ...], Plan] = {}
         self.names = _argument_names(module)
         self.announced = False
 
@@ -63,6 +62,16 @@ class Prepared:
             prepared = module.derived[cls] = cls(module)
         assert isinstance(prepared, cls)
         return prepared
+
+    def plan(self, observers: Sequence[Observer]) -> Plan:
+        """The plan for such observers; shared where all of them have keys."""
+        keys = tuple(observer.key for observer in observers)
+        plan = self._plans.get(keys)
+        if plan is None:
+            plan = Plan(self._module, observers, bool(self.waiting_loops))
+            if None not in keys:
+                self._plans[keys] = plan
+        return plan
 
 
 def _argument_names(module: Module) -> tuple[str, ...]:
@@ -80,6 +89,7 @@ def run_module(
     *,
     is_told: bool = True,
     arguments: Mapping[str, object] | None = None,
+    observers: Sequence[Observer] = (),
 ) -> list[Fault]:
     """Run a module's kernel for every program of `grid`.
 
@@ -92,6 +102,7 @@ def run_module(
         kernel_name: how faults name the kernel.
         is_told: whether faults are handed to the hooks, and what the kernel prints is printed.
         arguments: what the kernel was called with, by name, constants too; for hints.
+        observers: who looks on, beside the checks.
 
     Returns:
         The faults.
@@ -99,7 +110,9 @@ def run_module(
     name = kernel_name or module.name
     faults = FaultLog(name, record.id if record is not None else 0, grid, is_told, arguments)
     with apart_from_the_script(device_of(values)):
-        launch = _Launch(module, values, grid, faults, _progress_reporter(record, name, grid))
+        launch = _Launch(
+            module, values, grid, faults, _progress_reporter(record, name, grid), observers
+        )
         with _threads_for(launch.batch_bytes):
             try:
                 launch.run()
@@ -132,10 +145,12 @@ def look_at_empty_launch(
     faults = FaultLog(kernel_name, 0, grid)
     with apart_from_the_script(device_of(values)):
         arguments = Arguments(module, values, prepared.names, prepared.written)
-        checks = Checks.of(KNOBS.checks, module, faults)
-        if checks is not None:
-            checks.begin(arguments.buffers, arguments.written)
-            checks.finish()
+        launch = LaunchContext(module, grid, arguments.buffers, arguments.written)
+        observers = observers_of(KNOBS.checks, module, faults)
+        for observer in observers:
+            observer.launch_begins(launch)
+        for observer in observers:
+            observer.launch_ends()
         return faults.publish()
 
 
@@ -154,6 +169,7 @@ class _Launch:
         grid: Grid,
         faults: FaultLog,
         report: Callable[[int], None] | None,
+        observers: Sequence[Observer],
     ) -> None:
         prepared = self.prepared = Prepared.of(module)
         self.module = module
@@ -162,10 +178,15 @@ class _Launch:
         self.faults = faults
         self.report = report
         self.arguments = Arguments(module, values, prepared.names, prepared.written)
-        self.checks = Checks.of(KNOBS.checks, module, faults)
-        if self.checks is not None:
-            self.checks.begin(self.arguments.buffers, self.arguments.written)
-        self.size = _batch_size(prepared, grid, 1 if self.checks is None else _CHECKED_BYTES_FACTOR)
+        self.observers = [*observers_of(KNOBS.checks, module, faults), *observers]
+        self.plan = prepared.plan(self.observers)
+        fuses = not any(observer.needs_intermediates for observer in self.observers)
+        self.fusion = prepared.fusion if fuses else Fusion()
+        context = LaunchContext(module, grid, self.arguments.buffers, self.arguments.written)
+        for observer in self.observers:
+            observer.launch_begins(context)
+        factor = max(observer.memory_factor for observer in self.observers)
+        self.size = _batch_size(prepared, grid, factor)
         self.turns: Turns | None = None
         if prepared.waiting_loops:
             if self.total > 1:
@@ -181,34 +202,32 @@ class _Launch:
         return self.prepared.bytes_per_program * self.size
 
     def run(self) -> None:
-        """Run all programs, and finish the checks."""
+        """Run all programs, and end the launch for who looks on."""
         if self.turns is not None:
             self.turns.run()
         else:
             for first in range(0, self.total, self.size):
                 self.run_batch(first)
-        if self.checks is not None:
-            self.checks.finish()
+        for observer in self.observers:
+            observer.launch_ends()
 
     def run_batch(self, first: int) -> None:
         """Run the batch that begins with program `first`."""
-        checks, arguments = self.checks, self.arguments
-        # Who follows NaNs needs every op's operands and result.
-        follows_nans = checks is not None and checks.nans is not None
+        arguments = self.arguments
         batch = Batch(
             self.grid,
             first,
             min(self.size, self.total - first),
             arguments.device,
             self.faults,
-            Fusion() if follows_nans else self.prepared.fusion,
+            self.fusion,
             arguments.written,
             arguments.buffers,
             strict_ieee=KNOBS.strict_ieee,
-            checks=checks,
+            observers=self.observers,
             turns=self.turns,
         )
-        evaluator = Evaluator(self.prepared.plan, batch)
+        evaluator = Evaluator(self.plan, batch)
         try:
             evaluator.run_kernel(self.module.function, arguments.values)
         finally:

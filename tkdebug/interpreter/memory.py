@@ -94,10 +94,10 @@ class MemoryOps(AccessChecks):
 
     def _load(self, access: Access, other: TileValue | None) -> TileValue:
         loaded = self._load_legal(access, other)
-        if self.checks is not None:
+        if self.followers:
             values = loaded.data if isinstance(loaded, BoxTile) else loaded
             plain = values if isinstance(values, torch.Tensor) else None
-            self.checks.loaded(self, access.op, access.buffer, plain, lambda: self._touched(access))
+            self.tell_read(access.op, access.buffer, plain, lambda: self._touched(access))
         return loaded
 
     def _load_legal(self, access: Access, other: TileValue | None) -> TileValue:
@@ -211,7 +211,7 @@ class MemoryOps(AccessChecks):
         self._store(self._narrowed(access, chosen), dense if dense.shape[0] == 1 else dense[chosen])
 
     def _store(self, access: Access, value: TileValue) -> None:
-        if self.checks is None:
+        if not self.followers:
             self._store_legal(access, value)
             return
         stored = self.dense(value, access.op.operands[1].type)
@@ -221,7 +221,7 @@ class MemoryOps(AccessChecks):
             rows = torch.searchsorted(access.programs, rows)
         values = stored.expand(-1, *access.shape).reshape(stored.shape[0], -1)
         picked = values[rows if stored.shape[0] > 1 else 0, touched.lanes]
-        self.checks.stored(
+        self.tell_store(
             access.op, access.buffer, touched, picked, lambda: self._store_legal(access, stored)
         )
 

@@ -8,15 +8,18 @@ stored is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.races import Touched
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import BoxTile, TileValue
 
@@ -33,23 +36,33 @@ class Birth:
     cause: str
 
 
-class NanTracker:
-    """The origins of the NaNs in one launch; an origin is a birth, or None for the input."""
+class NanCheck(Observer):
+    """`--check nan`."""
+
+    needs_intermediates = True
+    follows_accesses = True
+    memory_factor = 4  # index vectors of each access
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+
+    def moments(self, op: Operation) -> Moments:
+        """At every op."""
+        return Moments.BEFORE | Moments.AFTER
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """Origins of one batch."""
+        return NanTracker(self._faults)
+
+
+class NanTracker(Observer):
+    """The origins of the NaNs in one batch; an origin is a birth, or None for the input."""
 
     def __init__(self, faults: FaultLog) -> None:
         self._faults = faults
         self._origins: dict[Value, Birth | None] = {}
 
-    @contextmanager
-    def put_aside(self) -> Iterator[None]:
-        """While another program runs, what is known of this one's values."""
-        kept, self._origins = self._origins, {}
-        try:
-            yield
-        finally:
-            self._origins = kept
-
-    def before(self, op: Operation) -> None:
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """A loop begins with what it is given."""
         if op.name == "scf.for":
             carried = op.operands[3:]
@@ -60,41 +73,45 @@ class NanTracker:
 
     def after(
         self,
-        state: EvaluatorState,
+        run: Evaluator,
         op: Operation,
         operands: Sequence[TileValue],
         results: Sequence[TileValue],
-    ) -> None:
+    ) -> Sequence[TileValue]:
         """An op gave `results`."""
         if op.name in ("scf.yield", "scf.condition"):
             self._leave(op)
         if not op.results or op.name in ("scf.if", "scf.for", "scf.while"):
-            return  # what regions give came through their terminators
+            return results  # what regions give came through their terminators
         for value, result in zip(op.results, results, strict=True):
-            if not _has_nan(result, state.active):
+            if not _has_nan(result, run.active):
                 self._origins.pop(value, None)
                 continue
             carriers = [
                 given
                 for given, tile in zip(op.operands, operands, strict=True)
-                if _has_nan(tile, state.active)
+                if _has_nan(tile, run.active)
             ]
             if carriers:
                 self._origins[value] = self._origins.get(carriers[0])
             elif "load" in op.name or "atomic" in op.name or "gather" in op.name:
                 self._origins[value] = None
             else:
-                self._origins[value] = self._birth(state, op, operands, result)
+                self._origins[value] = self._birth(run, op, operands, result)
+        return results
 
-    def stored(self, op: Operation, name: str | None, index: Tensor, values: Tensor) -> None:
-        """`op` stores `values` to the offsets `index` of the tensor `name`."""
+    def writing(
+        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
+    ) -> None:
+        """Before a store: tell of the NaNs among what it stores."""
         birth = self._origins.get(op.operands[1])
         if birth is None or values.dtype not in _FLOATS:
             return
         bad = values.isnan().nonzero().reshape(-1)
         if bad.numel():
-            at, count = int(index[bad[0]]), int(bad.numel())
-            self._faults.nan(birth.op, birth.offender, birth.cause, op, name, at, count)
+            at = int(touched.places[bad[0]]) - buffer.storage_offset
+            count = int(bad.numel())
+            self._faults.nan(birth.op, birth.offender, birth.cause, op, buffer.name, at, count)
 
     def _leave(self, op: Operation) -> None:
         """A region ends: its values become its parent's, or go round."""
@@ -120,25 +137,25 @@ class NanTracker:
 
     def _birth(
         self,
-        state: EvaluatorState,
+        run: Evaluator,
         op: Operation,
         operands: Sequence[TileValue],
         result: TileValue,
     ) -> Birth:
-        dense = state.full(result, op.result.type)
+        dense = run.full(result, op.result.type)
         bad = dense.isnan()
-        if state.active is not None and bad.shape[0] == state.active.shape[0]:
-            bad = bad & state.active.reshape(-1, *(1,) * (bad.dim() - 1))
+        if run.active is not None and bad.shape[0] == run.active.shape[0]:
+            bad = bad & run.active.reshape(-1, *(1,) * (bad.dim() - 1))
         flat = int(bad.reshape(-1).to(torch.uint8).argmax())
         place = []
         for extent in reversed(bad.shape):
             place.append(flat % extent)
             flat //= extent
         program, *lane = reversed(place)
-        if state.active is not None and bad.shape[0] == 1:
-            program = int(state.active.nonzero()[0])
-        offender = Offender(state.program_at(program), tuple(lane), None)
-        return Birth(op, offender, _cause(state, op, operands, (program, *lane)))
+        if run.active is not None and bad.shape[0] == 1:
+            program = int(run.active.nonzero()[0])
+        offender = Offender(run.program_at(program), tuple(lane), None)
+        return Birth(op, offender, _cause(run, op, operands, (program, *lane)))
 
 
 def _has_nan(tile: TileValue, active: Tensor | None) -> bool:
@@ -152,14 +169,14 @@ def _has_nan(tile: TileValue, active: Tensor | None) -> bool:
 
 
 def _cause(
-    state: EvaluatorState, op: Operation, operands: Sequence[TileValue], place: tuple[int, ...]
+    run: Evaluator, op: Operation, operands: Sequence[TileValue], place: tuple[int, ...]
 ) -> str:
     """What an elementwise op was given at `place`."""
     shown = []
     for tile, value in zip(operands, op.operands, strict=True):
         if not isinstance(tile, Tensor | BoxTile):
             return ""
-        dense = state.full(tile, value.type)
+        dense = run.full(tile, value.type)
         if dense.dim() != len(place) or dense.dtype not in _FLOATS:
             return ""
         if any(n != 1 and at >= n for at, n in zip(place, dense.shape, strict=True)):

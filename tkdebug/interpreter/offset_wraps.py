@@ -10,7 +10,7 @@ the sign of its left operand, and what wrapped may have made that negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -123,7 +123,7 @@ def _unmoved(value: Value) -> Value:
     return value
 
 
-def may_wrap(op: Operation, operands: tuple[TileValue, ...], result: TileValue) -> bool:
+def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) -> bool:
     """Whether `result`, which `op` gave, may not be what its operands come to."""
     if isinstance(result, AffineTile):
         return False  # which never wraps

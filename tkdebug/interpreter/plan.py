@@ -1,53 +1,87 @@
-"""A function's blocks as steps: how each op runs is looked up once per module."""
+"""A function's blocks as steps: rules and observers of each op are looked up once per module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tkdebug.compiler.ir import Block, Operation, Value
+from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.offset_wraps import OffsetArithmetic, may_be_negative, may_wrap
+from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.rules.table import RULES
 from tkdebug.interpreter.rules.types import Rule
-from tkdebug.interpreter.undefined import is_watched
 from tkdebug.interpreter.values import TileValue
 
-# One step of a block: how to run the op, the op, whether it may give undefined values or hand them
-# on between regions, and the values that die after it.
-Step = tuple[Rule, Operation, bool, tuple[Value, ...]]
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who looks at a step, by their places among the observers."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+# One step of a block: how to run the op, the op, who looks at it (None for nobody), and the values
+# that die after it.
+Step = tuple[Rule, Operation, Watch | None, tuple[Value, ...]]
 
 
 class Plan:
-    """A function's blocks as lists of steps; made once per module, shared by all batches.
+    """A module's blocks as lists of steps, shared by all batches, and launches of equal keys.
+
+    It holds no observer: an observer may hold what belongs to its launch.
 
     Args:
+        module: what is run.
+        observers: who looks on; others with the same keys may take their places later.
         counts_changes: whether stores tell `Turns` that they have changed memory.
-        offsets: what offsets are made by; that it wraps, or is negative, is looked for.
+
+    Attributes:
+        steps: those of each block.
     """
 
     def __init__(
-        self, counts_changes: bool = False, offsets: OffsetArithmetic | None = None
+        self, module: Module, observers: Sequence[Observer] = (), counts_changes: bool = False
     ) -> None:
-        self._steps: dict[Block, list[Step]] = {}
-        self._counts_changes = counts_changes
-        self.offsets = offsets or OffsetArithmetic()
-
-    def steps(self, block: Block) -> list[Step]:
-        """The steps of `block`."""
-        steps = self._steps.get(block)
-        if steps is None:
-            steps = self._steps[block] = _steps_of(block, self._counts_changes, self.offsets)
-        return steps
+        self.steps: dict[Block, list[Step]] = {}
+        for op in module.walk():
+            for region in op.regions:
+                for block in region.blocks:
+                    self.steps[block] = _steps_of(block, observers, counts_changes)
 
     def rule(self, op: Operation) -> Rule:
         """How `op` runs by itself."""
         return RULES[op.name]
 
 
-def _steps_of(block: Block, counts_changes: bool, offsets: OffsetArithmetic) -> list[Step]:
-    """Each op with the values whose last use in this block it is."""
+def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool) -> list[Step]:
+    keeps_values = any(observer.keeps_values for observer in observers)
+    dying = [()] * len(block.operations) if keeps_values else _dying(block)
+    return [
+        (_rule(op, counts_changes), op, _watch(op, observers), dead)
+        for op, dead in zip(block.operations, dying, strict=True)
+    ]
+
+
+def _watch(op: Operation, observers: Sequence[Observer]) -> Watch | None:
+    moments = [observer.moments(op) for observer in observers]
+    before = tuple(i for i, wanted in enumerate(moments) if Moments.BEFORE in wanted)
+    after = tuple(i for i, wanted in enumerate(moments) if Moments.AFTER in wanted)
+    return Watch(before, after) if before or after else None
+
+
+def _rule(op: Operation, counts_changes: bool) -> Rule:
+    rule = _clobbering(op, RULES[op.name])
+    # Atomics count what they change themselves.
+    if counts_changes and Effects.WRITE in OPS[op.name].effects and "atomic" not in op.name:
+        return _counted(rule)
+    return rule
+
+
+def _dying(block: Block) -> list[tuple[Value, ...]]:
+    """For each op the values of this block whose last use it is."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
     for place, op in enumerate(block.operations):
@@ -61,57 +95,22 @@ def _steps_of(block: Block, counts_changes: bool, offsets: OffsetArithmetic) -> 
     for value, place in last.items():
         if value in defined:
             dying[place].append(value)
-    steps = []
-    for place, op in enumerate(block.operations):
-        rule = _rule(op)
-        if counts_changes and Effects.WRITE in OPS[op.name].effects and "atomic" not in op.name:
-            rule = _counted(rule)
-        if op in offsets.sums or op in offsets.hashed:
-            rule = _followed(rule)
-        elif op in offsets.remainders:
-            rule = _followed_remainder(rule)
-        steps.append((rule, op, is_watched(op), tuple(dying[place])))
-    return steps
+    return [tuple(values) for values in dying]
 
 
 def _counted(rule: Rule) -> Rule:
-    """`rule` of an op that changes memory, counted. Atomics count what they change."""
+    """`rule` of an op that changes memory, counted."""
 
-    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        if evaluator.turns is not None:
-            evaluator.turns.changes += 1
-        return rule(evaluator, op, *operands)
-
-    return run
-
-
-def _followed(rule: Rule) -> Rule:
-    """`rule` of an op that makes offsets; elements that wrap are followed to accesses."""
-
-    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        results = rule(evaluator, op, *operands)
-        if may_wrap(op, operands, results[0]):
-            evaluator.undefined.wrapped(op, operands)
-        return results
+    def run(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+        if ev.turns is not None:
+            ev.turns.changes += 1
+        return rule(ev, op, *operands)
 
     return run
 
 
-def _followed_remainder(rule: Rule) -> Rule:
-    """`rule` of a remainder in an offset; negative elements are followed to accesses."""
-
-    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        results = rule(evaluator, op, *operands)
-        if may_be_negative(results[0]):
-            evaluator.undefined.negative_remainder(op, operands, results[0])
-        return results
-
-    return run
-
-
-def _rule(op: Operation) -> Rule:
-    """How to run `op`; one with a region of shared memory overwrites that too."""
-    rule = RULES[op.name]
+def _clobbering(op: Operation, rule: Rule) -> Rule:
+    """`rule` of an op that may have a region of shared memory, which it overwrites, too."""
     offset = op.attributes.get("scratch_offset")
     if not isinstance(offset, int):
         return rule
@@ -120,8 +119,8 @@ def _rule(op: Operation) -> Rule:
 
     size_bytes = scratch_bytes(op)
 
-    def run(evaluator: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        evaluator.clobber_scratch(op, offset, size_bytes)
-        return rule(evaluator, op, *operands)
+    def run(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+        ev.clobber_scratch(op, offset, size_bytes)
+        return rule(ev, op, *operands)
 
     return run

@@ -20,7 +20,7 @@ from tkdebug.interpreter.masks import MaskAlgebra
 from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, DeferredTile, TileValue
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.checks import Checks
+    from tkdebug.interpreter.observers import Observer
     from tkdebug.interpreter.turns import Turns
 
 _LARGEST_FLOAT32 = float.fromhex("0x1.fffffep127")
@@ -54,7 +54,7 @@ class Batch:
         fusion: which ops may write over an operand or straight into memory.
         written: storages that the kernel may write, None for any.
         buffers: every tensor that the launch knows of.
-        checks: what else accesses are looked at for, None for nothing.
+        observers: who looks on, in the order of the plan's.
         turns: what lets other programs go on where this one waits, None where none waits.
     """
 
@@ -67,7 +67,7 @@ class Batch:
     written: frozenset[int] | None = None
     buffers: Sequence[Buffer] = ()
     strict_ieee: bool = False
-    checks: Checks | None = None
+    observers: Sequence[Observer] = ()
     turns: Turns | None = None
 
 
@@ -88,8 +88,9 @@ class EvaluatorState:
         self.written = batch.written
         self.buffers = batch.buffers
         self.strict_ieee = batch.strict_ieee
-        self.checks = batch.checks
         self.turns = batch.turns
+        # Observers that are told of accesses.
+        self.followers: Sequence[Observer] = ()
         self.active: Tensor | None = None
         self.int_dtypes = _INT_DTYPES
         self.dtypes = _DTYPES

@@ -12,17 +12,18 @@ them; negative remainders, where it goes before the tensor by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.undefined_flow import marks_of_results, united
 from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
 
@@ -45,7 +46,7 @@ _LEAVING = ("scf.yield", "scf.condition")
 # What an access does with each of its operands but the pointer, the first one.
 _STORING = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas")
 _ACCESSES = (*_STORING, "tt.load")
-WATCHED = frozenset((*(_SYMBOLS.keys() - offset_wraps.SYMBOLS), *_BRANCHING, *_LEAVING, "tt.load"))
+WATCHED = frozenset((*(_SYMBOLS.keys() - offset_wraps.SYMBOLS), "tt.load"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ Marked = dict[Operation, tuple[Origin, Tensor]]
 
 
 def is_watched(op: Operation) -> bool:
-    """Whether `op` may give undefined elements, or moves values in and out of regions."""
+    """Whether `op` may give undefined elements."""
     if op.name not in WATCHED or (op.name == "tt.load" and not _lacks_other(op)):
         return False
     outer = op.block.parent_op if op.block is not None else None
@@ -103,21 +104,107 @@ def _lacks_other(op: Operation) -> bool:
     )
 
 
-class UndefinedValues:
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """The ops of a module that may give what is followed.
+
+    Attributes:
+        ops: divisions, remainders and shifts.
+        loads: loads that have a mask and nothing that stands where it is false.
+        offsets: what offsets of pointers are made by.
+    """
+
+    ops: frozenset[Operation]
+    loads: frozenset[Operation]
+    offsets: offset_wraps.OffsetArithmetic
+
+    @classmethod
+    def of(cls, module: Module) -> _Sources:
+        """Those of a module, found when they are first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            watched = [op for op in module.walk() if is_watched(op)]
+            loads = frozenset(op for op in watched if op.name == "tt.load")
+            offsets = offset_wraps.offset_arithmetic(module)
+            found = module.derived[cls] = cls(frozenset(watched) - loads, loads, offsets)
+        assert isinstance(found, cls)
+        return found
+
+
+class UndefinedValues(Observer):
+    """Tells where undefined values, and offsets that wrapped, are used.
+
+    Args:
+        module: what is launched.
+        faults: where it tells.
+        of_loads: whether what a load gives where its mask is false is undefined, too.
+    """
+
+    def __init__(self, module: Module, faults: FaultLog, of_loads: bool) -> None:
+        self._sources = _Sources.of(module)
+        self._faults = faults
+        self._of_loads = of_loads
+        if of_loads:
+            self.memory_factor = 4  # marks of what is loaded, and of what comes of it
+
+    @property
+    def key(self) -> Hashable:
+        """Loads are looked at only where that is asked for."""
+        return type(self), self._of_loads
+
+    def moments(self, op: Operation) -> Moments:
+        """Before what may be undefined, after what may wrap; all else only while there is any."""
+        sources = self._sources
+        moments = Moments.NEVER
+        if op in sources.ops or (self._of_loads and op in sources.loads):
+            moments |= Moments.BEFORE
+        if any(op in ops for ops in (sources.offsets.sums, sources.offsets.hashed)):
+            moments |= Moments.AFTER
+        if op in sources.offsets.remainders:
+            moments |= Moments.AFTER
+        return moments
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The undefined elements of one batch."""
+        return UndefinedElements(run, self._faults, self._sources, self._of_loads)
+
+
+class UndefinedElements(Observer):
     """The undefined elements of one batch of programs.
 
     Attributes:
         marked: the values that have such elements; empty as a rule.
     """
 
-    def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
+    def __init__(self, ev: Evaluator, faults: FaultLog, sources: _Sources, of_loads: bool) -> None:
         self._ev = ev
         self._faults = faults
-        self._of_loads = ev.checks is not None and "undefined-value" in ev.checks.names
+        self._sources = sources
+        self._of_loads = of_loads
         self.marked: dict[Value, Marked] = {}
 
-    def before(self, op: Operation, operands: Sequence[TileValue], watched: bool) -> None:
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run: what of its results is undefined, and what is used of operands."""
+        self._look_at(op, operands)
+        run.attend(self, bool(self.marked))
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """An op that makes offsets has run: elements that wrap, or are negative, are followed."""
+        if op in self._sources.offsets.remainders:
+            if offset_wraps.may_be_negative(results[0]):
+                self._negative_remainder(op, operands, results[0])
+        elif offset_wraps.may_wrap(op, operands, results[0]):
+            self._wrapped(op, operands)
+        run.attend(self, bool(self.marked))
+        return results
+
+    def _look_at(self, op: Operation, operands: Sequence[TileValue]) -> None:
         if op.name in _BRANCHING:
             self._enter(op)
             return
@@ -127,7 +214,7 @@ class UndefinedValues:
         if op.name in _ACCESSES and self.marked:
             self._accessed(op, operands)
         found = self._flow(op, operands)
-        if watched:
+        if op in self._sources.ops or op in self._sources.loads:
             self._add_origin(op, operands, found)
         for value, marks in zip(op.results, found, strict=True):
             if marks:
@@ -135,7 +222,7 @@ class UndefinedValues:
             else:
                 self.marked.pop(value, None)
 
-    def wrapped(self, op: Operation, operands: Sequence[TileValue]) -> None:
+    def _wrapped(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` has run and may have wrapped, in what pointers are moved by."""
         ev = self._ev
         types = [value.type for value in op.operands]
@@ -154,11 +241,11 @@ class UndefinedValues:
         if bool(bad.any()):
             bad = ev.full(bad, types[0])
             mark = bad | known[op][1] if op in known else bad
-            hashed = op in ev.plan.offsets.hashed
+            hashed = op in self._sources.offsets.hashed
             origin = Origin(op, bad, tuple(values), "hashed" if hashed else "wrapped")
             self.marked[op.result] = {**known, op: (origin, mark)}
 
-    def negative_remainder(
+    def _negative_remainder(
         self, op: Operation, operands: Sequence[TileValue], result: TileValue
     ) -> None:
         """`op`, a remainder that moves pointers, has run and may have given negative numbers."""
@@ -177,11 +264,12 @@ class UndefinedValues:
         if known:
             self.marked[op.result] = known
 
-    def forget(self, values: Iterable[Value]) -> None:
+    def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
         """Values die; those that blocks are given are theirs to set anew."""
         for value in values:
             if value.defining_op is not None:
                 self.marked.pop(value, None)
+        run.attend(self, bool(self.marked))
 
     # Origins
 

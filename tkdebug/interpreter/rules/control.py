@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.rules.types import Rule, nothing, operands_of
+from tkdebug.interpreter.rules.types import Rule, nothing, unchanged
 
 RULES: dict[str, Rule] = {
     "tt.return": nothing,
     "scf.if": Evaluator.run_if,
     "scf.for": Evaluator.run_for,
     "scf.while": Evaluator.run_while,
-    "scf.yield": operands_of,
-    "scf.condition": operands_of,
+    "scf.yield": unchanged,
+    "scf.condition": unchanged,
     "tt.reduce": Evaluator.reduce,
     "tt.scan": Evaluator.scan,
-    "tt.reduce.return": operands_of,
+    "tt.reduce.return": unchanged,
     "tt.map_elementwise": Evaluator.map_elementwise,
-    "tt.map_elementwise.return": operands_of,
+    "tt.map_elementwise.return": unchanged,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.rules.types import Rule, nothing, one
+from tkdebug.interpreter.rules.types import Rule, nothing, one, unchanged
 from tkdebug.interpreter.values import TileValue
 
 
@@ -34,6 +34,7 @@ RULES: dict[str, Rule] = {
     "tt.barrier": nothing,
     "tt.assert": Evaluator.device_assert,
     "tt.print": Evaluator.device_print,
-    "tt.assume": Evaluator.assume,
-    "tt.hint": Evaluator.hint,
+    # What they promise is looked at by `checks.assumptions`.
+    "tt.assume": nothing,
+    "tt.hint": unchanged,
 }

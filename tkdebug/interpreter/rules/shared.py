@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import bulk_copies
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.rules.types import Rule, nothing, one
-from tkdebug.interpreter.values import TileValue
-
-
-def convert_layout(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
-    """ttg.convert_layout: values stay, only which lane holds them changes."""
-    return value
-
+from tkdebug.interpreter.rules.types import Rule, nothing, one, unchanged
 
 RULES: dict[str, Rule] = {
-    "ttg.convert_layout": one(convert_layout),
+    "ttg.convert_layout": unchanged,
     "ttg.local_alloc": one(Evaluator.local_alloc),
     "ttg.local_dealloc": Evaluator.local_dealloc,
     "ttg.local_load": one(Evaluator.local_load),

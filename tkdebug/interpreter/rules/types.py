@@ -30,6 +30,6 @@ def nothing(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[Tile
     return ()
 
 
-def operands_of(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-    """The rule of a terminator: what its region gives is what it is given."""
+def unchanged(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    """The rule of an op that gives its operands: a terminator, a hint, a layout conversion."""
     return operands

@@ -15,9 +15,12 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 
+_CHECKED = ("tt.assume", "tt.hint")
 _CALLS = {
     "divisibility": "tl.multiple_of",
     "contiguity": "tl.max_contiguous",
@@ -25,58 +28,73 @@ _CALLS = {
 }
 
 
-class PromiseOps(EvaluatorState):
-    """tt.assume and tt.hint."""
+class AssumptionCheck(Observer):
+    """Faults where tt.assume and tt.hint say what is not so."""
 
-    def assume(self, op: Operation, condition: TileValue) -> Sequence[TileValue]:
-        """tt.assume: a fault where the condition is false."""
+    def __init__(self, faults: FaultLog) -> None:
+        self._faults = faults
+
+    def moments(self, op: Operation) -> Moments:
+        """Before both ops."""
+        return Moments.BEFORE if op.name in _CHECKED else Moments.NEVER
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Look at what is assumed."""
+        if op.name == "tt.assume":
+            self._look_at_assumption(run, op, operands[0])
+        else:
+            self._look_at_hint(run, op, operands[0])
+
+    def _look_at_assumption(self, run: Evaluator, op: Operation, condition: TileValue) -> None:
         if isinstance(condition, int) and condition:
-            return ()
+            return
         shape = ir.shape_of(op.operands[0].type)
-        held = self.dense(condition, op.operands[0].type).bool()
-        self._tell_broken(op, ~held, shape, None)
-        return ()
+        held = run.dense(condition, op.operands[0].type).bool()
+        self._tell(run, op, ~held, shape, None)
 
-    def hint(self, op: Operation, value: TileValue) -> Sequence[TileValue]:
-        """tt.hint: its operand; a fault where it is not what was promised."""
+    def _look_at_hint(self, run: Evaluator, op: Operation, value: TileValue) -> None:
         if isinstance(value, PointerTile | AddressTile):
-            return (value,)  # of addresses, which are the stand-in's and no GPU's
+            return  # of addresses, which are the stand-in's and no GPU's
         promised = op.attributes["values"]
         assert isinstance(promised, tuple)
         type_ = op.operands[0].type
         shape = ir.shape_of(type_)
         kind = str(op.attributes["kind"])
         if isinstance(value, int) and (kind != "divisibility" or value % _largest(promised) == 0):
-            return (value,)
+            return
         if kind == "contiguity" and _counts_up(value, promised):
-            return (value,)
-        values = self.full(value, type_)
+            return
+        values = run.full(value, type_)
         for axis, number in enumerate(promised):
             assert isinstance(number, int)
             if number > 1:
                 bad = _broken(values, axis + 1 if shape else None, kind, number)
-                self._tell_broken(op, bad, shape, values)
-        return (value,)
+                self._tell(run, op, bad, shape, values)
 
-    def _tell_broken(
-        self, op: Operation, bad: Tensor, shape: tuple[int, ...], values: Tensor | None
+    def _tell(
+        self,
+        run: Evaluator,
+        op: Operation,
+        bad: Tensor,
+        shape: tuple[int, ...],
+        values: Tensor | None,
     ) -> None:
-        bad = bad.expand(self.programs, *shape)
-        if self.active is not None:
-            bad = bad & self.active.reshape(-1, *(1,) * len(shape))
+        bad = bad.expand(run.programs, *shape)
+        if run.active is not None:
+            bad = bad & run.active.reshape(-1, *(1,) * len(shape))
         if not bool(bad.any()):
             return
-        found = self.offender(bad, values, None)
+        found = run.offender(bad, values, None)
         count = int(bad.sum())
         if values is None:
-            self.faults.broken_promise(op, found, "tl.assume", "is false here", count)
+            self._faults.broken_promise(op, found, "tl.assume", "is false here", count)
             return
         call = _CALLS[str(op.attributes["kind"])]
         numbers = op.attributes["values"]
         assert isinstance(numbers, tuple)
         given = str(numbers[0]) if len(numbers) == 1 else str(list(numbers))
         what = f"{given} does not hold: the value is {found.index} here"
-        self.faults.broken_promise(op, found, call, what, count)
+        self._faults.broken_promise(op, found, call, what, count)
 
 
 def _largest(promised: tuple[object, ...]) -> int:

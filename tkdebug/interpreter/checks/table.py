@@ -1,0 +1,32 @@
+"""The checks: those that always look on, and those that are asked for by `--check`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from tkdebug.compiler.ir import Module
+from tkdebug.interpreter.checks.assumptions import AssumptionCheck
+from tkdebug.interpreter.checks.races import RaceCheck
+from tkdebug.interpreter.checks.uninitialised_reads import UninitialisedReads
+from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.nans import NanCheck
+from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.undefined import UndefinedValues
+
+# By the name that asks for it (`tkdebug.knobs.CHECK_NAMES`).
+CHECKS: dict[str, Callable[[Module, FaultLog], Observer]] = {
+    "uninitialised-read": UninitialisedReads,
+    "race": RaceCheck,
+    "nan": NanCheck,
+}
+# Asks for one more source of what is followed anyway.
+MASKED_LOADS = "undefined-value"
+
+
+def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> list[Observer]:
+    """The checks of a launch of `module`; `names` are those that were asked for."""
+    return [
+        UndefinedValues(module, faults, MASKED_LOADS in names),
+        AssumptionCheck(faults),
+        *(check(module, faults) for name, check in CHECKS.items() if name in names),
+    ]

@@ -1,0 +1,128 @@
+"""What looks on while programs run: checks, and tools such as a debugger.
+
+An observer is made for one launch. When a plan is built it is asked once for each op what it wants
+to see of it; a step that nobody asked for costs nothing. Observers are called in the order in which
+the launch has them, in the thread that runs the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.values import TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.races import Touched
+    from tkdebug.interpreter.state import EvaluatorState
+
+
+class Moments(Flag):
+    """When an observer is called at an op."""
+
+    NEVER = 0
+    BEFORE = auto()
+    AFTER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchContext:
+    """A launch that begins.
+
+    Attributes:
+        grid: programs along x, y, z; with a 0 where there are none.
+        buffers: the tensors that it was given.
+        written: storages that the kernel may write, None for any.
+    """
+
+    module: Module
+    grid: tuple[int, int, int]
+    buffers: Sequence[Buffer]
+    written: frozenset[int] | None
+
+
+class Observer:
+    """Sees a launch and alters nothing; subclasses override what they need.
+
+    Attributes:
+        needs_intermediates: whether every op must give a value of its own, so that no op is fused
+            into another.
+        keeps_values: whether values stay in `run.values` after their last use.
+        follows_accesses: whether it is told of accesses to memory.
+        memory_factor: how many times the live bytes of a batch it may take.
+    """
+
+    needs_intermediates: ClassVar[bool] = False
+    keeps_values: ClassVar[bool] = False
+    follows_accesses: ClassVar[bool] = False
+    memory_factor: int = 1
+
+    @property
+    def key(self) -> Hashable | None:
+        """Observers of equal keys want the same moments of a module; None if no other does."""
+        return (type(self),)
+
+    def moments(self, op: Operation) -> Moments:
+        """When it is called at `op`; asked once, while the plan is built."""
+        return Moments.NEVER
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Before the first program."""
+
+    def launch_ends(self) -> None:
+        """After the last program; not where the launch failed."""
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """Who looks on at one batch, for what is kept by batch: batches may take turns."""
+        return self
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` is about to run for the programs in `run.active`.
+
+        `run.values` has all values that are in scope. The op gets what is there afterwards.
+        """
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """`op` gave `results`; what this gives takes their place."""
+        return results
+
+    def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
+        """Values have had their last use; called while it attends (`Evaluator.attend`)."""
+
+    # Accesses to memory, after their bounds were checked
+
+    def read(
+        self,
+        run: EvaluatorState,
+        op: Operation,
+        buffer: Buffer,
+        values: Tensor | None,
+        touch: Callable[[], Touched],
+    ) -> None:
+        """After a load: what it gave (None when that is no plain tensor), and from where."""
+
+    def writing(
+        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
+    ) -> None:
+        """Before a store of `values`, one for each element of `touched`."""
+
+    def written(
+        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
+    ) -> None:
+        """After a store."""
+
+    def atomic(self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched) -> None:
+        """Before an atomic."""
