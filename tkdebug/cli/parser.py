@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.knobs import CHECK_NAMES
+from tkdebug.plugins import Group, names
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
 REPORT_FORMATS = (*FORMATS, "chrome-trace", "sarif", "junit")
+_REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
 PASS_FORMATS = ("text", "json", "html")
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
@@ -34,6 +36,24 @@ What belongs to the script goes after --. Its exit status is passed on, 130 when
 what was compiled by then is shown.
 """
 _SESSION_HELP = "a run recorded by `tkdebug run -o run.tkd`"
+
+
+class _WithPlugins(Collection[str]):
+    """Choices that plugins add to; these are looked up where ours are not enough."""
+
+    def __init__(self, own: tuple[str, ...], group: Group) -> None:
+        self._own = own
+        self._group = group
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in names(self._group)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._own, *names(self._group))))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
 
 # `add_parser` of argparse's subparsers, whose class has no public name.
 AddCommand = Callable[..., argparse.ArgumentParser]
@@ -93,8 +113,9 @@ def _add_run(add: AddCommand) -> None:
     )
     run.add_argument(
         "--report-format",
-        choices=REPORT_FORMATS,
-        help="the format of the report, whatever its name",
+        choices=_WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
+        metavar="FORMAT",
+        help=f"the format of the report, whatever its name: {_REPORT_FORMATS_TEXT}",
     )
     run.add_argument(
         "--quick",
@@ -156,7 +177,10 @@ def _add_report(add: AddCommand) -> None:
     )
     report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
     report.add_argument(
-        "--format", choices=REPORT_FORMATS, help="by the name of the file of -o, else text"
+        "--format",
+        choices=_WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
+        metavar="FORMAT",
+        help=f"{_REPORT_FORMATS_TEXT}; by the name of the file of -o, else text",
     )
     _add_output(report)
 
