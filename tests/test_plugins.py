@@ -131,10 +131,19 @@ def test_installed_report_format_is_known_by_suffix_and_name(
     assert done.stdout == recorded.report
 
 
+def test_installed_check_finds_a_planted_fault(site: Path, tmp_path: Path) -> None:
+    script = tmp_path / "planted.py"
+    script.write_text(SCRIPT.replace("-(-x))", "1 / x)").replace('"wrong"', '"planted"'))
+    done = tkdebug(site, "run", "--check", "infinity", script)
+    assert (done.returncode, done.stdout) == (3, "planted\n"), done.stderr
+    said = "planted.py:10: plugin-check in negated: infinity: an infinity is stored to offset 0 of"
+    assert said in done.stderr
+
+
 def test_doctor_lists_plugins_with_their_distribution(site: Path) -> None:
     lines = tkdebug(site, "doctor").stdout.splitlines()
     found = {line.split()[1]: line for line in lines if line.startswith("plugin ")}
-    assert set(found) == {"double-negation", "markdown", "launch-count"}
+    assert set(found) == {"double-negation", "infinity", "markdown", "launch-count"}
     assert all(" ok " in line and "tkdebug-example 0.1.0" in line for line in found.values())
 
 
@@ -163,6 +172,22 @@ BREAKING_PASS = RAISING_PASS.replace(
 HOOK = "from tkdebug.events import Hook\nPLUGIN = Hook(enter=lambda kernel, record: 1 / 0)\n"
 
 
+CHECK = """
+from tkdebug.interpreter.checks.plugin_checks import CheckPlugin
+from tkdebug.interpreter.observers import Moments, Observer
+
+class Check(Observer):
+    def __init__(self, module, faults):
+        pass
+
+    def moments(self, op):
+        return Moments.AFTER
+
+    def after(self, run, op, operands, results):
+        raise LookupError(op.name)
+
+PLUGIN = CheckPlugin(Check)
+"""
 LOST_PASS = RAISING_PASS.replace('before="canonicalize"', 'after="nothing"')
 FAULTY = {
     "absent": ("tkdebug.passes", "raise ImportError('none')", "ImportError: none"),
@@ -172,6 +197,7 @@ FAULTY = {
     "breaking": ("tkdebug.passes", BREAKING_PASS, "IRError: "),
     "lost": ("tkdebug.passes", LOST_PASS, "the tile pipeline has no pass 'nothing'"),
     "loading": ("tkdebug.hooks", "1 / 0", "ZeroDivisionError: division by zero"),
+    "checking": ("tkdebug.checks", CHECK, "LookupError: "),
     "launching": ("tkdebug.hooks", HOOK, "ZeroDivisionError: division by zero"),
 }
 
@@ -180,7 +206,7 @@ def test_plugins_that_raise_are_each_named_once_and_skipped(script: Path, tmp_pa
     site = tmp_path / "site"
     for name, (group, code, _) in FAULTY.items():
         make_plugin(site, group, code, name)
-    done = tkdebug(site, "run", script)
+    done = tkdebug(site, "run", "--check", "checking", script)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
     lines = told(done)
     assert len(lines) == len(FAULTY)
@@ -237,8 +263,6 @@ def test_plugin_cannot_take_the_name_of_a_format(script: Path, tmp_path: Path) -
     site = make_plugin(tmp_path / "site", "tkdebug.renderers", "1 / 0")
     entries = site / "faulty_broken-1.0.dist-info" / "entry_points.txt"
     entries.write_text(entries.read_text().replace("broken =", "json ="))
-    done = tkdebug(site, "run", "--report", tmp_path / "out.json", script)
-    assert (done.returncode, told(done)) == (0, [])
     done = tkdebug(site, "run", "--report", tmp_path / "out.odd", script)
     assert done.returncode == 2
     assert "tkdebug has one of that name; it is skipped" in told(done)[0]

@@ -40,6 +40,7 @@ FaultKind = Literal[
     "negative-remainder",
     "undefined-value",
     "broken-promise",
+    "plugin-check",
     "assert",
     "misaligned",
     # Of a native kernel that crashed, by the GPU's core dump.

@@ -282,6 +282,10 @@ def _plugin_kind(group: str) -> type | None:
             from tkdebug.instrument.report import ReportFormat
 
             return ReportFormat
+        case "tkdebug.checks":
+            from tkdebug.interpreter.checks.plugin_checks import CheckPlugin
+
+            return CheckPlugin
         case "tkdebug.hooks":
             from tkdebug.events import Hook
 

@@ -133,10 +133,10 @@ def _add_run(add: AddCommand) -> None:
         "--check",
         action="append",
         default=[],
-        choices=(*CHECK_NAMES, "all"),
+        choices=_WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
         help="also check interpreted kernels for race, uninitialised-read, nan, "
-        "undefined-value, or all; slower; "
+        "undefined-value, all of them, or a plugin's check; slower; "
         "may be repeated",
     )
     run.add_argument(
