@@ -8,10 +8,10 @@ from torch import Tensor
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.plugin_checks import CheckPlugin
-from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.races import Touched
+from tkdebug.interpreter.state import EvaluatorState
 
 
 class Infinities(Observer):
@@ -23,7 +23,7 @@ class Infinities(Observer):
         self._faults = faults
 
     def writing(
-        self, run: Evaluator, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
+        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
     ) -> None:
         """Before a store."""
         if not values.is_floating_point():
