@@ -10,7 +10,7 @@ on; whatever asked for it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -95,6 +95,23 @@ def found() -> Mapping[str, tuple[Plugin, ...]]:
 def names(group: Group) -> tuple[str, ...]:
     """The names of a group's plugins; none is loaded."""
     return tuple(dict.fromkeys(plugin.name for plugin in found().get(group, ())))
+
+
+class WithPlugins(Collection[str]):
+    """Names that plugins add to; these are looked up where ours are not enough."""
+
+    def __init__(self, own: tuple[str, ...], group: Group) -> None:
+        self._own = own
+        self._group = group
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in names(self._group)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._own, *names(self._group))))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 def loaded(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.knobs import CHECK_NAMES
-from tkdebug.plugins import Group, names
+from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
@@ -36,23 +36,6 @@ What belongs to the script goes after --. Its exit status is passed on, 130 when
 what was compiled by then is shown.
 """
 _SESSION_HELP = "a run recorded by `tkdebug run -o run.tkd`"
-
-
-class _WithPlugins(Collection[str]):
-    """Choices that plugins add to; these are looked up where ours are not enough."""
-
-    def __init__(self, own: tuple[str, ...], group: Group) -> None:
-        self._own = own
-        self._group = group
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._own or name in names(self._group)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._own, *names(self._group))))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
 
 
 # `add_parser` of argparse's subparsers, whose class has no public name.
@@ -113,7 +96,7 @@ def _add_run(add: AddCommand) -> None:
     )
     run.add_argument(
         "--report-format",
-        choices=_WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
+        choices=WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
         metavar="FORMAT",
         help=f"the format of the report, whatever its name: {_REPORT_FORMATS_TEXT}",
     )
@@ -133,7 +116,7 @@ def _add_run(add: AddCommand) -> None:
         "--check",
         action="append",
         default=[],
-        choices=_WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
+        choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
         help="also check interpreted kernels for race, uninitialised-read, nan, "
         "undefined-value, all of them, or a plugin's check; slower; "
@@ -178,7 +161,7 @@ def _add_report(add: AddCommand) -> None:
     report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
     report.add_argument(
         "--format",
-        choices=_WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
+        choices=WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
         metavar="FORMAT",
         help=f"{_REPORT_FORMATS_TEXT}; by the name of the file of -o, else text",
     )
