@@ -40,6 +40,7 @@ FaultKind = Literal[
     "negative-remainder",
     "undefined-value",
     "broken-promise",
+    "plugin-check",
     "assert",
     "misaligned",
     # Of a native kernel that crashed, by the GPU's core dump.
@@ -270,6 +271,7 @@ class Hook:
 
     `enter` and `exit` get (kernel object, LaunchRecord); the others get their record. A hook that
     is `timed` has the device time of native launches measured, which costs two events a launch.
+    Where no hook `shows_faults`, they are printed on stderr.
     """
 
     enter: LaunchHook | None = None
@@ -279,6 +281,7 @@ class Hook:
     fault: Callable[[Fault], None] | None = None
     progress: Callable[[LaunchProgress], None] | None = None
     timed: bool = False
+    shows_faults: bool = True
 
 
 class HookChain:
@@ -351,7 +354,7 @@ class HookChain:
         heard = False
         for hook in self._hooks:
             if hook.fault is not None:
-                heard = True
+                heard = heard or hook.shows_faults
                 self._guarded(hook.fault, event)
         if not heard:
             self._tell_unheard(event)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from tkdebug.errors import UsageError
+from tkdebug.plugins import names as plugin_names
 
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
@@ -62,7 +63,9 @@ def _parse_checks(text: str) -> tuple[str, ...]:
     if names == ("all",):
         return CHECK_NAMES
     if not set(names) <= set(CHECK_NAMES):
-        raise ValueError("names out of " + ", ".join((*CHECK_NAMES, "all")) + ", with commas")
+        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks")))
+        if not set(names) <= known.keys():
+            raise ValueError("names out of " + ", ".join((*known, "all")) + ", with commas")
     return names
 
 

@@ -17,6 +17,7 @@ from tkdebug.errors import UsageError
 from tkdebug.events import HOOKS, Fault, Hook
 from tkdebug.fault_text import describe
 from tkdebug.knobs import CHECK_NAMES, MODE_NAMES
+from tkdebug.plugins import WithPlugins
 
 # Faults that the script also gets as an exception.
 RAISED_KINDS = frozenset({"compile-error"})
@@ -63,9 +64,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tkdebug-check",
         action="append",
         default=[],
-        choices=(*CHECK_NAMES, "all"),
-        help="also check interpreted kernels for races, reads of unwritten memory, NaNs, undefined "
-        "values; slower",
+        choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
+        metavar="KIND",
+        help="also check interpreted kernels for race, uninitialised-read, nan, undefined-value, "
+        "all of them, or a plugin's check; slower",
     )
     group.addoption(
         "--tkdebug-faults",

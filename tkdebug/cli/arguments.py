@@ -189,11 +189,17 @@ def _run_arguments(
         report_format=_report_format(parser, parsed),
         quick=parsed.quick,
         interpret=tuple(parsed.interpret),
-        checks=CHECK_NAMES if "all" in parsed.check else tuple(parsed.check),
+        checks=_checks(parsed.check),
         native_target=parsed.native_target,
         temporary=parsed.temporary,
         coredump=not parsed.no_coredump,
     )
+
+
+def _checks(asked: Sequence[str]) -> tuple[str, ...]:
+    """The checks that were asked for; "all" are tkdebug's own."""
+    own = CHECK_NAMES if "all" in asked else ()
+    return tuple(dict.fromkeys((*own, *(name for name in asked if name != "all"))))
 
 
 def _report_format(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> str | None:

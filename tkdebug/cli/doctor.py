@@ -10,14 +10,19 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tkdebug import __version__
 from tkdebug.cli.places import put_out
 from tkdebug.terminal_style import Style, style_of
 from tkdebug.terminal_text import visible_line
+
+if TYPE_CHECKING:
+    from tkdebug.plugins import Plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class Check:
 def doctor_command() -> int:
     """Print the answers; the result is the exit status: 1 when something needed is missing."""
     checks = [_guarded(name, check) for name, check in CHECKS.items()]
+    checks += _plugins()
     style = style_of(sys.stdout)
     put_out((f"{line}\n" for line in _answers(checks, style)), styled=style.is_on)
     return 1 if any(_is_missing(check) for check in checks) else 0
@@ -241,6 +247,51 @@ def _knobs() -> Check:
         if values[knob.name] != knob.default
     ]
     return Check("knobs", True, ", ".join(changed) or "all at their defaults")
+
+
+def _plugins() -> list[Check]:
+    """A line for each plugin, which is loaded for it."""
+    from tkdebug.plugins import found
+
+    return [
+        _guarded(f"plugin {plugin.name}", partial(_plugin, plugin))
+        for group in sorted(found())
+        for plugin in found()[group]
+    ]
+
+
+def _plugin(plugin: Plugin) -> Check:
+    name = f"plugin {plugin.name}"
+    detail = f"{plugin.group}, of {plugin.distribution} {plugin.version}"
+    kind = _plugin_kind(plugin.group)
+    if kind is None:
+        return Check(name, False, f"{detail}: this version has no such group", needed=False)
+    if plugin.load(kind) is None:
+        return Check(name, False, f"{detail}: skipped: {plugin.problem}", needed=False)
+    return Check(name, True, detail)
+
+
+def _plugin_kind(group: str) -> type | None:
+    """What entry points of a group have to be."""
+    match group:
+        case "tkdebug.passes":
+            from tkdebug.compiler.passes import PassPlugin
+
+            return PassPlugin
+        case "tkdebug.renderers":
+            from tkdebug.instrument.report import ReportFormat
+
+            return ReportFormat
+        case "tkdebug.checks":
+            from tkdebug.interpreter.checks.plugin_checks import CheckPlugin
+
+            return CheckPlugin
+        case "tkdebug.hooks":
+            from tkdebug.events import Hook
+
+            return Hook
+        case _:
+            return None
 
 
 CHECKS: dict[str, Callable[[], Check]] = {

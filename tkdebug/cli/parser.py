@@ -9,10 +9,12 @@ from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.knobs import CHECK_NAMES
+from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
 REPORT_FORMATS = (*FORMATS, "chrome-trace", "sarif", "junit")
+_REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
 PASS_FORMATS = ("text", "json", "html")
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
@@ -34,6 +36,7 @@ What belongs to the script goes after --. Its exit status is passed on, 130 when
 what was compiled by then is shown.
 """
 _SESSION_HELP = "a run recorded by `tkdebug run -o run.tkd`"
+
 
 # `add_parser` of argparse's subparsers, whose class has no public name.
 AddCommand = Callable[..., argparse.ArgumentParser]
@@ -93,8 +96,9 @@ def _add_run(add: AddCommand) -> None:
     )
     run.add_argument(
         "--report-format",
-        choices=REPORT_FORMATS,
-        help="the format of the report, whatever its name",
+        choices=WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
+        metavar="FORMAT",
+        help=f"the format of the report, whatever its name: {_REPORT_FORMATS_TEXT}",
     )
     run.add_argument(
         "--quick",
@@ -112,10 +116,10 @@ def _add_run(add: AddCommand) -> None:
         "--check",
         action="append",
         default=[],
-        choices=(*CHECK_NAMES, "all"),
+        choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
         help="also check interpreted kernels for race, uninitialised-read, nan, "
-        "undefined-value, or all; slower; "
+        "undefined-value, all of them, or a plugin's check; slower; "
         "may be repeated",
     )
     run.add_argument(
@@ -156,7 +160,10 @@ def _add_report(add: AddCommand) -> None:
     )
     report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
     report.add_argument(
-        "--format", choices=REPORT_FORMATS, help="by the name of the file of -o, else text"
+        "--format",
+        choices=WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
+        metavar="FORMAT",
+        help=f"{_REPORT_FORMATS_TEXT}; by the name of the file of -o, else text",
     )
     _add_output(report)
 

@@ -20,6 +20,7 @@ from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.events import HOOKS, Hook
 from tkdebug.fault_teller import FaultTeller
 from tkdebug.knobs import CHECK_NAMES, KNOBS, ModeName
+from tkdebug.plugins import WithPlugins
 from tkdebug.runtime.torch_package import check_importable
 from tkdebug.terminal_text import tell
 from tkdebug.tracebacks import prune_chain
@@ -147,9 +148,10 @@ def unload_ipython_extension(shell: object) -> None:
 
 def _check_names(checks: str | Sequence[str]) -> tuple[str, ...]:
     names = (checks,) if isinstance(checks, str) else tuple(checks)
+    known = WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks")
     for name in names:
-        if name not in (*CHECK_NAMES, "all"):
-            raise UsageError(f"checks: {name!r} is none{instead_of(name, (*CHECK_NAMES, 'all'))}")
+        if name not in known:
+            raise UsageError(f"checks: {name!r} is none{instead_of(name, tuple(known))}")
     return CHECK_NAMES if "all" in names else names
 
 

@@ -8,6 +8,8 @@ needs no memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
@@ -15,10 +17,26 @@ from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers import chrome_trace, json_format, junit, sarif, text_format
 from tkdebug.instrument.whole_file import write_whole
+from tkdebug.plugins import Plugin, loaded, names
 from tkdebug.terminal_style import PLAIN_VIEW, View
 from tkdebug.terminal_text import visible
 
 Renderer = Callable[[Session, tuple[FaultGroup, ...]], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFormat:
+    """What an entry point of `tkdebug.renderers` names; the entry point's name is the format's.
+
+    Attributes:
+        render: yields the report in pieces, so that a run of a million launches needs no memory.
+        suffixes: of files that are written in this format unless another is asked for.
+    """
+
+    render: Renderer
+    suffixes: tuple[str, ...] = ()
+
+
 RENDERERS: Mapping[str, Renderer] = {
     "text": text_format.render,
     "json": json_format.render,
@@ -35,6 +53,26 @@ SUFFIXES: Mapping[str, str] = {
 }
 
 
+def _plugin_renderer(format_name: str) -> Renderer:
+    """The renderer of a plugin; what it raises names it."""
+    formats = loaded("tkdebug.renderers", ReportFormat, RENDERERS)
+    for plugin, added in formats:
+        if plugin.name == format_name:
+            return partial(_guarded, plugin, added.render)
+    raise UsageError(f"no report format {format_name!r}; expected one of {', '.join(RENDERERS)}")
+
+
+def _guarded(
+    plugin: Plugin, render: Renderer, session: Session, faults: tuple[FaultGroup, ...]
+) -> Iterator[str]:
+    try:
+        yield from render(session, faults)
+    except TkError:
+        raise  # the session is damaged
+    except Exception as error:
+        raise TkError(f"{plugin}: {type(error).__name__}: {error}") from error
+
+
 def format_of(path: Path, option: str) -> str:
     """The format that the name of a report says.
 
@@ -45,13 +83,22 @@ def format_of(path: Path, option: str) -> str:
     Raises:
         UsageError: it says none.
     """
-    known = SUFFIXES.get(path.suffix.lower())
+    suffix = path.suffix.lower()
+    known = SUFFIXES.get(suffix)
     if known is None:
+        for plugin, added in loaded("tkdebug.renderers", ReportFormat, RENDERERS):
+            if suffix in added.suffixes:
+                return plugin.name
         raise UsageError(
             f"{path}: its name says no format of a report; expected one of "
-            f"{', '.join(SUFFIXES)}, or {option} {'|'.join(RENDERERS)}"
+            f"{', '.join(SUFFIXES)}, or {option} {'|'.join(format_names())}"
         )
     return known
+
+
+def format_names() -> tuple[str, ...]:
+    """All formats, those of plugins behind ours."""
+    return tuple(dict.fromkeys((*RENDERERS, *names("tkdebug.renderers"))))
 
 
 def render(session: Session, format_name: str, view: View = PLAIN_VIEW) -> Iterator[str]:
@@ -64,13 +111,15 @@ def render(session: Session, format_name: str, view: View = PLAIN_VIEW) -> Itera
 
     Raises:
         SessionError: the session is damaged.
+        UsageError: the plugin of that format cannot be loaded.
     """
     faults = session.fault_groups()
     if format_name == "text":
         styled = view.style.is_on
         return (visible(p, styled=styled) for p in text_format.render(session, faults, view))
+    renderer = RENDERERS.get(format_name) or _plugin_renderer(format_name)
     # JSON is ASCII and stays as it is.
-    return map(visible, RENDERERS[format_name](session, faults))
+    return map(visible, renderer(session, faults))
 
 
 def write_report(session: Session, path: Path, format_name: str, *, kept: bool = True) -> None:

@@ -358,6 +358,43 @@ class FaultLog:
             hint=hint,
         )
 
+    def plugin_fault(
+        self,
+        op: Operation,
+        check: str,
+        message: str,
+        offender: Offender | None = None,
+        count: int = 1,
+        *,
+        severity: Literal["error", "warning"] = "error",
+        tensor: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        """Record what a plugin's check found.
+
+        Args:
+            op: where it is reported.
+            check: the check's name.
+            message: what happened.
+            offender: the first element of it.
+            count: how many there are.
+            severity: of the fault.
+            tensor: the argument that it concerns.
+            hint: what to do about it.
+        """
+        index = None if offender is None else offender.index
+        self._record(
+            op,
+            "plugin-check",
+            f"{check}: {message}",
+            offender,
+            count,
+            severity=severity,
+            tensor=tensor,
+            index=index,
+            hint=hint,
+        )
+
     def _record(
         self,
         op: Operation,

@@ -18,6 +18,7 @@ from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
 from tkdebug.events import HOOKS, Fault, KernelCompiled
 from tkdebug.runtime.compiled import CompiledKernel
 from tkdebug.runtime.driver import compute_capability
+from tkdebug.runtime.first_launch import load_what_launches_import
 from tkdebug.runtime.interpreted_kernel import InterpretedKernel
 from tkdebug.runtime.specialization import Specialization
 from tkdebug.runtime.stage_files import TILE_IR_FILE, StageDump, StageOverride
@@ -73,6 +74,7 @@ def snapshot_recorder() -> SnapshotRecorder | None:
     """What takes the snapshots of one compile; None when nobody wants them."""
     from tkdebug.compiler.artifacts import SnapshotRecorder
 
+    load_what_launches_import()  # the hooks of plugins are there from then on
     return SnapshotRecorder() if HOOKS.wants_compiled() else None
 
 
@@ -155,7 +157,7 @@ def tell_compile_error(kernel: str, error: CompileError) -> None:
 
 
 def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder | None) -> None:
-    from tkdebug.compiler.passes import run_pipeline
+    from tkdebug.compiler.passes import TILE_PIPELINE, run_pipeline, with_plugins
 
     dump = StageDump.of(src)
     if dump is not None:
@@ -163,6 +165,7 @@ def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder 
         dump.write_ir(TILE_IR_FILE, module)
     run_pipeline(
         module,
+        with_plugins(TILE_PIPELINE, "tile"),
         snapshot=None if dump is None else partial(dump.write_snapshot, "tile-ir"),
         on_run=None if recorder is None else recorder.after_run,
     )

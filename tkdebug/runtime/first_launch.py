@@ -1,4 +1,4 @@
-"""What a first launch imports, imported where no signal handler can come in between.
+"""What a first launch imports, and plugins' hooks, where no signal handler can come in between.
 
 A handler runs in the main thread, wherever that is. One that launches while the main thread is in
 the middle of an import would find modules half made. So another thread imports them.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import threading
 from functools import cache
+
+from tkdebug.runtime.plugin_hooks import add_plugin_hooks
 
 # What `runtime` imports inside of functions, since torch or the compiler come with it.
 _MODULES = (
@@ -39,3 +41,4 @@ def _load() -> None:
             importlib.import_module(name)
         except ImportError:
             return
+    add_plugin_hooks()

@@ -16,6 +16,7 @@ from tkdebug.compiler.passes.pipeline import (
     PassRun,
     run_pipeline,
 )
+from tkdebug.compiler.passes.plugin_passes import PassPlugin, with_plugins
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "HoistLoopInvariants",
     "Pass",
     "PassManager",
+    "PassPlugin",
     "PassRun",
     "UnrollLoops",
     "run_pipeline",
+    "with_plugins",
 ]

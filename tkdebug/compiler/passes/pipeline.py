@@ -2,7 +2,7 @@
 
 In debug runs (knobs `verify_each`, `print_after`) each pass is followed by the verifier and the
 provenance check, or by a print on stderr. Without them, and without a snapshot callback, nothing
-is printed, copied or checked.
+is printed, copied or checked, but a plugin's pass always is.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.form_dots import FormDots
 from tkdebug.compiler.passes.invariants import Inventory, check_provenance
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
+from tkdebug.compiler.passes.plugin_passes import ForeignPass
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 from tkdebug.compiler.rewriting.rewriter import Rewriter, RewriteRecord
+from tkdebug.compiler.rewriting.saved_module import SavedModule
 from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
 from tkdebug.knobs import KNOBS
@@ -122,7 +124,10 @@ class PassManager:
             before = Inventory.of(module)
         runs = []
         for pass_ in self.passes:
-            run = _run_pass(pass_, module, on_run)
+            if isinstance(pass_, ForeignPass):
+                run = _run_foreign(pass_, module)
+            else:
+                run = _run_pass(pass_, module, on_run)
             runs.append(run)
             if before is not None:
                 before = _check(run, module, before, on_run)
@@ -160,6 +165,24 @@ def _run_pass(pass_: Pass, module: Module, on_run: RunCallback | None) -> PassRu
             on_run(PassRun(pass_.name, time_ns, tuple(rewriter.records), reason), module)
         raise
     return PassRun(pass_.name, time.perf_counter_ns() - start_ns, tuple(rewriter.records))
+
+
+def _run_foreign(pass_: ForeignPass, module: Module) -> PassRun:
+    """Run a plugin's pass, and check what it made; where it fails, the module is as before."""
+    if pass_.plugin.problem:
+        return PassRun(pass_.name, 0, (), pass_.plugin.problem)
+    saved, before = SavedModule(module), Inventory.of(module)
+    start_ns = time.perf_counter_ns()
+    try:
+        run = _run_pass(pass_, module, None)
+        verify(module)
+        check_provenance(run.name, before, Inventory.of(module), run.records)
+    except Exception as error:  # another distribution's code may raise anything
+        time_ns = time.perf_counter_ns() - start_ns
+        saved.restore()
+        pass_.plugin.fail(error)
+        return PassRun(pass_.name, time_ns, (), pass_.plugin.problem)
+    return run
 
 
 def _check(

@@ -21,6 +21,7 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "negative-remainder": "The remainder of a negative number leads an access before its tensor.",
     "undefined-value": "What a masked-off load without `other` gives is used.",
     "broken-promise": "A fact that the kernel promises to the compiler does not hold.",
+    "plugin-check": "A check of a plugin found something.",
     "assert": "A device assertion failed.",
     "misaligned": "A native kernel accessed a misaligned address.",
     "illegal-address": "A native kernel accessed an illegal address.",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
+from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.races import RaceCheck
 from tkdebug.interpreter.checks.uninitialised_reads import UninitialisedReads
 from tkdebug.interpreter.faults import FaultLog
@@ -25,8 +26,10 @@ MASKED_LOADS = "undefined-value"
 
 def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> list[Observer]:
     """The checks of a launch of `module`; `names` are those that were asked for."""
+    others = set(names) - CHECKS.keys() - {MASKED_LOADS}
     return [
         UndefinedValues(module, faults, MASKED_LOADS in names),
         AssumptionCheck(faults),
         *(check(module, faults) for name, check in CHECKS.items() if name in names),
+        *(plugin_checks(others, CHECKS, module, faults) if others else ()),
     ]

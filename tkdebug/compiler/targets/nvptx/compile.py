@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
+from tkdebug.compiler.passes.plugin_passes import with_plugins
 from tkdebug.compiler.targets.nvptx.codegen import NativeCode, generate
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
@@ -167,7 +168,7 @@ def lower_to_llvm(
     pipeline = gpu_pipeline(
         target, options.num_stages, debug=options.debug, launch_maps=options.launch_maps
     )
-    passes = run_pipeline(module, pipeline, snapshot=snapshot, on_run=on_run)
+    passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
     shared = function.attributes.get("shared_bytes", 0)
     assert isinstance(shared, int)
     if on_resources is not None:

@@ -1,0 +1,34 @@
+"""A pass: two negations of a float give the operand itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.ir.core import Module, Operation
+from tkdebug.compiler.passes import PassPlugin
+from tkdebug.compiler.rewriting.patterns import Pattern, apply_patterns, by_root
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+
+
+def _cancel(op: Operation, rewriter: Rewriter) -> bool:
+    inner = op.operands[0].defining_op
+    if inner is None or inner.name != "arith.negf":
+        return False
+    rewriter.replace_with_values(op, "cancel-negations", inner.operands)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class CancelNegations:
+    """Replaces `-(-x)` by `x`; what nothing uses then goes with dead code."""
+
+    name: ClassVar[str] = "cancel-negations"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Look at every negation."""
+        patterns = by_root([Pattern("cancel-negations", ("arith.negf",), _cancel)])
+        apply_patterns(module, rewriter, patterns)
+
+
+PLUGIN = PassPlugin(CancelNegations(), after="canonicalize")

@@ -1,0 +1,137 @@
+"""What other distributions add to tkdebug by entry points, group by group.
+
+Responsible for finding, loading and naming plugins; what a plugin of a group is, and where it goes,
+is said where the group is used. Nothing is looked up before a group is asked for, and metadata is
+read once for all groups.
+
+Invariant: a plugin that raises is reported with its distribution in one line and skipped from there
+on; whatever asked for it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from tkdebug.terminal_text import tell, visible_line
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Group = Literal["tkdebug.passes", "tkdebug.checks", "tkdebug.renderers", "tkdebug.hooks"]
+_PREFIX = "tkdebug."
+_T = TypeVar("_T")
+
+
+class Plugin:
+    """One entry point.
+
+    Attributes:
+        problem: why it is skipped, "" while it is not.
+    """
+
+    def __init__(self, entry: EntryPoint) -> None:
+        self.name = entry.name
+        self.group = entry.group
+        distribution = entry.dist
+        self.distribution = "?" if distribution is None else distribution.name
+        self.version = "" if distribution is None else distribution.version
+        self.problem = ""
+        self._entry = entry
+        self._told = False
+
+    def __str__(self) -> str:
+        where = f"{self.distribution} {self.version}".rstrip()
+        return f"{self.group} plugin {self.name!r} of {where}"
+
+    def load(self, kind: type[_T]) -> _T | None:
+        """What the entry point names; None, and `problem` says why, where it is no `kind`."""
+        if self.problem:
+            return None
+        try:
+            value = self._entry.load()
+        except (Exception, SystemExit) as error:  # another distribution's code may raise anything
+            self.problem = _description(error)
+            return None
+        if not isinstance(value, kind):
+            expected = f"{kind.__module__}.{kind.__qualname__}"
+            self.problem = f"{self._entry.value} is a {type(value).__name__}, expected a {expected}"
+            return None
+        return value
+
+    def fail(self, reason: BaseException | str) -> None:
+        """It is skipped from now on, which is said once."""
+        self.problem = reason if isinstance(reason, str) else _description(reason)
+        if not self._told:
+            self._told = True
+            tell(visible_line(f"{self}: {self.problem}; it is skipped"))
+
+
+def _description(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+@cache
+def found() -> Mapping[str, tuple[Plugin, ...]]:
+    """The plugins of this Python by group, in the order of their names; none is loaded."""
+    from importlib import metadata  # 20 ms in a process that has not imported torch
+
+    groups: dict[str, list[Plugin]] = {}
+    try:
+        entries = metadata.entry_points()
+        for group in entries.groups:
+            if group.startswith(_PREFIX):
+                groups[group] = [Plugin(entry) for entry in entries.select(group=group)]
+    except Exception as error:  # metadata may be of anybody's making
+        tell(visible_line(f"no plugins: metadata cannot be read: {_description(error)}"))
+        return {}
+    return {
+        group: tuple(sorted(plugins, key=lambda plugin: (plugin.name, plugin.distribution)))
+        for group, plugins in groups.items()
+    }
+
+
+def names(group: Group) -> tuple[str, ...]:
+    """The names of a group's plugins; none is loaded."""
+    return tuple(dict.fromkeys(plugin.name for plugin in found().get(group, ())))
+
+
+class WithPlugins(Collection[str]):
+    """Names that plugins add to; these are looked up where ours are not enough."""
+
+    def __init__(self, own: tuple[str, ...], group: Group) -> None:
+        self._own = own
+        self._group = group
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in names(self._group)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._own, *names(self._group))))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def loaded(
+    group: Group, kind: type[_T], taken: Mapping[str, object] | None = None
+) -> Iterator[tuple[Plugin, _T]]:
+    """The plugins of a group that can be used, each with what it adds.
+
+    Args:
+        group: which.
+        kind: what each has to be.
+        taken: names that tkdebug uses itself.
+    """
+    for plugin in found().get(group, ()):
+        if plugin.problem:
+            continue
+        if plugin.name in (taken or {}):
+            plugin.fail("tkdebug has one of that name")
+            continue
+        value = plugin.load(kind)
+        if value is None:
+            plugin.fail(plugin.problem)
+        else:
+            yield plugin, value
