@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers import chrome_trace, json_format, junit, sarif, text_format
+from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.terminal_style import PLAIN_VIEW, View
 from tkdebug.terminal_text import visible
