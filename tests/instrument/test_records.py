@@ -1,10 +1,12 @@
 """Record types that the project does not know, and what is derived from a declaration."""
 
+import runpy
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
 from math import inf, isnan, nan
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -13,9 +15,10 @@ from launching import enter, launch, leave
 from tkdebug.errors import Frame, SessionError
 from tkdebug.events import HOOKS
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.records import Launch
+from tkdebug.instrument.records import TABLES, Launch
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.store import LaunchEnded, LaunchStarted
+from tkdebug.instrument.tables import table_of
 from tkdebug.storage import WIDE, stored
 
 
@@ -193,3 +196,18 @@ def test_kernel_that_only_failed_has_no_least_time(path):
         recorder.flush()
         with Session.open(path) as session:
             assert session.kernel_summaries()[0].min_ns == 7
+
+
+def test_page_of_the_session_file_says_what_is_declared():
+    docs = Path(__file__).parents[2] / "docs"
+    made = runpy.run_path(str(docs / "session_page.py"))["page"]()
+    assert (docs / "session.md").read_text() == made, "run python docs/session_page.py"
+
+
+def test_session_has_the_columns_that_are_declared(path):
+    recorded(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        for kind in TABLES:
+            table = table_of(kind)
+            rows = connection.execute(f"PRAGMA table_info({table.name})").fetchall()
+            assert [row[1] for row in rows] == [column.name for column in table.columns]
