@@ -229,17 +229,6 @@ class LaunchProgress:
     elapsed_ns: int
 
 
-@stored("remarks", indices=("kernel",))
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """What a pass has to say of a line."""
-
-    kernel: str
-    pass_name: str
-    frames: tuple[Frame, ...]
-    text: str
-
-
 @stored("faults")
 @dataclass(frozen=True, slots=True)
 class Fault:

@@ -6,7 +6,7 @@ import pytest
 from launching import compiled, enter, fault, launch
 
 from tkdebug.errors import Frame, TkError
-from tkdebug.events import HOOKS, AutotuneChoice, Remark
+from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.text_format import counted, visible
@@ -38,14 +38,6 @@ def recorded(tmp_path, script):
     HOOKS.fault(fault(script, column=6, launch_id=second.id, program_id=(9, 9, 9), count=5))
     recorder.stop(1)
     return path
-
-
-def test_text_report_shows_remarks(tmp_path):
-    path = tmp_path / "run.tkd"
-    with Recorder(path, output=False):
-        HOOKS.record(Remark("add", "form-dots", (), "not a dot"))
-    with Session.open(path) as session:
-        assert "form-dots of add: not a dot\n" in "".join(render(session, "text"))
 
 
 def test_json_report_has_schema_1(recorded, script):

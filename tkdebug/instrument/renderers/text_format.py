@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tkdebug import fault_text
-from tkdebug.events import AutotuneChoice, Remark
+from tkdebug.events import AutotuneChoice
 from tkdebug.fault_text import counted as counted
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
@@ -44,8 +44,6 @@ def render(
         yield "\n"
         for line in _tuning_lines(tuning):
             yield visible(line) + "\n"
-    for remark in (recorded.event for recorded in session.records(Remark)):
-        yield visible(f"{remark.pass_name} of {remark.kernel}: {remark.text}") + "\n"
     yield f"\n{counted(len(faults), 'fault')}\n"
     for group in faults:
         yield "\n"
