@@ -97,6 +97,7 @@ def test_recorder_stores_a_fault_whole(path):
         HOOKS.fault(sent)
     with Session.open(path) as session:
         assert session.records(Fault)[0].event == sent
+        assert len(session.records(Fault, kind=sent.kind, launch_id=1)) == 1
 
 
 def test_recorder_stores_a_compile_error_without_a_program(path):

@@ -108,7 +108,7 @@ class Session:
         return self._query(read)
 
     def records(
-        self, kind: type[_T], since: int = 0, limit: int = MAX_PAGE_ROWS, **fields: object
+        self, kind: type[_T], /, since: int = 0, limit: int = MAX_PAGE_ROWS, **fields: object
     ) -> tuple[Recorded[_T], ...]:
         """Records of one type beyond that of `seq` `since`, in order; () where there are none.
 
