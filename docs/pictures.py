@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 from textual.pilot import Pilot
 
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -30,7 +30,7 @@ def test_import_loads_nothing_heavy(module: str) -> None:
 
 def test_session_reader_and_report_load_nothing_heavy() -> None:
     code = (
-        "import sys, tkdebug.instrument.reader, tkdebug.instrument.report; "
+        "import sys, tkdebug.instrument.session, tkdebug.instrument.report; "
         f"print(*[m for m in {HEAVY} if m in sys.modules])"
     )
     assert python(code).split() == []

@@ -16,10 +16,11 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tkdebug.errors import Frame
 from tkdebug.forks import renew_after_forks
+from tkdebug.storage import OPEN, REPEATED, SHORT, WIDE, stored
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class ArgumentInfo:
 
     name: str
     type: str
-    value: str
+    value: Annotated[str, SHORT]
     shape: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
 
@@ -197,14 +198,25 @@ class KernelCompiled:
     line_table: Callable[[], Mapping[str, object]] | None = None
 
 
+@stored("tunings")
 @dataclass(frozen=True, slots=True)
 class AutotuneChoice:
-    """A tuner picked `config` for `kernel` under `key`; `timings_ms` is empty under interpret."""
+    """A tuner picked `config` for `kernel` under `key`.
+
+    Attributes:
+        timings_ms: by configuration; empty under interpret.
+    """
 
     kernel: str
     key: str
     config: str
     timings_ms: Mapping[str, float]
+
+    @property
+    def ranked(self) -> tuple[tuple[str, float], ...]:
+        """The configurations and their ns, the fastest first; one that failed took for ever."""
+        fastest_first = sorted(self.timings_ms.items(), key=lambda item: item[1])
+        return tuple((config, time_ms * 1e6) for config, time_ms in fastest_first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +230,7 @@ class LaunchProgress:
     elapsed_ns: int
 
 
+@stored("faults")
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault: the first offender of its (kind, op, tensor) and how many there were.
@@ -225,6 +238,7 @@ class Fault:
     Attributes:
         severity: a "warning" does not make a run fail; docs/json.md says which kinds are.
         frames: call chain, outermost first; the last frame is the faulting line.
+        launch_id: the launch's number in its process; 0 for compile errors.
         column: 1-based, 0 when unknown.
         op_id: the Tile IR op; None for compile errors.
         program_id: (x, y, z) of the first offender.
@@ -235,9 +249,9 @@ class Fault:
         count: bad accesses of this (kind, op, tensor) in this launch.
     """
 
-    kind: FaultKind
+    kind: Annotated[FaultKind, OPEN]
     kernel: str
-    frames: tuple[Frame, ...]
+    frames: Annotated[tuple[Frame, ...], REPEATED]
     message: str
     launch_id: int = 0
     column: int = 0
@@ -246,7 +260,7 @@ class Fault:
     program_id: tuple[int, int, int] | None = None
     lane: tuple[int, ...] = ()
     tensor: str | None = None
-    index: int | None = None
+    index: Annotated[int | None, WIDE] = None
     legal: tuple[int, int] | None = None
     count: int = 1
     hint: str | None = None
@@ -269,9 +283,10 @@ LaunchHook = Callable[[object, LaunchRecord], None]
 class Hook:
     """One subscriber: any of its callbacks may be None.
 
-    `enter` and `exit` get (kernel object, LaunchRecord); the others get their record. A hook that
-    is `timed` has the device time of native launches measured, which costs two events a launch.
-    Where no hook `shows_faults`, they are printed on stderr.
+    `enter` and `exit` get (kernel object, LaunchRecord); the others get their record, and `record`
+    those of all further types (`storage.stored`). A hook that is `timed` has the device time of
+    native launches measured, which costs two events a launch. Where no hook `shows_faults`, they
+    are printed on stderr.
     """
 
     enter: LaunchHook | None = None
@@ -280,6 +295,7 @@ class Hook:
     autotuned: Callable[[AutotuneChoice], None] | None = None
     fault: Callable[[Fault], None] | None = None
     progress: Callable[[LaunchProgress], None] | None = None
+    record: Callable[[object], None] | None = None
     timed: bool = False
     shows_faults: bool = True
 
@@ -372,6 +388,12 @@ class HookChain:
         for hook in self._hooks:
             if hook.progress is not None:
                 self._guarded(hook.progress, event)
+
+    def record(self, event: object) -> None:
+        """Tell of a record of any other type, such as a plugin's: a dataclass that is `stored`."""
+        for hook in self._hooks:
+            if hook.record is not None:
+                self._guarded(hook.record, event)
 
     def wants_progress(self) -> bool:
         """Whether anybody asked for progress."""

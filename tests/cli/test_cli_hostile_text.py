@@ -46,7 +46,12 @@ PLAIN = {
     "sources": ("content",),
     "output": ("text",),
 }
-ENCODED = {"run": ("argv", "versions"), "faults": ("frames",), "launches": ("scopes", "arguments")}
+ENCODED = {
+    "run": ("argv", "versions"),
+    "faults": ("frames",),
+    "launches": ("scopes", "arguments"),
+    "artifacts": ("op_lines",),
+}
 
 
 def poisoned(value):

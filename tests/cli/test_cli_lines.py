@@ -14,7 +14,7 @@ from tkdebug.cli.kernel_lines import of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.lines_text import render_text
 from tkdebug.errors import Frame
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.linemap.line_table_data import from_data
 from tkdebug.linemap.local_functions import LocalFunction

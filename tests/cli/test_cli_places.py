@@ -8,8 +8,8 @@ import sys
 import pytest
 from cli_scripts import ENVIRONMENT, tkdebug
 
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="links, locks and signals as POSIX has them")
 LONGEST_NAME = 255

@@ -8,8 +8,9 @@ import pytest
 from cli_scripts import tkdebug
 
 from tkdebug.cli.summary import print_last_words
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.records import Output
+from tkdebug.instrument.session import Session
 
 
 def test_run_is_silent_on_stdout_and_counts_on_stderr(write_script, run_main):
@@ -86,7 +87,7 @@ def test_run_keeps_the_session_that_is_named(write_script, run_main, tmp_path):
         run = opened.run()
         assert (run.script, run.argv, run.exit_status) == (str(script), ("a", "--b"), 0)
         assert run.end_ns is not None
-        assert [chunk.text for chunk in opened.output()] == ["printed\n"]
+        assert [chunk.event.text for chunk in opened.records(Output)] == ["printed\n"]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run.tkd", "script.py"]
 
 

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 import pytest
 from dumps import LINES, SCRIPT
 
-from tkdebug.instrument.reader import Session
+from tkdebug.events import Fault
+from tkdebug.instrument.session import Session
 
 pytestmark = pytest.mark.gpu
 
@@ -88,8 +89,8 @@ def test_crash_in_the_third_of_five_launches_names_the_third(run):
     result = run("third")
     assert "launch 3 (3 of 5 of load_far)" in result.fault["message"]
     with Session.open(result.session) as session:
-        (recorded,) = session.faults()
-        assert recorded.fault.launch_id == 3
+        (recorded,) = session.records(Fault)
+        assert recorded.event.launch_id == 3
 
 
 def test_store_whose_warp_has_left_names_the_line(run):

@@ -5,9 +5,9 @@ from launching import fault, launch
 
 from tkdebug.events import HOOKS
 from tkdebug.instrument.comparison import compare
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers import comparison_json, comparison_text
+from tkdebug.instrument.session import Session
 
 
 def record(path, during):

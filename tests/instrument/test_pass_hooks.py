@@ -13,9 +13,11 @@ import tkdebug.language as tl
 from tkdebug.compiler import artifacts
 from tkdebug.compiler.passes import TILE_PIPELINE
 from tkdebug.errors import IRError
-from tkdebug.instrument import add_hook, pass_rows
+from tkdebug.instrument import add_hook, store
 from tkdebug.instrument.pass_diff import StageOps, diff_pass
 from tkdebug.instrument.pass_summary import counts_text
+from tkdebug.instrument.records import RecordedPass
+from tkdebug.instrument.tables import table_of
 from tkdebug.knobs import KNOBS
 
 
@@ -54,13 +56,18 @@ def test_without_a_hook_no_snapshot_is_taken():
         launch(fresh_kernel())
 
 
+def stored_and_read(compiled):
+    row = store.pass_row("hash", 0, compiled)
+    return table_of(RecordedPass).record(row).compiler_pass
+
+
 def test_passes_come_back_from_their_rows():
     events = []
     with add_hook(compiled=events.append), KNOBS.scope(cross_compile="sm_80"):
         launch(fresh_kernel())
     passes = [p for event in events for p in event.passes]
     assert len(passes) > 20
-    assert [pass_rows.from_row(pass_rows.to_row(p)) for p in passes] == passes
+    assert [stored_and_read(p) for p in passes] == passes
 
 
 def test_options_of_the_compile_are_no_pass_change():
@@ -78,8 +85,8 @@ def test_pass_too_large_to_be_kept_says_so():
     events = []
     with add_hook(compiled=events.append):
         launch(fresh_kernel())
-    with mock.patch.object(pass_rows, "MAX_CHARS", 100):
-        kept = pass_rows.from_row(pass_rows.to_row(events[0].passes[0]))
+    with mock.patch.object(store, "MAX_PASS_CHARS", 100):
+        kept = stored_and_read(events[0].passes[0])
     assert (kept.name, kept.after) == ("front-end", "tile-ir")
     assert (kept.ops, kept.op_ids) == ({}, None)
     before = StageOps("tile-ir", "", (1,), {}, {})

@@ -11,10 +11,11 @@ import pytest
 from launching import ARGUMENTS, compiled, enter, fault, launch, leave
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.events import HOOKS, AutotuneChoice, LaunchProgress
-from tkdebug.instrument.reader import Session
+from tkdebug.events import HOOKS, AutotuneChoice, Fault, LaunchProgress
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
-from tkdebug.instrument.tables import SessionTables
+from tkdebug.instrument.records import Output
+from tkdebug.instrument.session import Session
+from tkdebug.instrument.store import SessionStore
 
 
 @pytest.fixture
@@ -95,7 +96,8 @@ def test_recorder_stores_a_fault_whole(path):
     with Recorder(path):
         HOOKS.fault(sent)
     with Session.open(path) as session:
-        assert session.faults()[0].fault == sent
+        assert session.records(Fault)[0].event == sent
+        assert len(session.records(Fault, kind=sent.kind, launch_id=1)) == 1
 
 
 def test_recorder_stores_a_compile_error_without_a_program(path):
@@ -105,15 +107,19 @@ def test_recorder_stores_a_compile_error_without_a_program(path):
     with Recorder(path):
         HOOKS.fault(sent)
     with Session.open(path) as session:
-        assert session.faults()[0].fault == sent
+        assert session.records(Fault)[0].event == sent
 
 
 def test_recorder_stores_what_tuners_chose(path):
     with Recorder(path):
         HOOKS.autotuned(AutotuneChoice("k", "(1,)", "BLOCK: 4", {"BLOCK: 4": 1.5}))
     with Session.open(path) as session:
-        (tuning,) = session.tunings()
-    assert (tuning.kernel, tuning.config, tuning.timings_ms) == ("k", "BLOCK: 4", {"BLOCK: 4": 1.5})
+        (tuning,) = session.records(AutotuneChoice)
+    assert (tuning.event.kernel, tuning.event.config, tuning.event.timings_ms) == (
+        "k",
+        "BLOCK: 4",
+        {"BLOCK: 4": 1.5},
+    )
 
 
 def test_recorder_keeps_progress_only_of_launches_that_run(path):
@@ -144,8 +150,8 @@ def test_recorder_stores_output_and_leaves_the_streams_as_they_were(path, monkey
     assert "write" not in vars(stream)
     assert stream.getvalue() == "hello there\nagain \udcff\nnot recorded\n"
     with Session.open(path) as session:
-        chunks = session.output()
-    assert [(chunk.stream, chunk.text) for chunk in chunks] == [
+        chunks = session.records(Output)
+    assert [(chunk.event.stream, chunk.event.text) for chunk in chunks] == [
         ("stdout", "hello there\n"),
         ("stderr", "oh\n"),
         ("stdout", "again \\udcff\n"),
@@ -185,7 +191,7 @@ def test_recorder_does_not_touch_the_disk_in_the_launch(path, monkeypatch):
         mine = threading.current_thread()
         threads = []
         monkeypatch.setattr(
-            "tkdebug.instrument.tables.SessionTables.write",
+            "tkdebug.instrument.store.SessionStore.write",
             lambda tables, rows: threads.append(threading.current_thread()),
         )
         launch()
@@ -274,7 +280,7 @@ def test_recorder_of_several_ranks_shares_one_file(path, monkeypatch):
     for recorder, status in zip(recorders, (0, 4), strict=True):
         recorder.stop(status)
     with Session.open(path) as session:
-        assert {recorded.rank for recorded in session.faults()} == {0, 1}
+        assert {recorded.rank for recorded in session.records(Fault)} == {0, 1}
         assert session.run().exit_status == 4
     assert not path.with_name(".run.tkd.lock").exists()
 
@@ -295,7 +301,7 @@ def test_recorder_stores_numbers_beyond_64_bits(path):
         HOOKS.fault(fault(index=(1 << 64) - 4, legal=(0, 1 << 70)))
     with Session.open(path) as session:
         assert session.launches().launches[0].stream == 1 << 63
-        stored = session.faults()[0].fault
+        stored = session.records(Fault)[0].event
     assert (stored.index, stored.legal) == ((1 << 64) - 4, (0, 1 << 70))
 
 
@@ -318,7 +324,7 @@ def test_recorder_stores_options_of_any_kind(path):
 
 
 def test_recorder_never_lets_more_than_a_batch_wait(path, monkeypatch):
-    write = SessionTables.write
+    write = SessionStore.write
     batches = []
 
     def slow_write(tables, rows):
@@ -326,7 +332,7 @@ def test_recorder_never_lets_more_than_a_batch_wait(path, monkeypatch):
         threading.Event().wait(0.01)
         write(tables, rows)
 
-    monkeypatch.setattr(SessionTables, "write", slow_write)
+    monkeypatch.setattr(SessionStore, "write", slow_write)
     with Recorder(path, output=False):
         for _ in range(2000):
             launch()

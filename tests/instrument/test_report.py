@@ -8,10 +8,10 @@ from launching import compiled, enter, fault, launch
 from tkdebug.errors import Frame, TkError
 from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.text_format import counted, visible
 from tkdebug.instrument.report import RENDERERS, render, write_report
+from tkdebug.instrument.session import Session
 
 SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
 

@@ -11,10 +11,10 @@ from launching import fault, launch
 
 from tkdebug.errors import Frame
 from tkdebug.events import HOOKS, FaultKind
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
 from tkdebug.instrument.report import render
+from tkdebug.instrument.session import Session
 
 SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
 

@@ -1,19 +1,17 @@
 """Scopes as the recorder stores them and reports show them."""
 
-import contextlib
 import contextvars
 import json
-import sqlite3
 import threading
 
 import pytest
 from launching import launch
 
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.records import ScopeSummary
+from tkdebug.instrument.records import ScopeSpan, ScopeSummary
 from tkdebug.instrument.renderers.scope_tree import MAX_LINES, scope_lines
 from tkdebug.instrument.report import render
+from tkdebug.instrument.session import Session
 from tkdebug.scopes import SCOPES, state
 
 
@@ -140,7 +138,7 @@ def test_scopes_are_stored_with_times_parents_and_plain_metrics(recorder):
     SCOPES.exit(outer)
     recorder.flush()
     with Session.open(recorder.path) as session:
-        first, second = session.scopes()
+        first, second = [recorded.event for recorded in session.records(ScopeSpan)]
     assert (first.name, first.parent, second.name, second.parent) == (
         "inner",
         second.id,
@@ -181,18 +179,6 @@ def test_reports_show_scopes(recorder):
 def test_run_without_scopes_has_no_table_of_them(recorder):
     launch("add_kernel")
     assert "\nscope " not in report(recorder, "text")
-
-
-def test_session_of_schema_2_has_no_scopes(tmp_path):
-    with Recorder(tmp_path / "run.tkd", output=False) as recorder:
-        launch("add_kernel")
-    with contextlib.closing(sqlite3.connect(recorder.path)) as connection:
-        connection.execute("ALTER TABLE launches DROP COLUMN scopes")
-        connection.execute("DROP TABLE scopes")
-        connection.execute("PRAGMA user_version = 2")
-    with Session.open(recorder.path) as session:
-        assert [launch.scopes for launch in session.launches_in_order()] == [()]
-        assert session.scopes() == session.scope_summaries() == ()
 
 
 def test_tree_of_very_many_scopes_is_cut():

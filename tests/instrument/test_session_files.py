@@ -9,12 +9,13 @@ import pytest
 from launching import compiled, fault, launch
 
 from tkdebug.errors import SessionError
-from tkdebug.events import HOOKS
-from tkdebug.instrument.reader import Session
+from tkdebug.events import HOOKS, AutotuneChoice, Fault
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.report import RENDERERS, render
-from tkdebug.instrument.schema import APPLICATION_ID, SCHEMA_VERSION
+from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_connection import SessionConnection
+from tkdebug.instrument.tables import APPLICATION_ID, SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def read_all(path):
         for name in RENDERERS:
             "".join(render(session, name))
         session.kernels()
-        session.output()
-        session.tunings()
+        for kind in (AutotuneChoice, Output, ScopeSpan):
+            session.records(kind)
         session.progress()
 
 
@@ -89,10 +90,13 @@ def test_session_that_is_another_database(tmp_path):
     assert "SQLite file but not a tkdebug session" in error_of(path)
 
 
-def test_session_of_a_newer_schema(recorded):
-    change(recorded, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+@pytest.mark.parametrize(
+    ("version", "remedy"), [(3, "record the run again"), (5, "open it with a newer tkdebug")]
+)
+def test_session_of_another_schema_is_refused_by_its_number(recorded, version, remedy):
+    change(recorded, f"PRAGMA user_version = {version}")
     text = error_of(recorded)
-    assert f"has schema {SCHEMA_VERSION + 1}, this tkdebug reads up to {SCHEMA_VERSION}" in text
+    assert f"has schema {version}, this tkdebug reads {SCHEMA_VERSION}; {remedy}" in text
 
 
 @pytest.mark.parametrize("keep", [50, 99, 100, 4096, 0.5, 0.99])
@@ -238,7 +242,7 @@ def test_texts_that_are_no_utf8_are_recorded_and_read(tmp_path):
     with Session.open(path) as session:
         for name in RENDERERS:
             assert "".join(render(session, name)).encode()
-        assert session.launch_count() == len(session.faults()) == 1
+        assert session.launch_count() == len(session.records(Fault)) == 1
         assert session.run().argv == (r"k\udcff",)
 
 
@@ -272,7 +276,7 @@ def test_reports_of_texts_that_are_no_utf8_can_be_written(tmp_path, change):
 
 
 def test_op_without_a_place_is_damage(tmp_path):
-    with damaged(tmp_path / "run.tkd", "UPDATE op_lines SET frames = '[]'") as session:
+    with damaged(tmp_path / "run.tkd", "UPDATE artifacts SET op_lines = '{\"2\": []}'") as session:
         (kernel,) = session.kernels()
         with pytest.raises(SessionError, match="an op without a place"):
             session.op_lines(kernel.hash, "tile-ir")

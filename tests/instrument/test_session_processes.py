@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from launching import launch
 
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {

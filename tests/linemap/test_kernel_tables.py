@@ -21,8 +21,8 @@ from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
 from tkdebug.compiler.targets.nvptx.native_code import PerformanceNote
 from tkdebug.errors import IRError
 from tkdebug.events import HOOKS, Hook, KernelCompiled
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
 from tkdebug.knobs import scope
 from tkdebug.linemap.line_counts import count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable
@@ -240,7 +240,7 @@ def test_session_keeps_the_table(tmp_path: Path) -> None:
 
 
 def test_table_that_cannot_be_made_says_so_in_the_session(tmp_path: Path) -> None:
-    from tkdebug.instrument.tables import line_table_text
+    from tkdebug.instrument.store import line_table_text
     from tkdebug.linemap.line_table import LineTableError
 
     def broken() -> dict[str, object]:

@@ -10,7 +10,7 @@ import pytest
 from tkdebug.cli import main
 from tkdebug.instrument.kernel_passes import KernelPasses, load_kernel_passes
 from tkdebug.instrument.pass_diff import PassDiff
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tui_sample
 
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 
 
 @pytest.fixture

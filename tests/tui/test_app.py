@@ -16,7 +16,7 @@ from textual.widgets import Input, Static, TabbedContent, TabPane
 from tkdebug import scopes
 from tkdebug.errors import SessionError
 from tkdebug.events import HOOKS, Fault
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView

@@ -7,8 +7,8 @@ import pytest
 import tui_sample
 
 from tkdebug.events import HOOKS
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
 from tkdebug.tui import follow
 from tkdebug.tui.follow import AwaitedSession, Follower
 from tkdebug.tui.snapshot import ScriptState
@@ -45,7 +45,7 @@ def test_follower_sees_launches_run_and_end(tmp_path):
             follower = Follower(session)
             snapshot = follower.poll()
             row = snapshot.rows[0]
-            assert row.unfinished
+            assert row.running
             assert snapshot.progress[row.key].programs_done == 40
             assert follower.state() == ScriptState("running", process=os.getpid())
             event.duration_ns = 7

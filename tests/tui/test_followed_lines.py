@@ -4,7 +4,7 @@ import pytest
 from pilot_support import loaded, screen_text, until
 
 from tkdebug.cli import main
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
 

@@ -85,9 +85,9 @@ def test_kernel_text_marks_just_the_op_of_a_fault(session):
     snapshot, text = load(session)
     (group,) = snapshot.faults
     # Three lines of the stage are of the faulting line; the fault names the op of one.
-    of_op = replace(text, op_ids={8: group.first.fault.op_id, 9: 70, 10: 71})
+    of_op = replace(text, op_ids={8: group.first.event.op_id, 9: 70, 10: 71})
     assert of_op.stage_marks(snapshot.faults) == {8: "fault"}
-    elsewhere = replace(text, op_ids={2: group.first.fault.op_id})
+    elsewhere = replace(text, op_ids={2: group.first.event.op_id})
     assert elsewhere.stage_marks(snapshot.faults) == {10: "fault"}
 
 

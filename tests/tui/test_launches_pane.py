@@ -7,7 +7,7 @@ from pilot_support import screen_text, told, until
 from textual.widgets import TabbedContent
 
 from tkdebug.events import HOOKS, AutotuneChoice
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.scopes import SCOPES
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.table import Table

@@ -7,8 +7,8 @@ import tui_sample
 from textual.widgets import Input
 
 from tkdebug.events import HOOKS
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
 from tkdebug.tui import follow
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.follow import Follower

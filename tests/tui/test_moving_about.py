@@ -9,8 +9,8 @@ from textual.widgets import Footer, Input
 from textual.widgets._toast import Toast
 
 from tkdebug.events import HOOKS, Fault
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.find import FindBar

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from tkdebug.cli import main
 from tkdebug.instrument.kernel_passes import load_kernel_passes
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.instrument.stage_lines import load_line_table
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.line_table import AssemblerNote
@@ -256,7 +256,7 @@ def test_tui_reads_passes_without_torch_or_the_compiler(native_path):
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from tkdebug.instrument.reader import Session\n"
+        "from tkdebug.instrument.session import Session\n"
         "from tkdebug.tui import passes, kernel_text\n"
         "from tkdebug.instrument.kernel_passes import load_kernel_passes\n"
         "session = Session.open(Path(sys.argv[1]))\n"

@@ -6,8 +6,8 @@ from tkdebug.cli import FAULT_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.instrument.comparison import compare
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.renderers import comparison_json, comparison_text
+from tkdebug.instrument.session import Session
 
 
 def compare_command(arguments: Arguments) -> int:

@@ -22,9 +22,9 @@ from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
 from tkdebug.errors import UsageError
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.instrument.session import Session
 from tkdebug.runtime.torch_package import check_importable
 from tkdebug.terminal_text import tell
 

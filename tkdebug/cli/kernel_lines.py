@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tkdebug.errors import Frame, UsageError
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import LineTable, Trace
 from tkdebug.linemap.line_table_data import from_data
 

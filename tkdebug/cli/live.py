@@ -12,8 +12,8 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.events import Fault
-from tkdebug.instrument.reader import Session
-from tkdebug.instrument.schema import file_behind
+from tkdebug.instrument.session import Session
+from tkdebug.instrument.session_creation import file_behind
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 

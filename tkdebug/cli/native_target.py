@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.errors import UnsupportedError, UsageError
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS, ModeName
 from tkdebug.terminal_text import tell
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import check_writable, put_out, view_of_answer
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.report import format_of, render, write_report
+from tkdebug.instrument.session import Session
 
 
 def report_command(arguments: Arguments) -> int:

@@ -36,10 +36,10 @@ from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError, UsageError, instead_of
 from tkdebug.events import Fault
 from tkdebug.fault_teller import ToldFaults, telling
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import format_of, write_report
-from tkdebug.instrument.schema import check_free, check_replaceable, file_behind
+from tkdebug.instrument.session import Session
+from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
 from tkdebug.knobs import KNOBS, ModeName
 from tkdebug.runtime.torch_package import check_importable, check_installed
 from tkdebug.terminal_text import tell

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tkdebug.events import Fault
 from tkdebug.fault_text import counted_line
-from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import FaultGroup
+from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.text_format import counted, fault_lines
+from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import style_of
 from tkdebug.terminal_text import tell, visible
 
@@ -26,9 +26,11 @@ def print_last_words(session: Session) -> None:
     """Print the end of what a script wrote to stderr: its traceback, which left with the TUI."""
     kept: deque[str] = deque(maxlen=MAX_LAST_LINES)
     unfinished, since = "", 0
-    while chunks := session.output(since):
+    while chunks := session.records(Output, since):
         since = chunks[-1].seq
-        text = unfinished + "".join(chunk.text for chunk in chunks if chunk.stream == "stderr")
+        text = unfinished + "".join(
+            chunk.event.text for chunk in chunks if chunk.event.stream == "stderr"
+        )
         *lines, unfinished = text.split("\n")
         kept.extend(lines)
     for line in (*kept, unfinished) if unfinished else kept:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.errors import UsageError
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 
 
 def view_command(arguments: Arguments) -> int:

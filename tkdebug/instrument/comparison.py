@@ -9,8 +9,8 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
+from tkdebug.instrument.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ Place = tuple[str, int]
 
 
 class PassSource(StageSource, Protocol):
-    """The part of `reader.Session` that holds passes and stages."""
+    """The part of `session.Session` that holds passes and stages."""
 
     def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
         """As `Session.passes`."""

@@ -19,9 +19,9 @@ from tkdebug.instrument.kernel_passes import (
     load_kernel_passes,
 )
 from tkdebug.instrument.pass_query import KernelReport, PassQuery
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.renderers import passes_html, passes_json, passes_text
+from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import PLAIN_VIEW, View
 
 Renderer = Callable[[Sequence[KernelReport]], Iterator[str]]
@@ -72,9 +72,7 @@ def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:
         raise UsageError(f"--kernel {query.kernel}: no such kernel{hint}")
     loaded = [passes for k in chosen if (passes := load_kernel_passes(session, k)) is not None]
     if not loaded:
-        raise SessionError(
-            f"{session.path}: what the passes did was not recorded (schema 1); record the run again"
-        )
+        raise SessionError(f"{session.path}: what the passes did was not recorded")
     reports = [_report(session, passes, query) for passes in loaded]
     if query.pass_name is not None and not any(report.diffs for report in reports):
         hint = instead_of(query.pass_name, (d.name for passes in loaded for d in passes.diffs))

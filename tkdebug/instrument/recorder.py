@@ -1,7 +1,7 @@
 """The recorder: one subscriber of the hook chain, which writes a run into a session file.
 
-Responsible for turning events into rows; it holds on to no argument, tensor or kernel once a
-callback has returned. Storing is `session`'s.
+Responsible for what is recorded of events; it holds on to no argument, tensor or kernel once a
+callback has returned. Storing is `writer`'s and `store`'s.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from types import TracebackType
 from tkdebug.errors import SessionError
 from tkdebug.events import (
     HOOKS,
-    AutotuneChoice,
     Fault,
     Hook,
-    KernelCompiled,
-    LaunchProgress,
     LaunchRecord,
 )
-from tkdebug.instrument import tables
 from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.output import OutputTee
-from tkdebug.instrument.schema import BUSY_TIMEOUT_S, RunStart, create_session, file_behind
-from tkdebug.instrument.session import SessionWriter
+from tkdebug.instrument.records import Output, ScopeSpan
+from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
 from tkdebug.instrument.session_lock import SessionLock
+from tkdebug.instrument.store import LaunchEnded, LaunchStarted, RunEnded, Told
+from tkdebug.instrument.tables import BUSY_TIMEOUT_S
+from tkdebug.instrument.writer import SessionWriter
 from tkdebug.scopes import SCOPES, Metrics, Scope
 from tkdebug.terminal_text import tell
 
@@ -72,10 +71,11 @@ class Recorder:
         self._hook = Hook(
             enter=self._on_enter,
             exit=self._on_exit,
-            compiled=self._on_compiled,
-            autotuned=self._on_autotuned,
+            compiled=self._on_record,
+            autotuned=self._on_record,
             fault=self._on_fault,
-            progress=self._on_progress,
+            progress=self._on_record,
+            record=self._on_record,
             timed=True,
         )
         self._device_times: DeviceTimes | None = None
@@ -139,7 +139,7 @@ class Recorder:
             self._device_times.stop()
         # A forked child that comes here, or one that joined, does not end the run.
         if not self._join and os.getpid() == self._owner:
-            self._put((tables.END, exit_status, time.time_ns()))
+            self._put(RunEnded(exit_status, time.time_ns()))
         self._writer.close()
         self._lock.release()
 
@@ -161,8 +161,7 @@ class Recorder:
 
     def _on_enter(self, kernel: object, record: LaunchRecord) -> None:
         self._put(
-            (
-                tables.STARTED,
+            LaunchStarted(
                 record.id,
                 record.kernel,
                 record.kernel_hash,
@@ -170,15 +169,15 @@ class Recorder:
                 record.grid,
                 dict(record.options),
                 record.arguments,
-                record.start_ns,
                 record.stream,
+                record.start_ns,
                 SCOPES.path(self),
             )
         )
 
     def _on_exit(self, kernel: object, record: LaunchRecord) -> None:
         if record.device_ns is None or record.error is not None:
-            self._put((tables.FINISHED, record.id, record.duration_ns, record.error))
+            self._on_settled(record.id, record.duration_ns, record.error)
             return
         # A native launch lasts until the device is done with it.
         if self._device_times is None:
@@ -186,24 +185,18 @@ class Recorder:
         self._device_times.add(record.id, record.device_ns)
 
     def _on_settled(self, launch: int, duration_ns: int | None, error: str | None) -> None:
-        self._put((tables.FINISHED, launch, duration_ns, error))
+        self._put(LaunchEnded(launch, duration_ns, error))
 
-    def _on_compiled(self, event: KernelCompiled) -> None:
-        self._put((tables.COMPILED, event))
-
-    def _on_autotuned(self, event: AutotuneChoice) -> None:
-        self._put((tables.TUNED, event))
+    def _on_record(self, event: object) -> None:
+        self._put(Told(event, time.time_ns()))
 
     def _on_fault(self, event: Fault) -> None:
-        self._put((tables.FAULT, event, time.time_ns()))
+        self._on_record(event)
         place = (os.getpid(), event.kind, event.frames, event.tensor)
         if self._writer is not None and place not in self._stored_places:
             # A worker process may be ended by its parent as soon as the launch returns.
             self._stored_places.add(place)
             self._writer.flush(FAULT_WAIT_S)
-
-    def _on_progress(self, event: LaunchProgress) -> None:
-        self._put((tables.PROGRESS, event))
 
     def entered(self, scope: Scope, metrics: Metrics) -> None:
         """A scope of the script's began."""
@@ -221,10 +214,10 @@ class Recorder:
         parent = None if scope.parent is None else scope.parent.id
         metrics = self._scope_metrics.pop(scope.id, {})
         ends = (scope.start_ns, time.time_ns())
-        self._put((tables.SCOPE, scope.id, parent, scope.thread, scope.name, metrics, *ends))
+        self._on_record(ScopeSpan(scope.id, parent, scope.thread, scope.name, metrics, *ends))
 
     def _on_output(self, stream: str, text: str) -> None:
-        self._put((tables.OUTPUT, stream, text, time.time_ns()))
+        self._on_record(Output(stream, text))
 
 
 def join_from_environment() -> Recorder | None:

@@ -1,21 +1,33 @@
-"""What a reader gives out: immutable snapshots of a recorded run."""
+"""What a session holds and gives out: immutable records of a run.
+
+Those that are `stored` have a table, which is derived from what stands here; so have `Fault` and
+`AutotuneChoice` of `events`. `TABLES` names all. The others are answers put together of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from tkdebug.errors import Frame
-from tkdebug.events import ArgumentInfo, Fault
+from tkdebug.events import ArgumentInfo, AutotuneChoice, CompilerPass, Fault, OpFacts, Rewrite
+from tkdebug.instrument.tables import Recorded
+from tkdebug.storage import REPEATED, SHORT, WIDE, stored
+
+SCOPE_SEPARATOR = " > "
 
 
+@stored("run", stamped=False)
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The run as a whole; `end_ns` is None while it goes on or when it was killed.
+    """The run as a whole, one row. `end_ns` is None while it goes on or when it was killed.
 
     Attributes:
+        mode: of its launches, "interpret, native" where there are both.
         exit_status: the script's own; None while unknown.
         versions: of python, torch, tkdebug, by name.
+        rank_group: which ranks belong together; None for a run of one process.
     """
 
     script: str
@@ -26,38 +38,65 @@ class RunInfo:
     exit_status: int | None
     host: str
     versions: Mapping[str, str]
+    rank_group: str | None = None
 
 
+@stored("clock", stamped=False)
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """One row: the latest `revision` of a launch."""
+
+    revision: int
+
+
+@stored("launches", key=("seq",), indices=("revision",), stamped=False)
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One launch. `duration_ns` and `error` are None while it runs, or when it was killed.
 
     Attributes:
         seq: unique in the session, in order of recording.
-        id: unique in its process.
+        revision: grows with every insert and update of a launch: those beyond the last one seen
+            are what is new or has ended since.
+        id: unique in its process, counted from 1.
+        kernel_hash: which specialisation (`hash` of kernels).
+        mode: "interpret" or "native".
+        options: num_warps and what else the launch was given.
+        stream: handle of the CUDA stream, 0 under interpret.
         scopes: names of the script's scopes around it, outermost first.
     """
 
     seq: int
+    revision: int
     process: int
     rank: int
     id: int
     kernel: str
     kernel_hash: str
     mode: str
-    grid: tuple[int, int, int]
-    options: Mapping[str, object]
-    arguments: tuple[ArgumentInfo, ...]
-    stream: int
+    grid: Annotated[tuple[int, int, int], REPEATED]
+    options: Annotated[Mapping[str, object], REPEATED]
+    arguments: Annotated[tuple[ArgumentInfo, ...], REPEATED]
+    stream: Annotated[int, WIDE]
     start_ns: int
+    scopes: Annotated[tuple[Annotated[str, SHORT], ...], REPEATED]
     duration_ns: int | None
     error: str | None
-    scopes: tuple[str, ...] = ()
 
     @property
     def running(self) -> bool:
         """Whether no end of it was recorded."""
         return self.duration_ns is None and self.error is None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What progress and faults name it by."""
+        return (self.process, self.id)
+
+    @property
+    def title(self) -> str:
+        """The kernel's name after those of the scopes around it."""
+        return SCOPE_SEPARATOR.join((*self.scopes, self.kernel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +113,10 @@ class LaunchPage:
     more: bool
 
 
+@stored("totals", key=("kernel",), stamped=False)
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
-    """Times of all launches of the kernels of one name.
+    """Times of all launches of the kernels of one name, kept by the writers as launches come.
 
     Attributes:
         finished: how many of `launches` have ended; times are of those.
@@ -96,24 +136,23 @@ class KernelSummary:
         return self.total_ns / self.finished if self.finished else 0.0
 
 
+@stored("scopes")
 @dataclass(frozen=True, slots=True)
-class RecordedScope:
-    """A scope that the script entered and left.
+class ScopeSpan:
+    """A scope that the script entered and left (`triton.profiler.scope`).
 
     Attributes:
         id: unique in its process.
         parent: the scope around it, None for none.
         thread: native id of the thread that entered it.
-        metrics: what the script measured of it.
+        metrics: what the script measured of it, without tensors.
+        start_ns: by the host's clock.
     """
 
-    seq: int
-    process: int
-    rank: int
     id: int
     parent: int | None
     thread: int
-    name: str
+    name: Annotated[str, SHORT]
     metrics: Mapping[str, object]
     start_ns: int
     end_ns: int
@@ -130,11 +169,13 @@ class ScopeSummary:
     total_ns: int
 
 
+@stored("kernels", key=("seq",), unique=("hash",), stamped=False)
 @dataclass(frozen=True, slots=True)
 class RecordedKernel:
-    """One specialisation of a kernel; `stages` names its artifacts in compile order.
+    """One specialisation of a kernel.
 
     Attributes:
+        stages: names of its artifacts, in compile order.
         error: why it failed to compile, None when it did not.
     """
 
@@ -154,17 +195,112 @@ class RecordedKernel:
     error: str | None = None
 
 
+@stored("artifacts", key=("kernel_hash", "stage"), stamped=False)
 @dataclass(frozen=True, slots=True)
-class RecordedFault:
-    """A fault and where it was recorded."""
+class Artifact:
+    """One stage of a kernel (tile-ir, …), and where the lines of its text come from.
 
-    seq: int
-    process: int
-    rank: int
+    Attributes:
+        content: its text, as a `hash` of blobs.
+        op_ids: op by line of the text, from 1; an op keeps its id through all stages.
+        op_lines: source by line of the text: a call chain, outermost first.
+    """
+
+    kernel_hash: str
+    stage: str
+    content: str
+    op_ids: Mapping[int, int]
+    op_lines: Mapping[int, tuple[Frame, ...]]
+
+
+@stored("passes", key=("kernel_hash", "number"), stamped=False)
+@dataclass(frozen=True, slots=True)
+class RecordedPass:
+    """What a compiler pass did to a kernel. The first is the front end.
+
+    One that would take more than 8 MiB keeps its name, time and stages only; its `op_ids` are None
+    then although its stages differ.
+
+    Attributes:
+        number: passes count from 0, in the order in which they ran.
+        before: a stage.
+        after: a stage; that before it where it changed nothing.
+        error: why it failed, "" when it did not.
+        rewrites: rule, ids of the ops before and after, places no op stands for any more.
+        op_ids: the ops after it, in program order; None where nothing changed.
+        ops: what ops that came or changed are now, by id.
+    """
+
+    kernel_hash: str
+    number: int
+    name: str
+    before: str
+    after: str
     time_ns: int
-    fault: Fault
+    error: str
+    rewrites: tuple[Rewrite, ...]
+    op_ids: tuple[int, ...] | None
+    ops: Mapping[int, OpFacts]
+
+    @property
+    def compiler_pass(self) -> CompilerPass:
+        """The same without the kernel that it ran on."""
+        return CompilerPass(
+            name=self.name,
+            before=self.before,
+            after=self.after,
+            time_ns=self.time_ns,
+            rewrites=self.rewrites,
+            op_ids=self.op_ids,
+            ops=self.ops,
+            error=self.error,
+        )
 
 
+@stored("line_tables", key=("kernel_hash",), stamped=False)
+@dataclass(frozen=True, slots=True)
+class RecordedLineTable:
+    """The line table of a kernel that was compiled natively: from source lines to machine code.
+
+    It is written a moment after the kernel's row, since it takes nvdisasm. Read it with
+    `tkdebug.linemap.line_table_data.from_data(session.line_table(hash))`; the JSON is described in
+    json.md. One that could not be made, or has more than 16 MiB, says so under `absent`.
+
+    Attributes:
+        data: a `hash` of blobs.
+    """
+
+    kernel_hash: str
+    data: str
+
+
+@stored("sources", key=("file",), stamped=False)
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A source file that kernels or records point to, as it was.
+
+    Attributes:
+        content: a `hash` of blobs.
+    """
+
+    file: str
+    content: str
+
+
+@stored("blobs", key=("hash",), stamped=False)
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A text, found by what it is.
+
+    Attributes:
+        hash: SHA-256 of the UTF-8 text, in hex.
+    """
+
+    hash: str
+    text: str
+
+
+RecordedFault = Recorded[Fault]
 FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", str]
 
 
@@ -192,12 +328,12 @@ class FaultGroup:
     @property
     def key(self) -> FaultKey:
         """What makes two faults the same."""
-        return fault_key(self.first.fault)
+        return fault_key(self.first.event)
 
     @property
     def fault(self) -> Fault:
         """The first one, with the counts of all added up."""
-        return replace(self.first.fault, count=self.count)
+        return replace(self.first.event, count=self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,45 +349,48 @@ class FaultOverview:
     launches: tuple[tuple[int, int], ...]
 
 
+@stored("output")
 @dataclass(frozen=True, slots=True)
-class Tuning:
-    """A tuner's choice; `timings_ms` is empty under interpret."""
+class Output:
+    """Text that a process wrote, from `time_ns` on.
 
-    seq: int
-    process: int
-    rank: int
-    kernel: str
-    key: str
-    config: str
-    timings_ms: Mapping[str, float]
+    Attributes:
+        stream: "stdout" or "stderr".
+    """
 
-    @property
-    def ranked(self) -> tuple[tuple[str, float], ...]:
-        """The configurations and their ns, the fastest first; one that failed took for ever."""
-        fastest_first = sorted(self.timings_ms.items(), key=lambda item: item[1])
-        return tuple((config, time_ms * 1e6) for config, time_ms in fastest_first)
-
-
-@dataclass(frozen=True, slots=True)
-class OutputChunk:
-    """Text a process wrote to `stream` ("stdout" or "stderr"), from `time_ns` on."""
-
-    seq: int
-    process: int
-    rank: int
-    time_ns: int
     stream: str
     text: str
 
 
+@stored("progress", key=("process", "launch_id"), stamped=False)
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The latest of a long launch: programs done of how many, after `elapsed_ns`."""
+    """The latest of a long launch that runs now: programs done of how many."""
 
     process: int
-    rank: int
     launch_id: int
+    rank: int
     kernel: str
     programs_done: int
     programs: int
     elapsed_ns: int
+
+
+# What every session has; the table of a record type that is not here comes with its first record.
+TABLES: tuple[type, ...] = (
+    RunInfo,
+    Clock,
+    Launch,
+    KernelSummary,
+    ScopeSpan,
+    RecordedKernel,
+    Artifact,
+    RecordedPass,
+    RecordedLineTable,
+    SourceFile,
+    Blob,
+    Fault,
+    AutotuneChoice,
+    Output,
+    Progress,
+)

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers import chrome_trace, json_format, junit, sarif, text_format
+from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.plugins import Plugin, loaded, names
 from tkdebug.terminal_style import PLAIN_VIEW, View

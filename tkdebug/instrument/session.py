@@ -1,286 +1,353 @@
-"""The writer of a session file: rows go into a queue, one background thread stores them.
+"""Reading a session file: headless, while it is written or long after, here or elsewhere.
 
-Responsible for batching, checkpoints, forks and the end of the process. Not responsible for what
-is recorded (`recorder`) nor for how a row lies in its table (`tables`).
-
-Invariants: `put` never touches the disk; a kill loses at most what came in the last 100 ms or the
-last 500 rows, whichever is less (so `put` waits while 500 rows are not yet committed, which only a
-starved writer thread lets happen); nothing in `put` holds a lock that a signal handler which prints
-or launches could wait for; no connection and no thread is open across a fork; what fails stops the
-recording with one line on stderr and never the script.
+Responsible for the questions that can be asked of a session, and for immutable answers. How the
+file is reached is `session_connection`'s, what a row means `tables`'. Nothing in the session is
+trusted: whatever is wrong is a `SessionError` of one line.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-import queue
-import sqlite3
-import sys
-import threading
-import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
 
-from tkdebug.instrument.child_ends import store_before_ending
-from tkdebug.instrument.tables import Row, SessionTables
-from tkdebug.terminal_text import tell
+from tkdebug.errors import Frame, SessionError
+from tkdebug.events import CompilerPass, Fault
+from tkdebug.instrument.columns import (
+    MAX_TEXT_CHARS,
+    decode_integer,
+    decode_json,
+    decode_text,
+)
+from tkdebug.instrument.records import (
+    TABLES,
+    Artifact,
+    FaultGroup,
+    FaultOverview,
+    KernelSummary,
+    Launch,
+    LaunchPage,
+    Progress,
+    RecordedKernel,
+    RecordedPass,
+    RunInfo,
+    ScopeSummary,
+)
+from tkdebug.instrument.session_connection import SessionConnection
+from tkdebug.instrument.session_creation import file_behind
+from tkdebug.instrument.tables import Recorded, table_of
 
-# Half of what may be lost, so that the commit itself is within the promise.
-BATCH_S = 0.05
-BATCH_ROWS = 250
-MAX_UNSTORED_ROWS = 500
-ROOM_POLL_S = 0.0005
-CHECKPOINT_S = 1.0
-LAST_STORE_S = 5.0
+MAX_PAGE_ROWS = 10_000
+MAX_PASSES = 1_000
+MAX_SEQ = (1 << 63) - 1
+Row = tuple[object, ...]
+_T = TypeVar("_T")
 
 
-class _Stop:
-    """Asks the thread to store what is queued before it and to end."""
+class Session:
+    """An open session. All methods may be called from any thread; close it when done.
 
-
-class SessionWriter:
-    """Writes rows into an existing session file, from any thread and across forks.
-
-    Args:
-        path: a file made by `schema.create_session`.
-        is_child: whether another process may end this one at any time.
+    Open with `Session.open(path)`, also as a context manager.
     """
 
-    def __init__(self, path: Path, is_child: bool = False) -> None:
-        self.path = path.absolute()
-        self.error: str | None = None
-        self._closed = False
-        self._is_child = is_child
-        self._start_fresh()
-        _follow_forks(self)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._checked: set[str] = set()
+        self._source_lines: dict[str, tuple[str, ...] | None] = {}
+        self._connection = SessionConnection(path)
 
-    def put(self, row: Row) -> None:
-        """Queue one row; waits while 500 are not yet committed."""
-        if self._closed:
-            return
-        self._queue.put(row)
-        if self._thread is None:
-            self._start_thread()
-        number = next(self._put_count)
-        if number - self._stored_count >= BATCH_ROWS:
-            self._wake_writer()
-            self._await_room(number)
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Session:
+        """Open the session at `path`.
 
-    def flush(self, timeout_s: float = 60.0) -> None:
-        """Wait until all rows put so far are committed."""
-        if self._closed or (self._thread is None and self._queue.empty()):
-            return
-        if threading.current_thread() is self._thread:
-            return
-        stored = threading.Event()
-        self._queue.put(stored)
-        if self._thread is None:
-            self._start_thread()
-        self._wake_writer()
-        stored.wait(timeout_s)
+        Raises:
+            SessionError: it is not there, not a session, truncated, or of another schema.
+        """
+        session = cls(file_behind(Path(path)))
+        try:
+            session._query(session._check_tables)
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     def close(self) -> None:
-        """Store what is queued and end the thread; later rows are dropped."""
-        with self._lifecycle:
-            self._closed = True
-            self._stop_thread()
+        """Close the file; a second call is a no-op."""
+        self._connection.close()
 
-    def _store_the_last(self) -> None:
-        """In the handler of a signal that ends the process; it may have interrupted `close`."""
-        thread = self._thread
-        if not self._closed:
-            self.flush(LAST_STORE_S)
-        elif thread is not None and thread.is_alive():
-            self._queue.put(_Stop())
-            self._wake_writer()
-            thread.join(LAST_STORE_S)
+    def copy_to(self, path: Path) -> None:
+        """Write the session as it is now to `path`, where nothing may be yet.
 
-    def _start_fresh(self) -> None:
-        self._queue: queue.SimpleQueue[Row | threading.Event | _Stop] = queue.SimpleQueue()
-        # A queue, since `Event.set` is not safe against a signal handler that comes here too.
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._woken = False
-        self._put_count = itertools.count(1)
-        self._stored_count = 0
-        # Reentrant: a signal handler may fork or launch while this thread is in `_start_thread`.
-        self._lifecycle = threading.RLock()
-        self._thread: threading.Thread | None = None
-        self._may_start = {"thread": True}
-
-    def _wake_writer(self) -> None:
-        if not self._woken:
-            self._woken = True
-            self._wake.put(None)
-
-    def _await_room(self, number: int) -> None:
-        writer = self._thread
-        while (
-            number - self._stored_count >= MAX_UNSTORED_ROWS
-            and writer is not None
-            and writer is self._thread
-            and writer is not threading.current_thread()
-            and writer.is_alive()
-        ):
-            time.sleep(ROOM_POLL_S)
-
-    def _start_thread(self) -> None:
-        with self._lifecycle:
-            # Taken in one step: a signal handler that comes here too must not start a second one.
-            if self._closed or self._may_start.pop("thread", None) is None:
-                return
-            self._thread = threading.Thread(target=self._run, name="tkdebug-session", daemon=True)
-            try:
-                self._thread.start()
-            except RuntimeError:  # no more threads, or the interpreter is ending
-                self._thread = None
-                self._may_start["thread"] = True
-                raise
-            if self._is_child:
-                # Only now that there is something to store: not every child is about kernels.
-                store_before_ending(self._store_the_last)
-
-    def _stop_thread(self) -> None:
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return
-        self._queue.put(_Stop())
-        self._wake_writer()
-        with contextlib.suppress(RuntimeError):  # an exception of a signal kept it from starting
-            thread.join()
-        self._thread = None
-        self._may_start["thread"] = True
-
-    def _run(self) -> None:
-        tables: SessionTables | None = None
-        try:
-            if self.error is None:
-                tables = SessionTables(self.path)
-        except sqlite3.Error as error:
-            self._fail(error)
-        checkpoint_due_s: float | None = None
-        while True:
-            rows = self._next_rows(checkpoint_due_s)
-            events = [row for row in rows if isinstance(row, threading.Event)]
-            stop = any(isinstance(row, _Stop) for row in rows)
-            checkpoint_due_s = self._store(tables, rows, checkpoint_due_s, stop)
-            self._stored_count += sum(isinstance(row, tuple) for row in rows)
-            for event in events:
-                event.set()
-            if stop:
-                return
-            if tables is not None and self.error is None:
-                self._make_line_tables(tables)
-
-    def _next_rows(self, checkpoint_due_s: float | None) -> list[Row | threading.Event | _Stop]:
-        try:
-            if checkpoint_due_s is None:
-                rows = [self._queue.get()]
-            else:
-                rows = [self._queue.get(timeout=max(0.0, checkpoint_due_s - time.monotonic()))]
-        except queue.Empty:
-            return []
-        with contextlib.suppress(queue.Empty):
-            self._wake.get(timeout=BATCH_S)
-        self._woken = False
-        with contextlib.suppress(queue.Empty):
-            while not isinstance(rows[-1], _Stop):
-                rows.append(self._queue.get_nowait())
-        return rows
-
-    def _store(
-        self,
-        tables: SessionTables | None,
-        rows: list[Row | threading.Event | _Stop],
-        checkpoint_due_s: float | None,
-        stop: bool,
-    ) -> float | None:
-        """Commit `rows`; the result is when the next checkpoint is due, None when nothing is.
-
-        Once something has failed the tables are closed and rows are dropped.
+        Raises:
+            SessionError: it cannot be written.
         """
-        if tables is None or self.error is not None:
-            return None
-        batch = [row for row in rows if isinstance(row, tuple)]
-        try:
-            if batch:
-                tables.write(batch)
-                if checkpoint_due_s is None:
-                    checkpoint_due_s = time.monotonic() + CHECKPOINT_S
-            if stop:
-                tables.close()
-                return None
-            if checkpoint_due_s is not None and time.monotonic() >= checkpoint_due_s:
-                tables.checkpoint()
-                return None
-        except Exception as error:
-            # Whatever goes wrong here must not leave a `flush` waiting for a dead thread.
-            self._fail(error)
-            with contextlib.suppress(sqlite3.Error):
-                tables.close()
-        return checkpoint_due_s
+        self._connection.copy_to(path)
 
-    def _make_line_tables(self, tables: SessionTables) -> None:
-        # Rows go first: while one table is made they wait, at most.
-        try:
-            while self._queue.empty() and tables.write_line_table():
-                pass
-        except Exception as error:
-            self._fail(error)
-            with contextlib.suppress(sqlite3.Error):
-                tables.close()
+    def __enter__(self) -> Session:
+        return self
 
-    def _fail(self, error: Exception) -> None:
-        self.error = str(error) or type(error).__name__
-        tell(
-            f"{self.path}: recording stopped: {self.error}; "
-            "check that the file is there and the disk has room"
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def run(self) -> RunInfo:
+        """The run as a whole."""
+
+        def read() -> RunInfo:
+            rows = self._rows(f"SELECT {table_of(RunInfo).select} FROM run")
+            if not rows:
+                raise ValueError("the table of the run is empty")
+            return table_of(RunInfo).record(rows[0])
+
+        return self._query(read)
+
+    def records(
+        self, kind: type[_T], /, since: int = 0, limit: int = MAX_PAGE_ROWS, **fields: object
+    ) -> tuple[Recorded[_T], ...]:
+        """Records of one type beyond that of `seq` `since`, in order; () where there are none.
+
+        Args:
+            kind: `Fault`, `AutotuneChoice`, `Output`, `ScopeSpan`, or a plugin's own.
+            since: ask again from the last one's `seq`.
+            limit: of how many are given at most.
+            fields: only records that have these values.
+        """
+        table = table_of(kind)
+        if not table.is_stamped:
+            raise TypeError(f"{kind.__qualname__}: its records are read by a method of their own")
+        condition = " AND ".join(filter(None, ("seq > ?", table.matching(tuple(fields)))))
+
+        def read() -> tuple[Recorded[_T], ...]:
+            if not self._has_table(table.name):
+                return ()
+            rows = self._rows(
+                f"SELECT {table.select} FROM {table.name} WHERE {condition} ORDER BY seq LIMIT ?",
+                since,
+                *fields.values(),
+                min(limit, MAX_PAGE_ROWS),
+            )
+            return tuple(map(table.recorded, rows))
+
+        return self._query(read)
+
+    def launches(self, since: int = 0, limit: int = 1000) -> LaunchPage:
+        """Launches new or changed since the cursor `since` (0 for all), oldest change first.
+
+        A launch seen running comes again, with the same `seq`, when it has ended.
+        """
+        limit = max(1, min(limit, MAX_PAGE_ROWS))
+        found = self._found(
+            Launch, "WHERE revision > ? ORDER BY revision LIMIT ?", since, limit + 1
+        )
+        page = found[:limit]
+        return LaunchPage(page, page[-1].revision if page else since, len(found) > limit)
+
+    def recent_cursor(self, count: int) -> int:
+        """A cursor for `launches` with at most `count` changes after it: the latest ones."""
+        return max(0, self._number("SELECT revision FROM clock") - count)
+
+    def launches_in_order(self, after: int = 0, limit: int = 1000) -> tuple[Launch, ...]:
+        """Launches with a `seq` beyond `after`, in the order in which they began."""
+        limit = max(1, min(limit, MAX_PAGE_ROWS))
+        return self._found(Launch, "WHERE seq > ? ORDER BY seq LIMIT ?", after, limit)
+
+    def launch(self, seq: int) -> Launch | None:
+        """The launch of that `seq`."""
+        return next(iter(self._found(Launch, "WHERE seq = ?", seq)), None)
+
+    def launch_count(self) -> int:
+        """How many launches are recorded."""
+        return self._number("SELECT coalesce(sum(launches), 0) FROM totals")
+
+    def kernel_summaries(self) -> tuple[KernelSummary, ...]:
+        """Times by kernel name, the longest in total first."""
+        return self._found(KernelSummary, "ORDER BY total_ns DESC, kernel")
+
+    def scope_summaries(self) -> tuple[ScopeSummary, ...]:
+        """Times by scopes and kernel, in the order in which they came up first."""
+
+        def read() -> tuple[ScopeSummary, ...]:
+            rows = self._rows(
+                "SELECT scopes, kernel, count(*), count(duration_ns), "
+                "coalesce(sum(duration_ns), 0) FROM launches WHERE scopes != '[]' "
+                "GROUP BY scopes, kernel ORDER BY min(seq) LIMIT ?",
+                MAX_PAGE_ROWS,
+            )
+            return tuple(map(_scope_summary, rows))
+
+        return self._query(read)
+
+    def kernels(self, since: int = 0) -> tuple[RecordedKernel, ...]:
+        """The specialisations compiled beyond the one of `seq` `since`, in order."""
+        return self._found(RecordedKernel, "WHERE seq > ? ORDER BY seq", since)
+
+    def artifact(self, kernel_hash: str, stage: str) -> str | None:
+        """The text of one stage of a kernel, None when it was not recorded."""
+        return self._text(
+            "artifacts", "content", "WHERE kernel_hash = ? AND stage = ?", kernel_hash, stage
         )
 
-    def before_fork(self) -> None:
-        """Store what is queued and end the thread."""
-        # SQLite's locks and threads do not survive a fork: parent and child each start again.
-        self._lifecycle.acquire()
-        self._stop_thread()
+    def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
+        """What each pass did to a kernel, the front end first."""
+        found = self._found(
+            RecordedPass, "WHERE kernel_hash = ? ORDER BY number LIMIT ?", kernel_hash, MAX_PASSES
+        )
+        return tuple(recorded.compiler_pass for recorded in found)
 
-    def after_fork_in_parent(self) -> None:
-        """Let the next row start the thread again."""
-        self._lifecycle.release()
+    def line_table(self, kernel_hash: str) -> object | None:
+        """Data of a native kernel's line table, for `linemap.line_table_data.from_data`.
 
-    def after_fork_in_child(self) -> None:
-        """Begin with an empty queue: what was queued is the parent's to store."""
-        self._is_child = True
-        self._start_fresh()
-        if "multiprocessing.util" in sys.modules:
-            from multiprocessing import util
+        None for interpreted kernels, and in the first moments after the kernel was compiled.
+        """
+        text = self._text("line_tables", "data", "WHERE kernel_hash = ?", kernel_hash)
+        if text is None:
+            return None
 
-            # A multiprocessing child ends by os._exit, which runs finalizers but no atexit; they
-            # are cleared before the after-fork calls, so they are registered from one.
-            util.register_after_fork(self, SessionWriter._flush_at_process_exit)
+        def read() -> object:
+            data = decode_json(text)
+            if not isinstance(data, dict):
+                raise ValueError(f"got {text!r:.80}, expected a JSON object")
+            return data
 
-    def _flush_at_process_exit(self) -> None:
-        from multiprocessing import util
+        return self._query(read)
 
-        util.Finalize(self, self.flush, exitpriority=-100)
+    def op_ids(self, kernel_hash: str, stage: str) -> Mapping[int, int]:
+        """Op id by line (1-based) of that stage's text."""
+        found = self._artifact(kernel_hash, stage)
+        return found.op_ids if found else {}
+
+    def op_lines(self, kernel_hash: str, stage: str) -> Mapping[int, tuple[Frame, ...]]:
+        """Source frames, outermost first, by line (1-based) of that stage's text."""
+        found = self._artifact(kernel_hash, stage)
+        return found.op_lines if found else {}
+
+    def _artifact(self, kernel_hash: str, stage: str) -> Artifact | None:
+        where = "WHERE kernel_hash = ? AND stage = ?"
+        found = self._found(Artifact, where, kernel_hash, stage)
+        if found and not all(found[0].op_lines.values()):
+            raise SessionError(
+                f"{self.path}: damaged session (an op without a place); record the run again"
+            )
+        return found[0] if found else None
+
+    def source_text(self, file: str) -> str | None:
+        """The text of a source file as it was when it was recorded, None when it was not."""
+        return self._text("sources", "content", "WHERE file = ?", file)
+
+    def source_line(self, file: str, line: int) -> str | None:
+        """One line (1-based) of a recorded source file, None when it was not recorded."""
+        if file not in self._source_lines:
+            text = self.source_text(file)
+            self._source_lines[file] = None if text is None else tuple(text.splitlines())
+        lines = self._source_lines[file]
+        return lines[line - 1] if lines is not None and 1 <= line <= len(lines) else None
+
+    def fault_groups(self, last_seq: int = MAX_SEQ) -> tuple[FaultGroup, ...]:
+        """All faults, those of one `fault_key` together, in the order in which they came up.
+
+        Args:
+            last_seq: of the last fault that counts.
+        """
+
+        def read() -> tuple[FaultGroup, ...]:
+            # Columns outside of aggregates are those of the row that has the least `seq`.
+            rows = self._rows(
+                "SELECT sum(count), count(DISTINCT CASE WHEN launch_id THEN process || ' ' || "
+                f"launch_id END), min(seq) AS first, {table_of(Fault).select} FROM faults "
+                "WHERE seq <= ? GROUP BY kind, kernel, frames, tensor, "
+                "CASE kind WHEN 'compile-error' THEN message ELSE '' END ORDER BY first",
+                last_seq,
+            )
+            return tuple(map(_fault_group, rows))
+
+        return self._query(read)
+
+    def fault_overview(self, max_launches: int) -> FaultOverview:
+        """All faults so far, in groups; ask `records` from its `last_seq` for those that come."""
+        last_seq = self._number("SELECT coalesce(max(seq), 0) FROM faults")
+
+        def read() -> tuple[tuple[int, int], ...]:
+            rows = self._rows(
+                "SELECT DISTINCT process, launch_id FROM faults "
+                "WHERE severity = 'error' AND seq <= ? LIMIT ?",
+                last_seq,
+                max_launches,
+            )
+            return tuple((decode_integer(row[0]), decode_integer(row[1])) for row in rows)
+
+        return FaultOverview(last_seq, self.fault_groups(last_seq), self._query(read))
+
+    def progress(self) -> tuple[Progress, ...]:
+        """The latest progress of the launches that run now."""
+        return self._found(Progress, "LIMIT ?", MAX_PAGE_ROWS)
+
+    def _found(self, kind: type[_T], condition: str, *values: object) -> tuple[_T, ...]:
+        """Rows of a table that is not stamped."""
+        table = table_of(kind)
+        statement = f"SELECT {table.select} FROM {table.name} {condition}"
+        return self._query(lambda: tuple(map(table.record, self._rows(statement, *values))))
+
+    def _number(self, statement: str) -> int:
+        return self._query(lambda: decode_integer(self._rows(statement)[0][0]))
+
+    def _text(self, table: str, column: str, condition: str, *values: object) -> str | None:
+        """The blob that `column` names."""
+
+        def read() -> str | None:
+            rows = self._rows(
+                f"SELECT substr(text, 1, ?) FROM {table} JOIN blobs ON blobs.hash = {column} "
+                f"{condition}",
+                2 * MAX_TEXT_CHARS,
+                *values,
+            )
+            return decode_text(rows[0][0]) if rows else None
+
+        return self._query(read)
+
+    def _rows(self, statement: str, *values: object) -> list[Row]:
+        return self._connection.rows(statement, *values)
+
+    def _query(self, read: Callable[[], _T]) -> _T:
+        return self._connection.query(read)
+
+    def _check_tables(self) -> None:
+        for name in sorted(table_of(kind).name for kind in TABLES):
+            if not self._has_table(name):
+                raise ValueError(f"no table {name}")
+
+    def _has_table(self, name: str) -> bool:
+        """Whether there is such a table; what lies in it is in the file, whose size bounds it."""
+        if name in self._checked:
+            return True
+        found = self._rows("SELECT sql FROM sqlite_master WHERE type='table' AND name = ?", name)
+        if not found:
+            return False
+        # SQLite, "PRAGMA table_xinfo": the last column is 2 or 3 for one that is generated.
+        columns = self._rows(f"PRAGMA table_xinfo({name})")
+        is_virtual = decode_text(found[0][0]).upper().startswith("CREATE VIRTUAL")
+        if is_virtual or any(column[-1] in (2, 3) for column in columns):
+            raise ValueError(f"table {name} is computed, expected one that is stored")
+        self._checked.add(name)
+        return True
 
 
-def _follow_forks(writer: SessionWriter) -> None:
-    if not hasattr(os, "register_at_fork"):
-        return
-    reference = weakref.ref(writer)
+def _scope_summary(row: Row) -> ScopeSummary:
+    scopes, kernel, *numbers = row
+    path = decode_json(scopes)
+    if not isinstance(path, list):
+        raise ValueError(f"got {scopes!r:.80}, expected a JSON list")
+    names = tuple(map(decode_text, path))
+    return ScopeSummary(names, decode_text(kernel), *map(decode_integer, numbers))
 
-    def call(step: Callable[[SessionWriter], None]) -> Callable[[], None]:
-        def hook() -> None:
-            alive = reference()
-            if alive is not None:
-                step(alive)
 
-        return hook
-
-    os.register_at_fork(
-        before=call(SessionWriter.before_fork),
-        after_in_parent=call(SessionWriter.after_fork_in_parent),
-        after_in_child=call(SessionWriter.after_fork_in_child),
-    )
+def _fault_group(row: Row) -> FaultGroup:
+    """A count of bad accesses, a count of launches, a `seq`, and the row of `faults` it has."""
+    count, launches, _, *first = row
+    recorded = table_of(Fault).recorded(first)
+    return FaultGroup(recorded, decode_integer(count), decode_integer(launches))

@@ -23,15 +23,15 @@ Frames = tuple[Frame, ...]
 
 
 class StageSource(Protocol):
-    """The part of `reader.Session` that holds stages."""
+    """The part of `session.Session` that holds stages."""
 
     def artifact(self, kernel_hash: str, stage: str) -> str | None:
         """As `Session.artifact`."""
 
-    def op_lines(self, kernel_hash: str, stage: str) -> dict[int, Frames]:
+    def op_lines(self, kernel_hash: str, stage: str) -> Mapping[int, Frames]:
         """As `Session.op_lines`."""
 
-    def op_ids(self, kernel_hash: str, stage: str) -> dict[int, int]:
+    def op_ids(self, kernel_hash: str, stage: str) -> Mapping[int, int]:
         """As `Session.op_ids`."""
 
     def line_table(self, kernel_hash: str) -> object | None:

@@ -19,11 +19,12 @@ from textual.filter import LineFilter
 from textual.widgets import Footer, Static, Tab, TabbedContent, TabPane, Tabs
 
 from tkdebug.errors import SessionError
+from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import visible
 from tkdebug.tui import display, palette
 from tkdebug.tui.dialogs import HelpScreen, QuitChoice, QuitScreen
 from tkdebug.tui.faults import FaultsPane
-from tkdebug.tui.follow import AwaitedSession, Follower, RecordedRun
+from tkdebug.tui.follow import AwaitedSession, Follower
 from tkdebug.tui.kernel import KernelPane
 from tkdebug.tui.launches import LaunchesPane
 from tkdebug.tui.messages import (
@@ -87,7 +88,7 @@ class TkdebugApp(App[None]):
         Binding("q", "ask_quit", "Quit"),
     ]
 
-    def __init__(self, session: RecordedRun | AwaitedSession, child: Child | None = None) -> None:
+    def __init__(self, session: Session | AwaitedSession, child: Child | None = None) -> None:
         super().__init__()
         self._child = child
         self._awaited = session if isinstance(session, AwaitedSession) else None

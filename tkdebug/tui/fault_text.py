@@ -10,8 +10,8 @@ from rich.text import Text
 from tkdebug.errors import Frame
 from tkdebug.events import Fault
 from tkdebug.instrument.records import Launch, RecordedKernel
+from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette
-from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.kernel_text import Code, read_source
 from tkdebug.tui.launch_text import append_arguments
 from tkdebug.tui.snapshot import FaultGroup
@@ -24,7 +24,7 @@ MAX_FRAMES = 64
 
 def fault_text(
     group: FaultGroup,
-    session: RecordedRun,
+    session: Session,
     kernels: Sequence[RecordedKernel],
     width: int,
     launch: Launch | None = None,
@@ -41,7 +41,7 @@ def fault_text(
     Raises:
         SessionError: the session cannot be read.
     """
-    fault = group.first.fault
+    fault = group.first.event
     mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
     sources = _Sources(session, kernels, width)
     text = Text(overflow="fold")
@@ -108,7 +108,7 @@ def _index_and_range(index: int, legal: tuple[int, int] | None) -> str:
 class _Sources:
     """Reads each file of a call chain once."""
 
-    def __init__(self, session: RecordedRun, kernels: Sequence[RecordedKernel], width: int) -> None:
+    def __init__(self, session: Session, kernels: Sequence[RecordedKernel], width: int) -> None:
         self.width = width
         self._session = session
         self._kernels = kernels

@@ -12,12 +12,12 @@ from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import Launch, RecordedKernel
+from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette
 from tkdebug.tui.fault_text import fault_text
 from tkdebug.tui.filtered import FilteredPane
-from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.messages import OpenFault, OpenKernel
-from tkdebug.tui.snapshot import FaultGroup, LaunchRow, ScriptState, Snapshot
+from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
 
 PLACE_WIDTH = 20
@@ -44,7 +44,7 @@ class FaultsPane(FilteredPane):
         self._groups: tuple[FaultGroup, ...] = ()
         self._empty_text = ""
         self._snapshot: Snapshot | None = None
-        self._session: RecordedRun | None = None
+        self._session: Session | None = None
         self._shown: FaultGroup | None = None
         self._text = Text("")
 
@@ -73,9 +73,7 @@ class FaultsPane(FilteredPane):
         """Focus the list."""
         self.query_one("#fault-table", Table).focus()
 
-    def show(
-        self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
-    ) -> None:
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot."""
         self._snapshot, self._session = snapshot, session
         if state.going_on:
@@ -182,32 +180,32 @@ class FaultsPane(FilteredPane):
         event.stop()
         if self._shown is None or self._snapshot is None:
             return
-        fault = self._shown.first.fault
+        fault = self._shown.first.event
         row = self._row_of(self._shown)
         kernel_hash = row.kernel_hash if row is not None else None
         self.post_message(OpenKernel(kernel_hash, fault.kernel, fault.file, fault.line))
 
-    def _row_of(self, group: FaultGroup) -> LaunchRow | None:
+    def _row_of(self, group: FaultGroup) -> Launch | None:
         """The first launch that had the fault, if it is among the latest."""
-        key = (group.first.process, group.first.fault.launch_id)
+        key = (group.first.process, group.first.event.launch_id)
         rows = self._snapshot.rows if self._snapshot is not None else ()
         return next((row for row in rows if row.key == key), None)
 
-    def _launch_of(self, group: FaultGroup, session: RecordedRun) -> Launch | None:
+    def _launch_of(self, group: FaultGroup, session: Session) -> Launch | None:
         row = self._row_of(group)
         return session.launch(row.seq) if row is not None else None
 
 
 def _searched(group: FaultGroup) -> str:
     """What the filter looks into."""
-    fault = group.first.fault
+    fault = group.first.event
     words = [fault.kind, fault.kernel, fault.tensor or ""]
     words += [f"{display.file_name(frame.file)}:{frame.line}" for frame in fault.frames]
     return " ".join(words).casefold()
 
 
 def _cells(group: FaultGroup) -> tuple[Cell, ...]:
-    fault = group.first.fault
+    fault = group.first.event
     mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
     return (
         Cell(f"{mark} {display.shown(fault.kind, 30)}", style),

@@ -10,29 +10,19 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
-from tkdebug.errors import Frame, SessionError
-from tkdebug.events import CompilerPass
-from tkdebug.instrument.reader import Session
+from tkdebug.events import Fault
 from tkdebug.instrument.records import (
     FaultKey,
-    FaultOverview,
-    KernelSummary,
     Launch,
-    LaunchPage,
-    OutputChunk,
-    Progress,
+    Output,
     RecordedFault,
-    RecordedKernel,
-    RunInfo,
-    Tuning,
     fault_key,
 )
+from tkdebug.instrument.session import Session
 from tkdebug.tui.snapshot import (
     FaultGroup,
     LaunchKey,
-    LaunchRow,
     ScriptState,
     Snapshot,
 )
@@ -42,70 +32,7 @@ MAX_FAULT_GROUPS = 10_000
 MAX_FAULTY_LAUNCHES = 100_000
 MAX_KERNELS = 2_000
 PAGE_ROWS = 2_000
-
-
-class RecordedRun(Protocol):
-    """The part of `reader.Session` that is followed."""
-
-    def run(self) -> RunInfo:
-        """As `Session.run`."""
-
-    def recent_cursor(self, count: int) -> int:
-        """As `Session.recent_cursor`."""
-
-    def launches(self, since: int = 0, limit: int = 1000) -> LaunchPage:
-        """As `Session.launches`."""
-
-    def launch(self, seq: int) -> Launch | None:
-        """As `Session.launch`."""
-
-    def tunings_of(self, kernel: str) -> tuple[Tuning, ...]:
-        """As `Session.tunings_of`."""
-
-    def launch_count(self) -> int:
-        """As `Session.launch_count`."""
-
-    def kernel_summaries(self) -> tuple[KernelSummary, ...]:
-        """As `Session.kernel_summaries`."""
-
-    def kernels(self, since: int = 0) -> tuple[RecordedKernel, ...]:
-        """As `Session.kernels`."""
-
-    def artifact(self, kernel_hash: str, stage: str) -> str | None:
-        """As `Session.artifact`."""
-
-    def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
-        """As `Session.passes`."""
-
-    def op_ids(self, kernel_hash: str, stage: str) -> dict[int, int]:
-        """As `Session.op_ids`."""
-
-    def line_table(self, kernel_hash: str) -> object | None:
-        """As `Session.line_table`."""
-
-    def op_lines(self, kernel_hash: str, stage: str) -> dict[int, tuple[Frame, ...]]:
-        """As `Session.op_lines`."""
-
-    def source_text(self, file: str) -> str | None:
-        """As `Session.source_text`."""
-
-    def fault_overview(self, max_launches: int) -> FaultOverview:
-        """As `Session.fault_overview`."""
-
-    def faults(self, since: int = 0, limit: int = 10_000) -> tuple[RecordedFault, ...]:
-        """As `Session.faults`."""
-
-    def output(self, since: int = 0, limit: int = 1000) -> tuple[OutputChunk, ...]:
-        """As `Session.output`."""
-
-    def progress(self) -> tuple[Progress, ...]:
-        """As `Session.progress`."""
-
-    def copy_to(self, path: Path) -> None:
-        """As `Session.copy_to`."""
-
-    def close(self) -> None:
-        """As `Session.close`."""
+OUTPUT_PAGE_ROWS = 1_000
 
 
 class AwaitedSession:
@@ -142,14 +69,12 @@ class Follower:
         on_output: gets what the script wrote, when the session is the only place to learn it.
     """
 
-    def __init__(
-        self, session: RecordedRun, on_output: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, session: Session, on_output: Callable[[str], None] | None = None) -> None:
         self.session = session
         self._on_output = on_output
         self._output_seq = 0
         self._cursor = 0
-        self._rows: dict[int, LaunchRow] = {}
+        self._rows: dict[int, Launch] = {}
         self._fault_seq = 0
         self._faults: dict[FaultKey, FaultGroup] = {}
         self._faulty: set[LaunchKey] = set()
@@ -192,9 +117,9 @@ class Follower:
         """Hand on what the script wrote since; the result is whether there was any."""
         if self._on_output is None:
             return False
-        chunks = self.session.output(self._output_seq)
+        chunks = self.session.records(Output, self._output_seq, OUTPUT_PAGE_ROWS)
         for chunk in chunks:
-            self._on_output(chunk.text)
+            self._on_output(chunk.event.text)
             self._output_seq = chunk.seq
             self._processes.add(chunk.process)
         return bool(chunks)
@@ -221,7 +146,7 @@ class Follower:
             self._cursor = page.cursor
             for launch in page.launches:
                 changed = True
-                self._rows[launch.seq] = LaunchRow.of(launch)
+                self._rows[launch.seq] = launch
                 self._processes.add(launch.process)
             if not page.more:
                 break
@@ -242,17 +167,17 @@ class Follower:
     def _read_faults(self) -> bool:
         if self._last is None:
             self._load_faults()
-        faults = self.session.faults(self._fault_seq)
+        faults = self.session.records(Fault, self._fault_seq)
         for recorded in faults:
             self._fault_seq = recorded.seq
             self._processes.add(recorded.process)
-            if recorded.fault.severity == "error" and len(self._faulty) < MAX_FAULTY_LAUNCHES:
-                self._faulty.add((recorded.process, recorded.fault.launch_id))
+            if recorded.event.severity == "error" and len(self._faulty) < MAX_FAULTY_LAUNCHES:
+                self._faulty.add((recorded.process, recorded.event.launch_id))
             self._add_fault(recorded)
         return bool(faults) or self._last is None
 
     def _add_fault(self, recorded: RecordedFault) -> None:
-        fault, key = recorded.fault, fault_key(recorded.fault)
+        fault, key = recorded.event, fault_key(recorded.event)
         group = self._faults.get(key)
         if group is None and len(self._faults) >= MAX_FAULT_GROUPS:
             self._faults_left_out = True
@@ -277,6 +202,3 @@ def _alive(process: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
-
-
-__all__ = ["AwaitedSession", "Follower", "RecordedRun", "SessionError"]

@@ -12,12 +12,12 @@ from textual.widgets import Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_columns import resources_short
 from tkdebug.tui import display, palette
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices, kernel_title
 from tkdebug.tui.find import FindBar
-from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.kernel_text import (
     FIRST_STAGE,
     Code,
@@ -54,7 +54,7 @@ class KernelPane(Container):
 
     def __init__(self) -> None:
         super().__init__(id="kernel-pane")
-        self._session: RecordedRun | None = None
+        self._session: Session | None = None
         self._kernels: tuple[RecordedKernel, ...] = ()
         self._faults: tuple[FaultGroup, ...] = ()
         self._stage = FIRST_STAGE
@@ -82,9 +82,7 @@ class KernelPane(Container):
         """Focus the source."""
         self.query_one("#source", CodeView).focus()
 
-    def show(
-        self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
-    ) -> None:
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot; the first kernel is shown when it comes."""
         self._session = session
         if snapshot is None:
@@ -266,7 +264,7 @@ class KernelPane(Container):
     def _fault_note(self, line: int) -> Text:
         note = Text()
         for group in self._faults:
-            fault = group.first.fault
+            fault = group.first.event
             if self._text is not None and (fault.file, fault.line) == (self._text.file, line):
                 mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
                 note.append(f"   {mark} {display.shown(fault.message, 200)}", style=style)

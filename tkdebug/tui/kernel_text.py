@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.session import Session
 from tkdebug.instrument.stage_lines import (
     SASS_STAGE,
     SOURCE_STAGE,
@@ -20,7 +21,6 @@ from tkdebug.instrument.stage_lines import (
 from tkdebug.linemap.line_columns import cost_text
 from tkdebug.linemap.line_counts import count_lines
 from tkdebug.linemap.line_table import LineTable
-from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.highlight import Spans, highlight_ir, highlight_python, highlight_sass
 from tkdebug.tui.snapshot import FaultGroup
 
@@ -129,7 +129,7 @@ class KernelText:
         """Gutter marks by source line: "fault", "warning", or "call" for the way there."""
         marks: dict[int, str] = {}
         for group in faults:
-            fault = group.first.fault
+            fault = group.first.event
             if self.kernel is not None and fault.kernel != self.kernel.name:
                 continue
             for depth, frame in enumerate(reversed(fault.frames)):
@@ -147,7 +147,7 @@ class KernelText:
         """Gutter marks by line of the stage: the ops of a faulting line that can fault so."""
         marks: dict[int, str] = {}
         for group in faults:
-            fault = group.first.fault
+            fault = group.first.event
             if self.kernel is None or fault.kernel != self.kernel.name or not fault.frames:
                 continue
             chains = (self.all_chains or {}).items()
@@ -169,7 +169,7 @@ class KernelText:
 
 
 def load_kernel_text(
-    session: RecordedRun,
+    session: Session,
     kernel: RecordedKernel | None,
     file: str,
     stage: str | None,
@@ -237,7 +237,7 @@ def _costs(table: LineTable | None, file: str) -> dict[int, str]:
     }
 
 
-def read_source(session: RecordedRun, kernel: RecordedKernel | None, file: str) -> Code:
+def read_source(session: Session, kernel: RecordedKernel | None, file: str) -> Code:
     """The recorded text of `file`, or only the kernel's own where that is all there is; plain.
 
     Raises:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from tkdebug.events import ArgumentInfo
-from tkdebug.instrument.records import Launch, Tuning
+from tkdebug.events import ArgumentInfo, AutotuneChoice
+from tkdebug.instrument.records import SCOPE_SEPARATOR, Launch
 from tkdebug.tui import display, palette
-from tkdebug.tui.snapshot import SCOPE_SEPARATOR, FaultGroup
+from tkdebug.tui.snapshot import FaultGroup
 
 MAX_SHOWN_ITEMS = 200
 MAX_SHOWN_TUNINGS = 20
@@ -18,7 +18,7 @@ MAX_SHOWN_FAULTS = 5
 
 
 def launch_text(
-    launch: Launch, tunings: Sequence[Tuning] = (), faults: Sequence[FaultGroup] = ()
+    launch: Launch, tunings: Sequence[AutotuneChoice] = (), faults: Sequence[FaultGroup] = ()
 ) -> Text:
     """The details of a launch.
 
@@ -74,7 +74,7 @@ def append_arguments(text: Text, launch: Launch) -> None:
 
 
 def _append_fault(text: Text, group: FaultGroup) -> None:
-    fault = group.first.fault
+    fault = group.first.event
     mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
     text.append(f"{mark} {display.shown(fault.kind, 30)}", style=style)
     if fault.frames:
@@ -82,7 +82,7 @@ def _append_fault(text: Text, group: FaultGroup) -> None:
     text.append(f"  {display.shown(fault.message, 300)}\n")
 
 
-def _append_tuning(text: Text, tuning: Tuning) -> None:
+def _append_tuning(text: Text, tuning: AutotuneChoice) -> None:
     text.append("\nautotuned", style=palette.STRONG)
     text.append(f" for {display.shown(tuning.key, 200)}\n")
     if not tuning.timings_ms:

@@ -13,13 +13,14 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
-from tkdebug.instrument.records import KernelSummary, Launch, Tuning
+from tkdebug.events import AutotuneChoice
+from tkdebug.instrument.records import KernelSummary, Launch
+from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette
 from tkdebug.tui.filtered import FilteredPane
-from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.launch_text import launch_text
 from tkdebug.tui.messages import LaunchLoaded, OpenFault, OpenKernel, SessionFailed
-from tkdebug.tui.snapshot import FaultGroup, LaunchRow, ScriptState, Snapshot
+from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
 
 BAR_CELLS = 12
@@ -71,12 +72,12 @@ class LaunchesPane(FilteredPane):
         super().__init__(id="launches-pane")
         self._snapshot: Snapshot | None = None
         self._state = ScriptState("starting")
-        self._session: RecordedRun | None = None
+        self._session: Session | None = None
         self._summary_sort = (2, True)
         self._launch_sort = (0, False)
         self._launch: Launch | None = None
-        self._tunings: tuple[Tuning, ...] = ()
-        self._rows: list[LaunchRow] = []
+        self._tunings: tuple[AutotuneChoice, ...] = ()
+        self._rows: list[Launch] = []
         self._shown_filter = ""
         self._chosen_kernel = ""
         self._shown: tuple[object, ...] | None = None
@@ -101,9 +102,7 @@ class LaunchesPane(FilteredPane):
         self._show_empty()
         self.set_interval(0.25, self._tick)
 
-    def show(
-        self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
-    ) -> None:
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot."""
         self._session = session
         before, self._snapshot, self._state = self._snapshot, snapshot, state
@@ -221,7 +220,7 @@ class LaunchesPane(FilteredPane):
         note.display = bool(parts)
         note.update(Text("; ".join(parts), style=palette.MUTED))
 
-    def _launch_cells(self, row: LaunchRow) -> tuple[Cell, ...]:
+    def _launch_cells(self, row: Launch) -> tuple[Cell, ...]:
         time_ns = self._time_ns(row, time.time_ns())
         return (
             Cell(str(row.id), palette.MUTED),
@@ -229,24 +228,24 @@ class LaunchesPane(FilteredPane):
             Cell(display.grid(row.grid)),
             Cell(
                 "-" if time_ns < 0 else display.duration(time_ns),
-                palette.RUNNING if row.unfinished else "",
+                palette.RUNNING if row.running else "",
             ),
             self._state_cell(row),
         )
 
-    def _time_ns(self, row: LaunchRow, now_ns: int) -> int:
+    def _time_ns(self, row: Launch, now_ns: int) -> int:
         """How long it took, or has taken so far; -1 when that is not known."""
         if row.duration_ns is not None:
             return row.duration_ns
-        if row.unfinished and self._state.going_on:
+        if row.running and self._state.going_on:
             return max(0, now_ns - row.start_ns)
         return -1
 
-    def _state_cell(self, row: LaunchRow) -> Cell:
+    def _state_cell(self, row: Launch) -> Cell:
         snapshot = self._snapshot
         if row.error is not None:
             return Cell("✖ error", palette.FAULT)
-        if row.unfinished:
+        if row.running:
             if not self._state.going_on:
                 return Cell("… unfinished", palette.WARNING)
             progress = snapshot.progress.get(row.key) if snapshot is not None else None
@@ -274,8 +273,9 @@ class LaunchesPane(FilteredPane):
         def load() -> None:
             try:
                 launch = session.launch(chosen)
-                tunings = () if launch is None else session.tunings_of(launch.kernel)
-                self.post_message(LaunchLoaded(launch, tunings))
+                kernel = "" if launch is None else launch.kernel
+                tunings = session.records(AutotuneChoice, kernel=kernel)
+                self.post_message(LaunchLoaded(launch, tuple(t.event for t in tunings)))
             except SessionError as error:
                 app.post_message(SessionFailed(str(error)))
 
@@ -304,7 +304,7 @@ class LaunchesPane(FilteredPane):
         snapshot = self._snapshot
         if snapshot is None or (launch.process, launch.id) not in snapshot.faulty:
             return ()
-        return tuple(g for g in snapshot.faults if g.first.fault.kernel == launch.kernel)
+        return tuple(g for g in snapshot.faults if g.first.event.kernel == launch.kernel)
 
     def copied_text(self) -> str:
         """The details of the launch."""

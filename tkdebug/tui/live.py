@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import UnsupportedError
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import tell
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.follow import AwaitedSession

@@ -6,8 +6,9 @@ from typing import Literal
 
 from textual.message import Message
 
+from tkdebug.events import AutotuneChoice
 from tkdebug.instrument.kernel_passes import KernelPasses
-from tkdebug.instrument.records import FaultKey, Launch, Tuning
+from tkdebug.instrument.records import FaultKey, Launch
 from tkdebug.tui.kernel_text import KernelText
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.terminal import OutputSnapshot
@@ -49,7 +50,7 @@ class StopFinished(Message):
 class LaunchLoaded(Message):
     """The details of the launch that was asked for, and its kernel's autotunings."""
 
-    def __init__(self, launch: Launch | None, tunings: tuple[Tuning, ...] = ()) -> None:
+    def __init__(self, launch: Launch | None, tunings: tuple[AutotuneChoice, ...] = ()) -> None:
         self.launch, self.tunings = launch, tunings
         super().__init__()
 

@@ -21,10 +21,10 @@ from tkdebug.instrument.kernel_passes import (
 )
 from tkdebug.instrument.pass_diff import PassDiff
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette
 from tkdebug.tui.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kernel_title
 from tkdebug.tui.find import FindBar
-from tkdebug.tui.follow import RecordedRun
 from tkdebug.tui.kernel_text import first_to_show, nothing_compiled
 from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
 from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
@@ -68,7 +68,7 @@ class PassesPane(Container):
 
     def __init__(self) -> None:
         super().__init__(id="passes-pane")
-        self._session: RecordedRun | None = None
+        self._session: Session | None = None
         self._kernels: tuple[RecordedKernel, ...] = ()
         self._passes: KernelPasses | None = None
         self._wanted: str | None = None
@@ -101,9 +101,7 @@ class PassesPane(Container):
         if self._wanted is None and self._kernels:
             self._load(first_to_show(self._kernels))
 
-    def show(
-        self, snapshot: Snapshot | None, state: ScriptState, session: RecordedRun | None
-    ) -> None:
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot."""
         self._session = session
         self._kernels = snapshot.kernels if snapshot is not None else ()

@@ -18,56 +18,6 @@ from tkdebug.instrument.records import (
 )
 
 LaunchKey = tuple[int, int]  # process, launch id
-SCOPE_SEPARATOR = " > "
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRow:
-    """A launch without its arguments, which are read when it is selected."""
-
-    seq: int
-    process: int
-    rank: int
-    id: int
-    kernel: str
-    kernel_hash: str
-    grid: tuple[int, int, int]
-    start_ns: int
-    duration_ns: int | None
-    error: str | None
-    scopes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, launch: Launch) -> LaunchRow:
-        """The row of `launch`."""
-        return cls(
-            launch.seq,
-            launch.process,
-            launch.rank,
-            launch.id,
-            launch.kernel,
-            launch.kernel_hash,
-            launch.grid,
-            launch.start_ns,
-            launch.duration_ns,
-            launch.error,
-            launch.scopes,
-        )
-
-    @property
-    def key(self) -> LaunchKey:
-        """What progress and faults name it by."""
-        return (self.process, self.id)
-
-    @property
-    def title(self) -> str:
-        """The kernel's name after those of the scopes around it."""
-        return SCOPE_SEPARATOR.join((*self.scopes, self.kernel))
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether no end of it was recorded."""
-        return self.duration_ns is None and self.error is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +32,7 @@ class Snapshot:
     """
 
     run: RunInfo
-    rows: tuple[LaunchRow, ...] = ()
+    rows: tuple[Launch, ...] = ()
     launch_count: int = 0
     summaries: tuple[KernelSummary, ...] = ()
     kernels: tuple[RecordedKernel, ...] = ()

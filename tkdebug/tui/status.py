@@ -28,7 +28,7 @@ def status_line(
         line.append(f"{display.file_name(snapshot.run.script)}  ")
     bad = 0
     if snapshot is not None:
-        bad = sum(group.first.fault.severity == "error" for group in snapshot.faults)
+        bad = sum(group.first.event.severity == "error" for group in snapshot.faults)
     if bad and state.phase == "ended" and state.number == 0:
         # A recorded run has the script's own status, which knows nothing of faults.
         line.append("✖ ended, faults (the script: exit 0)", style=palette.FAULT)

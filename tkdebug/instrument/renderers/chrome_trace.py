@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from tkdebug.events import ArgumentInfo
 from tkdebug.instrument.json_text import json_text
-from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import FaultGroup, Launch, RunInfo
+from tkdebug.instrument.records import FaultGroup, Launch, RunInfo, ScopeSpan
 from tkdebug.instrument.renderers.json_format import recorded_launches
+from tkdebug.instrument.session import Session
 
 Track = tuple[int, int]  # process, stream
 
@@ -66,9 +66,10 @@ def _names(run: RunInfo, launch: Launch, is_new: bool) -> Iterator[dict[str, obj
 def _scope_events(session: Session, run: RunInfo) -> Iterator[dict[str, object]]:
     threads: set[Track] = set()
     since = 0
-    while page := session.scopes(since):
-        for scope in page:
-            track = (scope.process, scope.thread)
+    while page := session.records(ScopeSpan, since):
+        for recorded in page:
+            scope = recorded.event
+            track = (recorded.process, scope.thread)
             if track not in threads:
                 threads.add(track)
                 yield _track_name(*track, f"scopes of thread {scope.thread}")
@@ -76,7 +77,7 @@ def _scope_events(session: Session, run: RunInfo) -> Iterator[dict[str, object]]
                 "ph": "X",
                 "name": scope.name,
                 "cat": "scope",
-                "pid": scope.process,
+                "pid": recorded.process,
                 "tid": scope.thread,
                 "ts": (scope.start_ns - run.start_ns) / 1e3,
                 "dur": max(0, scope.end_ns - scope.start_ns) / 1e3,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tkdebug.instrument.comparison import Comparison, KernelChange
 from tkdebug.instrument.json_text import json_text
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import KernelSummary, RunInfo
 from tkdebug.instrument.renderers.json_format import fault_object
+from tkdebug.instrument.session import Session
 
 COMPARISON_SCHEMA = 1
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from tkdebug.instrument.comparison import Comparison, KernelChange
 from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import KernelSummary
 from tkdebug.instrument.renderers.text_format import counted, fault_lines, run_line
 from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import PLAIN_VIEW, View
 from tkdebug.terminal_text import visible, visible_line
 

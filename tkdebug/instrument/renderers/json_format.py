@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tkdebug.events import AutotuneChoice
 from tkdebug.instrument.json_text import json_text
-from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import FaultGroup, Launch, Tuning
+from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.text_format import recorded_tunings
+from tkdebug.instrument.session import Session
+from tkdebug.instrument.tables import Recorded
 
 JSON_SCHEMA = 1
 
@@ -67,7 +69,8 @@ def _launch(launch: Launch) -> dict[str, object]:
     }
 
 
-def _tuning(tuning: Tuning) -> dict[str, object]:
+def _tuning(recorded: Recorded[AutotuneChoice]) -> dict[str, object]:
+    tuning = recorded.event
     return {
         "kernel": tuning.kernel,
         "key": tuning.key,
@@ -77,8 +80,8 @@ def _tuning(tuning: Tuning) -> dict[str, object]:
             config: time_ms if math.isfinite(time_ms) else None
             for config, time_ms in tuning.timings_ms.items()
         },
-        "process": tuning.process,
-        "rank": tuning.rank,
+        "process": recorded.process,
+        "rank": recorded.rank,
     }
 
 

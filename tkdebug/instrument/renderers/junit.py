@@ -14,9 +14,9 @@ from datetime import datetime, timezone
 from xml.sax.saxutils import escape, quoteattr
 
 from tkdebug.errors import shown_path
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.renderers.text_format import fault_lines
+from tkdebug.instrument.session import Session
 
 # What XML 1.0 has no way to write (section 2.2).
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -9,12 +9,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tkdebug import fault_text
+from tkdebug.events import AutotuneChoice
 from tkdebug.fault_text import counted as counted
 from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.reader import Session
-from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo, Tuning
+from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.instrument.session import Session
+from tkdebug.instrument.tables import Recorded
 from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View
 from tkdebug.terminal_text import visible, visible_line
 
@@ -49,17 +51,18 @@ def render(
             yield line + "\n"
 
 
-def recorded_tunings(session: Session) -> Iterator[Tuning]:
+def recorded_tunings(session: Session) -> Iterator[Recorded[AutotuneChoice]]:
     """All choices of autotuners, in order."""
     since = 0
-    while page := session.tunings(since):
+    while page := session.records(AutotuneChoice, since):
         yield from page
         since = page[-1].seq
 
 
-def _tuning_lines(tuning: Tuning) -> Iterator[str]:
+def _tuning_lines(recorded: Recorded[AutotuneChoice]) -> Iterator[str]:
     """An autotuner's choice: its configurations with their times, the fastest first."""
-    rank = f" of rank {tuning.rank}" if tuning.rank else ""
+    tuning = recorded.event
+    rank = f" of rank {recorded.rank}" if recorded.rank else ""
     yield f"autotune of {tuning.kernel}{rank} for key {tuning.key}"
     if not tuning.timings_ms:
         yield f"  {tuning.config}  (not timed: interpreted)"

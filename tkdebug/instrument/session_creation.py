@@ -1,15 +1,14 @@
-"""The layout of a session file: tables, schema version, and how a new file comes to be.
+"""How a new session file comes to be.
 
-Responsible for the DDL and for creating or replacing a file; rows are `session`'s, reading is
-`reader`'s. Invariant: a file under its final name always holds the whole schema in its main part,
-so that a copy without the `-wal` opens.
+Responsible for creating or replacing a file; its tables are those of `records`. Invariant: a file
+under its final name always holds the whole schema in its main part, so that a copy without the
+`-wal` opens.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import platform
 import socket
@@ -20,58 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tkdebug.errors import SessionError
+from tkdebug.instrument.records import TABLES, Clock, RunInfo
 from tkdebug.instrument.session_lock import SessionLock
-from tkdebug.instrument.session_writing import WritingConnection
-
-APPLICATION_ID = 0x746B6462  # "tkdb"
-SCHEMA_VERSION = 3
-BUSY_TIMEOUT_S = 10.0
-
-# `revision` counts every insert and update of a launch, so that a follower asks for what changed
-# since its cursor. `totals` is kept by the writers: a summary costs no scan of a million launches.
-TABLES: dict[str, str] = {
-    "run": """(id INTEGER PRIMARY KEY CHECK (id = 1), script TEXT, argv TEXT, mode TEXT,
-        start_ns INTEGER, end_ns INTEGER, exit_status INTEGER, host TEXT, versions TEXT,
-        rank_group TEXT)""",
-    "clock": "(id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL)",
-    "launches": """(seq INTEGER PRIMARY KEY, revision INTEGER NOT NULL, process INTEGER,
-        rank INTEGER, launch INTEGER, kernel_hash TEXT, kernel TEXT, mode TEXT, grid TEXT,
-        options TEXT, arguments TEXT, stream, start_ns INTEGER, duration_ns INTEGER,
-        error TEXT, scopes TEXT)""",
-    "totals": """(kernel TEXT PRIMARY KEY, launches INTEGER, finished INTEGER, errors INTEGER,
-        total_ns INTEGER, min_ns INTEGER, max_ns INTEGER)""",
-    "kernels": """(seq INTEGER PRIMARY KEY, hash TEXT UNIQUE, process INTEGER, rank INTEGER,
-        name TEXT, file TEXT, line INTEGER, source TEXT, signature TEXT, options TEXT,
-        compile_ns INTEGER, cache_hit INTEGER, error TEXT)""",
-    "artifacts": "(kernel_hash TEXT, stage TEXT, content TEXT, PRIMARY KEY (kernel_hash, stage))",
-    "blobs": "(hash TEXT PRIMARY KEY, text TEXT)",
-    "op_lines": """(kernel_hash TEXT, stage TEXT, line INTEGER, frames TEXT,
-        PRIMARY KEY (kernel_hash, stage, line)) WITHOUT ROWID""",
-    "passes": """(kernel_hash TEXT, number INTEGER, name TEXT, before TEXT, after TEXT,
-        time_ns INTEGER, error TEXT, rewrites TEXT, op_ids TEXT, ops TEXT,
-        PRIMARY KEY (kernel_hash, number)) WITHOUT ROWID""",
-    "op_ids": """(kernel_hash TEXT, stage TEXT, ids TEXT, PRIMARY KEY (kernel_hash, stage))
-        WITHOUT ROWID""",
-    "line_tables": "(kernel_hash TEXT PRIMARY KEY, data TEXT) WITHOUT ROWID",
-    "sources": "(file TEXT PRIMARY KEY, content TEXT)",
-    "tunings": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, kernel TEXT,
-        key TEXT, config TEXT, timings_ms TEXT)""",
-    "faults": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, launch INTEGER,
-        kind TEXT, severity TEXT, kernel TEXT, frames TEXT, message TEXT, source_column INTEGER,
-        op_id INTEGER, program_id TEXT, lane TEXT, tensor TEXT, element, legal TEXT,
-        count INTEGER, hint TEXT, time_ns INTEGER)""",
-    "output": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, time_ns INTEGER,
-        stream TEXT, text TEXT)""",
-    "scopes": """(seq INTEGER PRIMARY KEY, process INTEGER, rank INTEGER, scope INTEGER,
-        parent INTEGER, thread INTEGER, name TEXT, metrics TEXT, start_ns INTEGER,
-        end_ns INTEGER)""",
-    "progress": """(process INTEGER, launch INTEGER, rank INTEGER, kernel TEXT,
-        programs_done INTEGER, programs INTEGER, elapsed_ns INTEGER,
-        PRIMARY KEY (process, launch)) WITHOUT ROWID""",
-}
-# Tables that came with a later schema than the first.
-TABLE_VERSIONS: dict[str, int] = {"passes": 2, "op_ids": 2, "line_tables": 2, "scopes": 3}
-INDEXES = ("CREATE INDEX launches_by_revision ON launches (revision)",)
+from tkdebug.instrument.tables import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA_VERSION, table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +31,6 @@ class RunStart:
     script: str
     argv: tuple[str, ...]
     mode: str
-
-
-def process_rank() -> int:
-    """The rank of this process as torchrun and its like tell it, else 0."""
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isdecimal() else 0
 
 
 def create_session(path: Path, start: RunStart) -> SessionLock:
@@ -202,32 +146,33 @@ def _draft_name(path: Path) -> str:
 
 
 def _write_schema(path: Path, start: RunStart, group: str | None) -> None:
-    with contextlib.closing(
-        sqlite3.connect(path, isolation_level=None, factory=WritingConnection)
-    ) as connection:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN")
-        for name, columns in TABLES.items():
-            connection.execute(f"CREATE TABLE {name} {columns}")
-        for statement in INDEXES:
-            connection.execute(statement)
-        connection.execute("INSERT INTO clock VALUES (1, 0)")
-        connection.execute(
-            "INSERT INTO run VALUES (1, ?, ?, ?, ?, NULL, NULL, ?, ?, ?)",
-            (
-                start.script,
-                json.dumps(start.argv),
-                start.mode,
-                time.time_ns(),
-                socket.gethostname(),
-                json.dumps(_versions()),
-                group,
-            ),
-        )
+        for kind in TABLES:
+            for statement in table_of(kind).statements:
+                connection.execute(statement)
+        for record in (Clock(0), _run_info(start, group)):
+            table = table_of(type(record))
+            connection.execute(table.insert, table.row(record))
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _run_info(start: RunStart, group: str | None) -> RunInfo:
+    return RunInfo(
+        script=start.script,
+        argv=start.argv,
+        mode=start.mode,
+        start_ns=time.time_ns(),
+        end_ns=None,
+        exit_status=None,
+        host=socket.gethostname(),
+        versions=_versions(),
+        rank_group=group,
+    )
 
 
 def _versions() -> dict[str, str]:
