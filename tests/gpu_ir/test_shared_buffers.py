@@ -172,6 +172,7 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     %t = ttg.memdesc_trans %q {order = [1, 0]} : !ttg.memdesc<8x8xf32, #tile, mutable> -> !ttg.memdesc<8x8xf32, #ttg.shared_linear<{offset = [[1, 0], [2, 0], [4, 0], [8, 0], [0, 1], [0, 2], [0, 4], [0, 8]]}>, mutable>
     %r = tt.load %x : !tt.ptr<f32> -> f32
     """
+    from tkdebug.interpreter import shared_buffers
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.faults import FaultLog
     from tkdebug.interpreter.fusion import Fusion
@@ -184,12 +185,12 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     evaluator = Evaluator(Plan(module), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
     ops = {op.name: op for op in module.walk()}
     zero = torch.zeros(1, 16, 16)
-    whole = evaluator.local_alloc(ops["ttg.local_alloc"], zero)
-    quarter = evaluator.memdesc_subslice(ops["ttg.memdesc_subslice"], whole)
-    turned = evaluator.memdesc_trans(ops["ttg.memdesc_trans"], quarter)
+    whole = shared_buffers.local_alloc(evaluator, ops["ttg.local_alloc"], zero)
+    quarter = shared_buffers.memdesc_subslice(evaluator, ops["ttg.memdesc_subslice"], whole)
+    turned = shared_buffers.memdesc_trans(evaluator, ops["ttg.memdesc_trans"], quarter)
     values = lanes(count=64).reshape(1, 8, 8)
-    evaluator.write_view(turned, values, torch.tensor([False, True]))
-    got = evaluator.read_view(whole)
+    shared_buffers.write_view(evaluator, turned, values, torch.tensor([False, True]))
+    got = shared_buffers.read_view(evaluator, whole)
     expected = torch.zeros(2, 16, 16)
     expected[1, :8, 8:] = values[0].T
     assert torch.equal(got, expected)

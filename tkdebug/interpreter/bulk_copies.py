@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,10 +20,19 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.checked_access import loaded_type
-from tkdebug.interpreter.descriptor_blocks import DescriptorBlockOps
-from tkdebug.interpreter.in_flight import AsyncOps, LandingQueue, bits_of
-from tkdebug.interpreter.state import Batch
+from tkdebug.interpreter.descriptor_blocks import descriptor_load, descriptor_store
+from tkdebug.interpreter.in_flight import bits_of
+from tkdebug.interpreter.shared_buffers import (
+    buffer_contents,
+    indices,
+    poison_of,
+    read_view,
+    write_view,
+)
 from tkdebug.interpreter.values import BufferView, DescriptorTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
 # The word of an mbarrier: its phase, how many arrive in each, how many of them have not yet, a mark
 # that tells it from other contents, and the bytes that have not landed (more may than were
@@ -35,7 +45,7 @@ _MARK = 0x2B
 
 
 @dataclass
-class _BulkLoad:
+class BulkLoad:
     """A copy on its way to a buffer.
 
     Attributes:
@@ -50,161 +60,167 @@ class _BulkLoad:
     programs: Tensor
 
 
-class BulkCopyOps(AsyncOps, DescriptorBlockOps):
-    """ttng.async_tma_* and the ops on mbarriers."""
+# Mbarriers
 
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch)
-        self._bulk_loads: list[_BulkLoad] = []
-        self._bulk_stores = LandingQueue()
 
-    # Mbarriers
+def init_barrier(run: Evaluator, op: Operation, barrier: TileValue) -> Sequence[TileValue]:
+    """ttng.init_barrier."""
+    assert isinstance(barrier, BufferView)
+    count = op.attributes["count"]
+    assert isinstance(count, int)
+    word = _MARK << _MARK_AT | count << _ALL | count << _LEFT
+    _put(run, barrier, torch.full((1,), word, device=run.device), run.active)
+    return ()
 
-    def init_barrier(self, op: Operation, barrier: TileValue) -> Sequence[TileValue]:
-        """ttng.init_barrier."""
-        assert isinstance(barrier, BufferView)
-        count = op.attributes["count"]
-        assert isinstance(count, int)
-        word = _MARK << _MARK_AT | count << _ALL | count << _LEFT
-        self._put(barrier, torch.full((1,), word, device=self.device), self.active)
+
+def inval_barrier(run: Evaluator, op: Operation, barrier: TileValue) -> Sequence[TileValue]:
+    """ttng.inval_barrier."""
+    assert isinstance(barrier, BufferView)
+    _state(run, op, barrier, _all_active(run))
+    write_view(run, barrier, poison_of(run, op.operands[0].type), run.active)
+    return ()
+
+
+def barrier_expect(
+    run: Evaluator, op: Operation, barrier: TileValue, predicate: TileValue
+) -> Sequence[TileValue]:
+    """ttng.barrier_expect."""
+    assert isinstance(barrier, BufferView)
+    size_bytes = op.attributes["size_bytes"]
+    assert isinstance(size_bytes, int)
+    programs = _where(run, predicate)
+    state = _state(run, op, barrier, programs)
+    _put(run, barrier, _ended(state - (1 << _LEFT) + (size_bytes << _BYTES)), programs)
+    return ()
+
+
+def wait_barrier(
+    run: Evaluator, op: Operation, barrier: TileValue, phase: TileValue
+) -> Sequence[TileValue]:
+    """ttng.wait_barrier: what was announced to the mbarrier lands."""
+    assert isinstance(barrier, BufferView)
+    active = _all_active(run)
+    for load in run.bulk_loads:
+        here = load.programs & active & _same(run, load.barrier, barrier)
+        if bool(here.any()):
+            write_view(run, load.view, load.values, here)
+            load.programs = load.programs & ~here
+            state = _state(run, op, barrier, here)
+            _put(run, barrier, _ended(state - (load.size_bytes << _BYTES)), here)
+    run.bulk_loads = [load for load in run.bulk_loads if bool(load.programs.any())]
+    state = _state(run, op, barrier, active)
+    parity = run.dense(phase, ir.I32).reshape(-1) & 1
+    stuck = ((state >> _PHASE & 1) == parity) & active
+    if bool(stuck.any()):
+        where = op.location.primary
+        raise LaunchError(
+            f"{where.file}:{where.line}: {op.name} #{op.id}: the phase it waits for never "
+            "ends; a pass announces bytes or counts phases wrongly"
+        )
+    return ()
+
+
+def _all_active(run: Evaluator) -> Tensor:
+    if run.active is not None:
+        return run.active
+    return torch.ones(run.programs, dtype=torch.bool, device=run.device)
+
+
+def _where(run: Evaluator, predicate: TileValue) -> Tensor:
+    """(P,) bool: the programs in which an op with a predicate acts."""
+    holds = run.dense(predicate, ir.I1).reshape(-1)
+    return _all_active(run) & holds
+
+
+def _state(run: Evaluator, op: Operation, barrier: BufferView, programs: Tensor) -> Tensor:
+    """(P,) i64: the words of an mbarrier, which must be one in `programs`."""
+    words = read_view(run, barrier).reshape(-1).expand(run.programs)
+    if bool((programs & ((words >> _MARK_AT & _MARK_MASK) != _MARK)).any()):
+        where = op.location.primary
+        raise LaunchError(
+            f"{where.file}:{where.line}: {op.name} #{op.id}: its buffer holds no mbarrier; "
+            "a pass did not make it, or something overwrote it"
+        )
+    return words
+
+
+def _put(run: Evaluator, barrier: BufferView, words: Tensor, programs: Tensor | None) -> None:
+    write_view(run, barrier, words.reshape(-1, 1), programs)
+
+
+def _same(run: Evaluator, a: BufferView, b: BufferView) -> Tensor:
+    """(P,) bool: the programs in which two views show one mbarrier."""
+    assert a.other is None
+    assert b.other is None
+    if a.storage.data_ptr() != b.storage.data_ptr():
+        return torch.zeros(run.programs, dtype=torch.bool, device=run.device)
+    return indices(run, a.index) == indices(run, b.index)
+
+
+# Copies
+
+
+def bulk_load(
+    run: Evaluator,
+    op: Operation,
+    descriptor: TileValue,
+    view: TileValue,
+    barrier: TileValue,
+    predicate: TileValue,
+    *offsets: TileValue,
+) -> Sequence[TileValue]:
+    """ttng.async_tma_copy_global_to_local; memory is read now."""
+    assert isinstance(view, BufferView)
+    assert isinstance(barrier, BufferView)
+    programs = _where(run, predicate)
+    if not bool(programs.any()):
         return ()
+    _state(run, op, barrier, programs)
+    type_ = loaded_type(op)
+    with _only(run, programs):
+        values = buffer_contents(run, descriptor_load(run, op, descriptor, *offsets), type_)
+    write_view(run, view, poison_of(run, type_), programs)
+    size_bytes = values[0].numel() * values.element_size()
+    run.bulk_loads.append(BulkLoad(view, values, barrier, size_bytes, programs))
+    return ()
 
-    def inval_barrier(self, op: Operation, barrier: TileValue) -> Sequence[TileValue]:
-        """ttng.inval_barrier."""
-        assert isinstance(barrier, BufferView)
-        self._state(op, barrier, self._all_active())
-        self.write_view(barrier, self.poison(op.operands[0].type), self.active)
-        return ()
 
-    def barrier_expect(
-        self, op: Operation, barrier: TileValue, predicate: TileValue
-    ) -> Sequence[TileValue]:
-        """ttng.barrier_expect."""
-        assert isinstance(barrier, BufferView)
-        size_bytes = op.attributes["size_bytes"]
-        assert isinstance(size_bytes, int)
-        programs = self._where(predicate)
-        state = self._state(op, barrier, programs)
-        self._put(barrier, _ended(state - (1 << _LEFT) + (size_bytes << _BYTES)), programs)
-        return ()
+def bulk_store(
+    run: Evaluator, op: Operation, descriptor: TileValue, view: TileValue, *offsets: TileValue
+) -> Sequence[TileValue]:
+    """ttng.async_tma_copy_local_to_global."""
+    assert isinstance(view, BufferView)
+    assert isinstance(descriptor, DescriptorTile)
+    started = read_view(run, view)
 
-    def wait_barrier(
-        self, op: Operation, barrier: TileValue, phase: TileValue
-    ) -> Sequence[TileValue]:
-        """ttng.wait_barrier: what was announced to the mbarrier lands."""
-        assert isinstance(barrier, BufferView)
-        active = self._all_active()
-        for load in self._bulk_loads:
-            here = load.programs & active & self._same(load.barrier, barrier)
-            if bool(here.any()):
-                self.write_view(load.view, load.values, here)
-                load.programs = load.programs & ~here
-                state = self._state(op, barrier, here)
-                self._put(barrier, _ended(state - (load.size_bytes << _BYTES)), here)
-        self._bulk_loads = [load for load in self._bulk_loads if bool(load.programs.any())]
-        state = self._state(op, barrier, active)
-        parity = self.dense(phase, ir.I32).reshape(-1) & 1
-        stuck = ((state >> _PHASE & 1) == parity) & active
-        if bool(stuck.any()):
-            where = op.location.primary
-            raise LaunchError(
-                f"{where.file}:{where.line}: {op.name} #{op.id}: the phase it waits for never "
-                "ends; a pass announces bytes or counts phases wrongly"
-            )
-        return ()
+    def land(programs: Tensor | None) -> None:
+        ended = read_view(run, view)
+        poison = poison_of(run, op.operands[1].type)
+        stored = torch.where(bits_of(started) != bits_of(ended), poison, ended)
+        with _only(run, _all_active(run) if programs is None else programs):
+            descriptor_store(run, op, descriptor, stored, *offsets)
 
-    def _all_active(self) -> Tensor:
-        if self.active is not None:
-            return self.active
-        return torch.ones(self.programs, dtype=torch.bool, device=self.device)
+    run.bulk_stores.push(land, run.active)
+    return ()
 
-    def _where(self, predicate: TileValue) -> Tensor:
-        """(P,) bool: the programs in which an op with a predicate acts."""
-        holds = self.dense(predicate, ir.I1).reshape(-1)
-        return self._all_active() & holds
 
-    def _state(self, op: Operation, barrier: BufferView, programs: Tensor) -> Tensor:
-        """(P,) i64: the words of an mbarrier, which must be one in `programs`."""
-        words = self.read_view(barrier).reshape(-1).expand(self.programs)
-        if bool((programs & ((words >> _MARK_AT & _MARK_MASK) != _MARK)).any()):
-            where = op.location.primary
-            raise LaunchError(
-                f"{where.file}:{where.line}: {op.name} #{op.id}: its buffer holds no mbarrier; "
-                "a pass did not make it, or something overwrote it"
-            )
-        return words
+def bulk_store_wait(run: Evaluator, op: Operation) -> Sequence[TileValue]:
+    """ttng.async_tma_store_wait."""
+    pendings = op.attributes["pendings"]
+    assert isinstance(pendings, int)
+    run.bulk_stores.land(pendings, run.active)
+    return ()
 
-    def _put(self, barrier: BufferView, words: Tensor, programs: Tensor | None) -> None:
-        self.write_view(barrier, words.reshape(-1, 1), programs)
 
-    def _same(self, a: BufferView, b: BufferView) -> Tensor:
-        """(P,) bool: the programs in which two views show one mbarrier."""
-        assert a.other is None
-        assert b.other is None
-        if a.storage.data_ptr() != b.storage.data_ptr():
-            return torch.zeros(self.programs, dtype=torch.bool, device=self.device)
-        return self._indices(a.index) == self._indices(b.index)
-
-    # Copies
-
-    def bulk_load(
-        self,
-        op: Operation,
-        descriptor: TileValue,
-        view: TileValue,
-        barrier: TileValue,
-        predicate: TileValue,
-        *offsets: TileValue,
-    ) -> Sequence[TileValue]:
-        """ttng.async_tma_copy_global_to_local; memory is read now."""
-        assert isinstance(view, BufferView)
-        assert isinstance(barrier, BufferView)
-        programs = self._where(predicate)
-        if not bool(programs.any()):
-            return ()
-        self._state(op, barrier, programs)
-        type_ = loaded_type(op)
-        with self._only(programs):
-            values = self.contents(self.descriptor_load(op, descriptor, *offsets), type_)
-        self.write_view(view, self.poison(type_), programs)
-        size_bytes = values[0].numel() * values.element_size()
-        self._bulk_loads.append(_BulkLoad(view, values, barrier, size_bytes, programs))
-        return ()
-
-    def bulk_store(
-        self, op: Operation, descriptor: TileValue, view: TileValue, *offsets: TileValue
-    ) -> Sequence[TileValue]:
-        """ttng.async_tma_copy_local_to_global."""
-        assert isinstance(view, BufferView)
-        assert isinstance(descriptor, DescriptorTile)
-        started = self.read_view(view)
-
-        def land(programs: Tensor | None) -> None:
-            ended = self.read_view(view)
-            poison = self.poison(op.operands[1].type)
-            stored = torch.where(bits_of(started) != bits_of(ended), poison, ended)
-            with self._only(self._all_active() if programs is None else programs):
-                self.descriptor_store(op, descriptor, stored, *offsets)
-
-        self._bulk_stores.push(land, self.active)
-        return ()
-
-    def bulk_store_wait(self, op: Operation) -> Sequence[TileValue]:
-        """ttng.async_tma_store_wait."""
-        pendings = op.attributes["pendings"]
-        assert isinstance(pendings, int)
-        self._bulk_stores.land(pendings, self.active)
-        return ()
-
-    @contextmanager
-    def _only(self, programs: Tensor) -> Iterator[None]:
-        """Let ops act in `programs` alone."""
-        outer = self.active
-        self.active = None if bool(programs.all()) else programs
-        try:
-            yield
-        finally:
-            self.active = outer
+@contextmanager
+def _only(run: Evaluator, programs: Tensor) -> Iterator[None]:
+    """Let ops act in `programs` alone."""
+    outer = run.active
+    run.active = None if bool(programs.all()) else programs
+    try:
+        yield
+    finally:
+        run.active = outer
 
 
 def _ended(state: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,8 +20,10 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.races import Touched
-from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
 _MASK_OPERANDS = {
     "tt.load": 1,
@@ -83,167 +85,178 @@ def _is_block(op: Operation) -> bool:
     return "boundary_check" in op.attributes or op.name.startswith("tt.descriptor")
 
 
-class AccessChecks(EvaluatorState):
-    """What accesses touch, and what they may not."""
+# Who follows accesses
 
-    # Who follows accesses
 
-    def tell_read(
-        self,
-        op: Operation,
-        buffer: Buffer,
-        values: Tensor | None,
-        touch: Callable[[], Touched],
-    ) -> None:
-        """After a load: what it gave (None when that is no plain tensor), and from where."""
-        for observer in self.followers:
-            observer.read(self, op, buffer, values, touch)
+def tell_read(
+    run: Evaluator,
+    op: Operation,
+    buffer: Buffer,
+    values: Tensor | None,
+    touch: Callable[[], Touched],
+) -> None:
+    """After a load: what it gave (None when that is no plain tensor), and from where."""
+    for observer in run.followers:
+        observer.read(run, op, buffer, values, touch)
 
-    def tell_store(
-        self,
-        op: Operation,
-        buffer: Buffer,
-        touched: Touched,
-        values: Tensor,
-        store: Callable[[], None],
-    ) -> None:
-        """Around a store of `values`, one for each element of `touched`."""
-        for observer in self.followers:
-            observer.writing(self, op, buffer, touched, values)
-        store()
-        for observer in self.followers:
-            observer.written(self, op, buffer, touched, values)
 
-    def tell_atomic(self, op: Operation, buffer: Buffer, touched: Touched) -> None:
-        """Before an atomic."""
-        for observer in self.followers:
-            observer.atomic(self, op, buffer, touched)
+def tell_store(
+    run: Evaluator,
+    op: Operation,
+    buffer: Buffer,
+    touched: Touched,
+    values: Tensor,
+    store: Callable[[], None],
+) -> None:
+    """Around a store of `values`, one for each element of `touched`."""
+    for observer in run.followers:
+        observer.writing(run, op, buffer, touched, values)
+    store()
+    for observer in run.followers:
+        observer.written(run, op, buffer, touched, values)
 
-    # Some of the programs
 
-    def _narrowed(self, access: Access, chosen: Any) -> Access:
-        """The access of some programs only."""
-        tile = access.tile
-        if tile.base is not None and tile.base.tensor.shape[0] > 1:
-            base = Base(tile.base.tensor[chosen])
-            tile = AffineTile(tile.const, base, tile.coefs, tile.shape)
-        mask = self.masks.select_programs(access.mask, chosen)
-        programs = access.programs
-        if programs is None:
-            programs = torch.arange(self.programs, device=self.device)
-        return Access(access.op, access.kind, access.buffer, tile, mask, programs[chosen])
+def tell_atomic(run: Evaluator, op: Operation, buffer: Buffer, touched: Touched) -> None:
+    """Before an atomic."""
+    for observer in run.followers:
+        observer.atomic(run, op, buffer, touched)
 
-    def _narrow_value(self, value: TileValue | None, op: Operation, chosen: Any) -> Any:
-        if value is None or isinstance(value, int):
-            return value
-        tensor = self.dense(value, loaded_type(op))
-        return tensor if tensor.shape[0] == 1 else tensor[chosen]
 
-    def _widened(self, op: Operation, value: TileValue, chosen: Tensor) -> TileValue:
-        """Results of some programs put in their places among all."""
-        if isinstance(value, PointerTile | AddressTile):
-            return value
-        tensor = self.dense(value, loaded_type(op))
-        if tensor.shape[0] == 1:
-            return tensor
-        out = torch.zeros(
-            (self.programs, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device
-        )
-        out[chosen] = tensor
-        return out
+# Some of the programs
 
-    def _leading(self, full: Tensor) -> int:
-        """How many programs from the first on are true."""
-        breaks = (~full).nonzero()
-        return full.shape[0] if breaks.shape[0] == 0 else int(breaks[0, 0])
 
-    def _batch(self, access: Access) -> int:
-        return self.programs if access.programs is None else access.programs.shape[0]
+def narrowed(run: Evaluator, access: Access, chosen: Any) -> Access:
+    """The access of some programs only."""
+    tile = access.tile
+    if tile.base is not None and tile.base.tensor.shape[0] > 1:
+        base = Base(tile.base.tensor[chosen])
+        tile = AffineTile(tile.const, base, tile.coefs, tile.shape)
+    mask = run.masks.select_programs(access.mask, chosen)
+    programs = access.programs
+    if programs is None:
+        programs = torch.arange(run.programs, device=run.device)
+    return Access(access.op, access.kind, access.buffer, tile, mask, programs[chosen])
 
-    # Elements
 
-    def _touched(self, access: Access) -> Touched:
-        """The legal elements of an access that are not masked off."""
-        offsets = self.materialize(access.tile)
-        allowed = ~access.buffer.outside(offsets)
-        if not isinstance(access.mask, int):
-            allowed = allowed & self.dense(access.mask, ir.tile(access.shape, ir.I1))
-        elif not access.mask:
-            allowed = torch.zeros_like(allowed)
-        return self.touched(access.buffer, offsets, allowed, access.shape, access.programs)
+def narrow_value(run: Evaluator, value: TileValue | None, op: Operation, chosen: Any) -> Any:
+    """`value`, of all programs, for the chosen ones."""
+    if value is None or isinstance(value, int):
+        return value
+    tensor = run.dense(value, loaded_type(op))
+    return tensor if tensor.shape[0] == 1 else tensor[chosen]
 
-    def touched(
-        self,
-        buffer: Buffer,
-        offsets: Tensor,
-        allowed: Tensor,
-        shape: tuple[int, ...],
-        programs: Tensor | None = None,
-    ) -> Touched:
-        """The elements of `buffer` at `offsets` where `allowed`, by programs' batch positions."""
-        if programs is None:
-            programs = torch.arange(self.programs, device=self.device)
-            # What is the same in the whole batch has one row for all active programs.
-            if self.active is not None and max(offsets.shape[0], allowed.shape[0]) == 1:
-                programs = programs[self.active]
-        whole = (programs.shape[0], *shape)
-        keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
-        size = math.prod(shape)
-        return Touched(
-            (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep],
-            self.first + programs[keep // size],
-            keep % size,
-            shape,
-            buffer.itemsize,
-        )
 
-    def _checked(self, access: Access) -> tuple[Tensor, Tensor | None]:
-        """Offsets, and where the access is masked on and legal (None: everywhere)."""
-        offsets = self.materialize(access.tile)
-        allowed: Tensor | None = None
-        if not isinstance(access.mask, int):
-            allowed = self.dense(access.mask, ir.tile(access.shape, ir.I1))
-        if access.buffer.proves_legal(access.tile):
-            return offsets, allowed
-        outside = access.buffer.outside(offsets)
-        if not access.buffer.is_dense:
-            # Memory of the same allocation: told as a warning, and done as the GPU would.
-            between = access.buffer.between(offsets)
-            self._report(access, "between-elements", between, offsets, allowed)
-        self._report(access, access.kind, outside, offsets, allowed)
-        legal = ~outside
-        return offsets, legal if allowed is None else torch.logical_and(allowed, legal)
+def widened(run: Evaluator, op: Operation, value: TileValue, chosen: Tensor) -> TileValue:
+    """Results of some programs put in their places among all."""
+    if isinstance(value, PointerTile | AddressTile):
+        return value
+    tensor = run.dense(value, loaded_type(op))
+    if tensor.shape[0] == 1:
+        return tensor
+    out = torch.zeros((run.programs, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+    out[chosen] = tensor
+    return out
 
-    def _report(
-        self,
-        access: Access,
-        kind: FaultKind,
-        bad: Tensor,
-        offsets: Tensor,
-        allowed: Tensor | None,
-    ) -> None:
-        if allowed is not None:
-            bad = bad & allowed
-        if not bool(bad.any()):
-            return
-        # A batch of extent 1 stands for every active program.
-        programs = access.programs
-        count = self._batch(access)
-        if bad.shape[0] != count and programs is None and self.active is not None:
-            programs = self.active.nonzero().reshape(-1)
-            count = programs.shape[0]
-        whole = bad.expand(count, *access.shape)
-        # What a block leaves out is not its program's to access; what a mask leaves out may be.
-        inside = allowed if _is_block(access.op) else None
-        offender = self.offender(whole, offsets.expand(whole.shape), programs, inside)
-        row = int(whole.reshape(count, -1).any(1).to(torch.uint8).argmax())
-        if allowed is None or bool(allowed.expand(whole.shape)[row].all()):
-            offender = replace(offender, is_unmasked=True)
-        self.faults.bad_access(
-            access.op,
-            kind,
-            access.buffer,
-            offender,
-            int(whole.sum()),
-            access.mask_value,
-        )
+
+def leading(full: Tensor) -> int:
+    """How many programs from the first on are true."""
+    breaks = (~full).nonzero()
+    return full.shape[0] if breaks.shape[0] == 0 else int(breaks[0, 0])
+
+
+def programs_of(run: Evaluator, access: Access) -> int:
+    """How many programs an access is of."""
+    return run.programs if access.programs is None else access.programs.shape[0]
+
+
+# Elements
+
+
+def touched_by(run: Evaluator, access: Access) -> Touched:
+    """The legal elements of an access that are not masked off."""
+    offsets = run.materialize(access.tile)
+    allowed = ~access.buffer.outside(offsets)
+    if not isinstance(access.mask, int):
+        allowed = allowed & run.dense(access.mask, ir.tile(access.shape, ir.I1))
+    elif not access.mask:
+        allowed = torch.zeros_like(allowed)
+    return elements_touched(run, access.buffer, offsets, allowed, access.shape, access.programs)
+
+
+def elements_touched(
+    run: Evaluator,
+    buffer: Buffer,
+    offsets: Tensor,
+    allowed: Tensor,
+    shape: tuple[int, ...],
+    programs: Tensor | None = None,
+) -> Touched:
+    """The elements of `buffer` at `offsets` where `allowed`, by programs' batch positions."""
+    if programs is None:
+        programs = torch.arange(run.programs, device=run.device)
+        # What is the same in the whole batch has one row for all active programs.
+        if run.active is not None and max(offsets.shape[0], allowed.shape[0]) == 1:
+            programs = programs[run.active]
+    whole = (programs.shape[0], *shape)
+    keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
+    size = math.prod(shape)
+    return Touched(
+        (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep],
+        run.first + programs[keep // size],
+        keep % size,
+        shape,
+        buffer.itemsize,
+    )
+
+
+def checked(run: Evaluator, access: Access) -> tuple[Tensor, Tensor | None]:
+    """Offsets, and where the access is masked on and legal (None: everywhere)."""
+    offsets = run.materialize(access.tile)
+    allowed: Tensor | None = None
+    if not isinstance(access.mask, int):
+        allowed = run.dense(access.mask, ir.tile(access.shape, ir.I1))
+    if access.buffer.proves_legal(access.tile):
+        return offsets, allowed
+    outside = access.buffer.outside(offsets)
+    if not access.buffer.is_dense:
+        # Memory of the same allocation: told as a warning, and done as the GPU would.
+        between = access.buffer.between(offsets)
+        _report(run, access, "between-elements", between, offsets, allowed)
+    _report(run, access, access.kind, outside, offsets, allowed)
+    legal = ~outside
+    return offsets, legal if allowed is None else torch.logical_and(allowed, legal)
+
+
+def _report(
+    run: Evaluator,
+    access: Access,
+    kind: FaultKind,
+    bad: Tensor,
+    offsets: Tensor,
+    allowed: Tensor | None,
+) -> None:
+    if allowed is not None:
+        bad = bad & allowed
+    if not bool(bad.any()):
+        return
+    # A batch of extent 1 stands for every active program.
+    programs = access.programs
+    count = programs_of(run, access)
+    if bad.shape[0] != count and programs is None and run.active is not None:
+        programs = run.active.nonzero().reshape(-1)
+        count = programs.shape[0]
+    whole = bad.expand(count, *access.shape)
+    # What a block leaves out is not its program's to access; what a mask leaves out may be.
+    inside = allowed if _is_block(access.op) else None
+    offender = run.offender(whole, offsets.expand(whole.shape), programs, inside)
+    row = int(whole.reshape(count, -1).any(1).to(torch.uint8).argmax())
+    if allowed is None or bool(allowed.expand(whole.shape)[row].all()):
+        offender = replace(offender, is_unmasked=True)
+    run.faults.bad_access(
+        access.op,
+        kind,
+        access.buffer,
+        offender,
+        int(whole.sum()),
+        access.mask_value,
+    )

@@ -7,6 +7,7 @@ that are numbers or affine stay so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,11 +17,15 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import rounding
 from tkdebug.compiler.ops.arith import wrap
 from tkdebug.interpreter import fp8
-from tkdebug.interpreter.addresses import AddressOps
+from tkdebug.interpreter.addresses import byte_addresses
+from tkdebug.interpreter.memory import affine_of
 from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
-def _extend_signed(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+
+def _extend_signed(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """arith.extsi."""
     source = ir.element_of(op.operands[0].type).bits
     if isinstance(value, int):
@@ -33,7 +38,7 @@ def _extend_signed(ev: AddressOps, op: Operation, value: TileValue) -> TileValue
     return ev.map(op, lambda t: t.to(target), value)
 
 
-def _extend_unsigned(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _extend_unsigned(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """arith.extui."""
     source = ir.element_of(op.operands[0].type).bits
     if isinstance(value, int):
@@ -46,7 +51,7 @@ def _extend_unsigned(ev: AddressOps, op: Operation, value: TileValue) -> TileVal
     return ev.map(op, lambda t: t.to(target) & ((1 << source) - 1), value)
 
 
-def _truncate(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _truncate(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """arith.trunci."""
     bits = ir.element_of(op.result.type).bits
     if isinstance(value, int):
@@ -59,13 +64,13 @@ def _truncate(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
     return ev.map(op, lambda t: t.to(target), value)
 
 
-def _integer_to_float(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _integer_to_float(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """arith.sitofp."""
     target = ev.dtype_of(op.result.type)
     return ev.map(op, lambda t: t.to(target), value)
 
 
-def _unsigned_to_float(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _unsigned_to_float(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """arith.uitofp."""
     bits = ir.element_of(op.operands[0].type).bits
     target = ev.dtype_of(op.result.type)
@@ -82,7 +87,7 @@ def _unsigned_to_float(ev: AddressOps, op: Operation, value: TileValue) -> TileV
     return ev.map(op, convert, value)
 
 
-def _float_to_integer(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _float_to_integer(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """arith.fptosi and arith.fptoui: toward zero, as cvt does it; 8 bits are 16 cut short."""
     target = ev.dtype_of(op.result.type)
     dtype = torch.int16 if target is torch.int8 else target
@@ -92,7 +97,7 @@ def _float_to_integer(ev: AddressOps, op: Operation, value: TileValue) -> TileVa
     )
 
 
-def _convert_float(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _convert_float(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """arith.extf and arith.truncf: to nearest even."""
     target = ev.dtype_of(op.result.type)
     if ir.element_of(op.operands[0].type) == ir.F64 and target.itemsize < 4:
@@ -101,7 +106,7 @@ def _convert_float(ev: AddressOps, op: Operation, value: TileValue) -> TileValue
     return ev.map(op, lambda t: t.to(target), value)
 
 
-def _fp_to_fp(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _fp_to_fp(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """tt.fp_to_fp: with a rounding mode; fp8 saturates to finite."""
     source = ir.element_of(op.operands[0].type)
     target = ir.element_of(op.result.type)
@@ -115,7 +120,7 @@ def _fp_to_fp(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
     )
 
 
-def _bitcast(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _bitcast(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """tt.bitcast: the same bits under another type; pointers to another element type."""
     element = ir.element_of(op.result.type)
     if isinstance(element, ir.PointerType):
@@ -129,7 +134,7 @@ def _bitcast(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
     return ev.map(op, lambda t: t.view(target), value)
 
 
-def _bitcast_pointer(ev: AddressOps, op: Operation, value: TileValue, size: int) -> TileValue:
+def _bitcast_pointer(ev: Evaluator, op: Operation, value: TileValue, size: int) -> TileValue:
     if isinstance(value, AddressTile):
         return AddressTile(value.address, value.buffers, size)
     assert isinstance(value, PointerTile)
@@ -138,19 +143,19 @@ def _bitcast_pointer(ev: AddressOps, op: Operation, value: TileValue, size: int)
         return value
     shape = ir.shape_of(op.result.type)
     if have < size or have % size:
-        address = ev.addresses(value)
+        address = byte_addresses(value)
         return AddressTile(address, (value.buffer,), size)  # type: ignore[arg-type]
-    offset = ev.index.scaled(ev.affine_of(value.offset, shape), have // size)
+    offset = ev.index.scaled(affine_of(ev, value.offset, shape), have // size)
     return PointerTile(value.buffer.reinterpreted(size), offset)
 
 
-def _pointer_to_integer(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _pointer_to_integer(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """tt.ptr_to_int."""
     assert isinstance(value, PointerTile | AddressTile)
-    return ev.addresses(value)
+    return byte_addresses(value)
 
 
-def _integer_to_pointer(ev: AddressOps, op: Operation, value: TileValue) -> TileValue:
+def _integer_to_pointer(ev: Evaluator, op: Operation, value: TileValue) -> TileValue:
     """tt.int_to_ptr."""
     element = ir.element_of(op.result.type)
     assert isinstance(element, ir.PointerType)
@@ -159,7 +164,7 @@ def _integer_to_pointer(ev: AddressOps, op: Operation, value: TileValue) -> Tile
     return AddressTile(value, (), max(1, element.pointee.bits // 8))
 
 
-CONVERSIONS: dict[str, Callable[[AddressOps, Operation, TileValue], TileValue]] = {
+CONVERSIONS: dict[str, Callable[[Evaluator, Operation, TileValue], TileValue]] = {
     "arith.extsi": _extend_signed,
     "arith.extui": _extend_unsigned,
     "arith.trunci": _truncate,

@@ -2,73 +2,78 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
 # K of the tensor cores' fp16 instruction (PTX ISA, mma.m16n8k16).
 _HALF_SUM_DEPTH = 16
 
 
-class DotOps(EvaluatorState):
-    """tt.dot."""
+def dot(run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
+    """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
+    if _sums_halves(op) and not run.strict_ieee:
+        return _dot_of_halves(run, op, a, b, acc)
+    types = [value.type for value in op.operands]
+    x = _matrix(run, a, types[0], op)
+    y = _matrix(run, b, types[1], op)
+    total = run.full(acc, types[2])
+    integers = total.dtype == torch.int32
+    programs = max(x.shape[0], y.shape[0])
+    if x.dim() == 4:
+        product = torch.matmul(x, y)
+    elif x.shape[0] == y.shape[0] == total.shape[0] and total.dtype == x.dtype:
+        return torch.baddbmm(total, x, y)
+    else:
+        product = torch.bmm(x.expand(programs, *x.shape[1:]), y.expand(programs, *y.shape[1:]))
+    if integers:
+        return total + product.to(torch.int64).to(torch.int32)
+    if total.dtype == torch.float16:
+        return (total.float() + product).to(torch.float16)
+    return total + product.to(total.dtype)
 
-    def dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
-        """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
-        if _sums_halves(op) and not self.strict_ieee:
-            return self._dot_of_halves(op, a, b, acc)
-        types = [value.type for value in op.operands]
-        x = self._matrix(a, types[0], op)
-        y = self._matrix(b, types[1], op)
-        total = self.full(acc, types[2])
-        integers = total.dtype == torch.int32
-        programs = max(x.shape[0], y.shape[0])
-        if x.dim() == 4:
-            product = torch.matmul(x, y)
-        elif x.shape[0] == y.shape[0] == total.shape[0] and total.dtype == x.dtype:
-            return torch.baddbmm(total, x, y)
-        else:
-            product = torch.bmm(x.expand(programs, *x.shape[1:]), y.expand(programs, *y.shape[1:]))
-        if integers:
-            return total + product.to(torch.int64).to(torch.int32)
-        if total.dtype == torch.float16:
-            return (total.float() + product).to(torch.float16)
-        return total + product.to(total.dtype)
 
-    def _dot_of_halves(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> Tensor:
-        """Sums in fp16, which tensor cores round after each 16 products (seen on an H200)."""
-        x, y = (self._matrix(v, o.type, op) for v, o in zip((a, b), op.operands, strict=False))
-        total = self.full(acc, op.operands[2].type).double()
-        for k in range(0, x.shape[-1], _HALF_SUM_DEPTH):
-            # Exact in fp64: two roundings would not be one.
-            part = torch.matmul(
-                x[..., k : k + _HALF_SUM_DEPTH].double(),
-                y[..., k : k + _HALF_SUM_DEPTH, :].double(),
-            )
-            total = (total + part).to(torch.float16).double()
-        return total.to(torch.float16)
+def _dot_of_halves(
+    run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue
+) -> Tensor:
+    """Sums in fp16, which tensor cores round after each 16 products (seen on an H200)."""
+    x, y = (_matrix(run, v, o.type, op) for v, o in zip((a, b), op.operands, strict=False))
+    total = run.full(acc, op.operands[2].type).double()
+    for k in range(0, x.shape[-1], _HALF_SUM_DEPTH):
+        # Exact in fp64: two roundings would not be one.
+        part = torch.matmul(
+            x[..., k : k + _HALF_SUM_DEPTH].double(),
+            y[..., k : k + _HALF_SUM_DEPTH, :].double(),
+        )
+        total = (total + part).to(torch.float16).double()
+    return total.to(torch.float16)
 
-    def _matrix(self, value: TileValue, type_: ir.Type, op: Operation) -> Tensor:
-        element = ir.element_of(type_)
-        tensor = self.full(value, type_)
-        if element == ir.F64:
-            return tensor
-        if element == ir.I8:
-            # A double holds every partial sum of 8-bit products exactly.
-            return tensor.to(torch.float64)
-        if element != ir.F32:
-            from tkdebug.interpreter.fp8 import convert
 
-            assert isinstance(element, ir.ScalarType)
-            return convert(tensor, element.name, "f32", self.dtypes, False)
-        if op.attributes.get("input_precision", "tf32") == "tf32" and not self.strict_ieee:
-            # A tensor core reads the upper 19 bits of an fp32; neither we nor upstream round first.
-            return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
+def _matrix(run: Evaluator, value: TileValue, type_: ir.Type, op: Operation) -> Tensor:
+    element = ir.element_of(type_)
+    tensor = run.full(value, type_)
+    if element == ir.F64:
         return tensor
+    if element == ir.I8:
+        # A double holds every partial sum of 8-bit products exactly.
+        return tensor.to(torch.float64)
+    if element != ir.F32:
+        from tkdebug.interpreter.fp8 import convert
+
+        assert isinstance(element, ir.ScalarType)
+        return convert(tensor, element.name, "f32", run.dtypes, False)
+    if op.attributes.get("input_precision", "tf32") == "tf32" and not run.strict_ieee:
+        # A tensor core reads the upper 19 bits of an fp32; neither we nor upstream round first.
+        return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
+    return tensor
 
 
 def _sums_halves(op: Operation) -> bool:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import LaunchError
-from tkdebug.interpreter.bulk_copies import BulkCopyOps
-from tkdebug.interpreter.descriptors import DescriptorOps
-from tkdebug.interpreter.elementwise import ElementwiseOps
-from tkdebug.interpreter.indexing import IndexingOps
+from tkdebug.interpreter.addresses import byte_addresses
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.bulk_copies import BulkLoad
+from tkdebug.interpreter.in_flight import Copy, LandingQueue, blend_pending
+from tkdebug.interpreter.memory import affine_of
 from tkdebug.interpreter.observers import Observer
-from tkdebug.interpreter.scaled import ScaledOps
-from tkdebug.interpreter.sorting import SortingOps
-from tkdebug.interpreter.state import Batch
+from tkdebug.interpreter.shapes import blend_affine, merged_addresses
+from tkdebug.interpreter.shared_buffers import blend_views
+from tkdebug.interpreter.state import Batch, EvaluatorState
 from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.values import (
     AddressTile,
@@ -39,17 +41,23 @@ if TYPE_CHECKING:
 _ROUNDS_PER_TURN = 256
 
 
-class Evaluator(
-    BulkCopyOps,
-    DescriptorOps,
-    ElementwiseOps,
-    IndexingOps,
-    ScaledOps,
-    SortingOps,
-):
-    """Runs one batch of programs.
+class Evaluator(EvaluatorState):
+    """Runs one batch of programs: blocks and control flow. What ops do is in `rules`.
 
-    Its bases are the families of ops; each has as its own bases those whose methods it calls.
+    Attributes:
+        values: of all IR values in scope.
+        observers: who looks on, in the order of the plan's.
+        attentive: those that look at every op just now, beside those that the plan knows of.
+        lanes: how many entries of the program axis stand for one program.
+        shared_bytes: of the kernel's shared memory.
+        arena: the shared memory of each program, from its first use on.
+        async_copies: groups of copies in flight.
+        uncommitted: copies that are in no group yet.
+        async_dots: asynchronous products in flight.
+        pending: what a poison tile stands for until it is waited for, by the tensor object.
+        bulk_loads: bulk copies to shared memory in flight.
+        bulk_stores: bulk copies from shared memory in flight.
+        known_buffers: the buffers that a pointer from memory may point into, once one was seen.
     """
 
     def __init__(self, plan: Plan, batch: Batch) -> None:
@@ -62,8 +70,16 @@ class Evaluator(
             for mine, observer in zip(self.observers, batch.observers, strict=True)
             if observer.follows_accesses
         ]
-        # Those that look at every op just now, beside those that the plan knows to look at one.
         self.attentive: list[Observer] = []
+        self.shared_bytes = 0
+        self.arena: Tensor | None = None
+        self.async_copies = LandingQueue()
+        self.uncommitted: list[Copy] = []
+        self.async_dots = LandingQueue()
+        self.pending: Any = WeakTensorKeyDictionary()
+        self.bulk_loads: list[BulkLoad] = []
+        self.bulk_stores = LandingQueue()
+        self.known_buffers: Sequence[Buffer] | None = None
 
     # Blocks
 
@@ -174,13 +190,13 @@ class Evaluator(
             return self._blend_pointers(test, a, b, type_)
         if isinstance(a, BufferView):
             assert isinstance(b, BufferView)
-            return self.blend_views(test, a, b)
+            return blend_views(self, test, a, b)
         shape = ir.shape_of(type_)
         element = ir.element_of(type_)
         if isinstance(a, int | AffineTile) and isinstance(b, int | AffineTile):
-            x, y = self.affine_of(a, shape), self.affine_of(b, shape)
+            x, y = affine_of(self, a, shape), affine_of(self, b, shape)
             if x.coefs == y.coefs and element.bits > 1:
-                return self._blend_affine(test, x, y)
+                return blend_affine(self, test, x, y)
         if isinstance(a, BoxTile) and isinstance(b, BoxTile) and a.box == b.box:
             column = test.reshape(-1, *(1,) * len(shape))
             return BoxTile(
@@ -191,7 +207,7 @@ class Evaluator(
             )
         column = test.reshape(-1, *(1,) * len(shape))
         first, second = self.dense(a, type_), self.dense(b, type_)
-        return self.blend_pending(test, first, second, torch.where(column, first, second))
+        return blend_pending(self, test, first, second, torch.where(column, first, second))
 
     def _blend_pointers(
         self, test: Tensor, a: PointerTile | AddressTile, b: TileValue, type_: ir.Type
@@ -200,7 +216,7 @@ class Evaluator(
         shape = ir.shape_of(type_)
         if isinstance(a, PointerTile) and isinstance(b, PointerTile) and a.buffer is b.buffer:
             return a.at(self.blend(test, a.offset, b.offset, ir.tile(shape, ir.I64)))
-        return self.merged_addresses(test.reshape(-1, *(1,) * len(shape)), a, b, shape)
+        return merged_addresses(self, test.reshape(-1, *(1,) * len(shape)), a, b, shape)
 
     def _blend_descriptors(self, test: Tensor, a: DescriptorTile, b: TileValue) -> DescriptorTile:
         assert isinstance(b, DescriptorTile)
@@ -350,7 +366,7 @@ class Evaluator(
         tensors = []
         for value, operand in zip(operands, op.operands, strict=True):
             if isinstance(value, PointerTile | AddressTile):
-                value = self.addresses(value)
+                value = byte_addresses(value)
             tensors.append(self.full(value, operand.type).expand(count, *ir.shape_of(operand.type)))
         signed = op.attributes.get("signed", ())
         for program in range(count):

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.addresses import load
 from tkdebug.interpreter.checked_access import loaded_type
-from tkdebug.interpreter.dots import DotOps
-from tkdebug.interpreter.shared_buffers import SharedBufferOps
-from tkdebug.interpreter.state import Batch
+from tkdebug.interpreter.dots import dot
+from tkdebug.interpreter.shared_buffers import buffer_contents, poison_of, read_view, write_view
 from tkdebug.interpreter.values import BufferView, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
 # Makes something happen in some programs, all for None.
 Landing = Callable[[Tensor | None], None]
@@ -74,143 +76,147 @@ class LandingQueue:
 
 
 @dataclass
-class _Copy:
+class Copy:
+    """A copy that is in no group yet."""
+
     view: BufferView
     values: Tensor
     programs: Tensor | None
 
 
-class AsyncOps(SharedBufferOps, DotOps):
-    """Async copies and tensor-core dots."""
+# Copies
 
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch)
-        self._copies = LandingQueue()
-        self._uncommitted: list[_Copy] = []
-        self._dots = LandingQueue()
-        # What a poison tile stands for until it is waited for. Keyed by the tensor object.
-        self._pending: Any = WeakTensorKeyDictionary()
 
-    # Copies
+def async_copy(
+    run: Evaluator,
+    op: Operation,
+    pointer: TileValue,
+    view: TileValue,
+    mask: TileValue = 1,
+    other: TileValue | None = None,
+) -> int:
+    """ttg.async_copy_global_to_local; memory is read now, the buffer written at the wait."""
+    assert isinstance(view, BufferView)
+    values = buffer_contents(run, load(run, op, pointer, mask, other), loaded_type(op))
+    write_view(run, view, poison_of(run, op.operands[1].type), run.active)
+    run.uncommitted.append(Copy(view, values, run.active))
+    return 0
 
-    def async_copy(
-        self,
-        op: Operation,
-        pointer: TileValue,
-        view: TileValue,
-        mask: TileValue = 1,
-        other: TileValue | None = None,
-    ) -> int:
-        """ttg.async_copy_global_to_local; memory is read now, the buffer written at the wait."""
-        assert isinstance(view, BufferView)
-        values = self.contents(self.load(op, pointer, mask, other), loaded_type(op))
-        self.write_view(view, self.poison(op.operands[1].type), self.active)
-        self._uncommitted.append(_Copy(view, values, self.active))
-        return 0
 
-    def async_commit_group(self, op: Operation, *tokens: TileValue) -> int:
-        """ttg.async_commit_group."""
-        group, left = self._uncommitted, []
-        if self.active is not None:
-            for copy in group:
-                outside = ~self.active if copy.programs is None else copy.programs & ~self.active
-                if bool(outside.any()):
-                    left.append(_Copy(copy.view, copy.values, outside))
+def async_commit_group(run: Evaluator, op: Operation, *tokens: TileValue) -> int:
+    """ttg.async_commit_group."""
+    group, left = run.uncommitted, []
+    if run.active is not None:
+        for copy in group:
+            outside = ~run.active if copy.programs is None else copy.programs & ~run.active
+            if bool(outside.any()):
+                left.append(Copy(copy.view, copy.values, outside))
 
-        def land(programs: Tensor | None) -> None:
-            for copy in group:
-                mask = copy.programs
-                if programs is not None:
-                    mask = programs if mask is None else mask & programs
-                self.write_view(copy.view, copy.values, mask)
+    def land(programs: Tensor | None) -> None:
+        for copy in group:
+            mask = copy.programs
+            if programs is not None:
+                mask = programs if mask is None else mask & programs
+            write_view(run, copy.view, copy.values, mask)
 
-        self._uncommitted = left
-        self._copies.push(land, self.active)
-        return 0
+    run.uncommitted = left
+    run.async_copies.push(land, run.active)
+    return 0
 
-    def async_wait(self, op: Operation, *tokens: TileValue) -> int:
-        """ttg.async_wait."""
-        self._copies.land(_count(op, "num"), self.active)
-        return 0
 
-    # Dots
+def async_wait(run: Evaluator, op: Operation, *tokens: TileValue) -> int:
+    """ttg.async_wait."""
+    run.async_copies.land(_count(op, "num"), run.active)
+    return 0
 
-    def local_dot(self, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
-        """ttg.local_dot."""
-        return self.dot(op, self._operand(a), self._operand(b), acc)
 
-    def warp_group_dot(
-        self, op: Operation, a: TileValue, b: TileValue, acc: TileValue
-    ) -> TileValue:
-        """ttng.warp_group_dot: at once, or with `async` at its wait."""
-        if not op.attributes.get("async"):
-            return self.dot(op, self._operand(a), self._operand(b), acc)
-        started = [self._operand(a), self._operand(b)]
-        total = self._pending.get(acc) if isinstance(acc, Tensor) else None
-        poison = self.poison(op.result.type)
-        settled = poison.repeat(self.programs, *ir.shape_of(op.result.type))
+# Dots
 
-        def land(programs: Tensor | None) -> None:
-            ended = [self._operand(a), self._operand(b)]
-            value = self.dense(
-                self.dot(op, ended[0], ended[1], acc if total is None else total()), op.result.type
-            )
-            value = torch.where(self._changed(started, ended), poison, value)
-            if programs is None:
-                settled.copy_(value)
-            else:
-                settled[programs] = value.expand(settled.shape)[programs]
 
-        self._dots.push(land, self.active)
-        return self._promise(poison, lambda: settled)
+def local_dot(
+    run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue
+) -> TileValue:
+    """ttg.local_dot."""
+    return dot(run, op, _operand(run, a), _operand(run, b), acc)
 
-    def _operand(self, value: TileValue) -> TileValue:
-        return self.read_view(value) if isinstance(value, BufferView) else value
 
-    def _changed(self, before: Sequence[TileValue], after: Sequence[TileValue]) -> Tensor:
-        """(P, 1, 1) bool: programs in which an operand is no longer what it was."""
-        changed = torch.zeros(self.programs, dtype=torch.bool, device=self.device)
-        for old, new in zip(before, after, strict=True):
-            if old is new:
-                continue
-            assert isinstance(old, Tensor)
-            assert isinstance(new, Tensor)
-            differ = bits_of(old) != bits_of(new)
-            changed |= differ.reshape(differ.shape[0], -1).any(1)
-        return changed.reshape(-1, 1, 1)
+def warp_group_dot(
+    run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue
+) -> TileValue:
+    """ttng.warp_group_dot: at once, or with `async` at its wait."""
+    if not op.attributes.get("async"):
+        return dot(run, op, _operand(run, a), _operand(run, b), acc)
+    started = [_operand(run, a), _operand(run, b)]
+    total = run.pending.get(acc) if isinstance(acc, Tensor) else None
+    poison = poison_of(run, op.result.type)
+    settled = poison.repeat(run.programs, *ir.shape_of(op.result.type))
 
-    def _promise(self, visible: Tensor, settled: Callable[[], Tensor]) -> Tensor:
-        """A tile that shows `visible` until a wait hands on what it has `settled` to."""
-        shown = visible.clone()
-        self._pending[shown] = settled
-        return shown
-
-    def warp_group_dot_wait(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        """ttng.warp_group_dot_wait."""
-        pendings = _count(op, "pendings")
-        self._dots.land(pendings, self.active)
-        results: list[TileValue] = []
-        for value in operands:
-            settled = self._pending.get(value) if isinstance(value, Tensor) else None
-            if settled is None:
-                results.append(value)
-            elif pendings == 0 and self.active is None:
-                results.append(settled().clone())
-            else:
-                results.append(self._promise(settled(), settled))
-        return results
-
-    def blend_pending(self, test: Tensor, a: TileValue, b: TileValue, out: Tensor) -> Tensor:
-        """`out`, per program `a` where `test` else `b`, is pending where they are."""
-        promised = [self._pending.get(v) if isinstance(v, Tensor) else None for v in (a, b)]
-        if promised == [None, None]:
-            return out
-        first, second = (
-            (lambda value=value: value) if found is None else found
-            for found, value in zip(promised, (a, b), strict=True)
+    def land(programs: Tensor | None) -> None:
+        ended = [_operand(run, a), _operand(run, b)]
+        value = run.dense(
+            dot(run, op, ended[0], ended[1], acc if total is None else total()), op.result.type
         )
-        column = test.reshape(-1, *(1,) * (out.dim() - 1))
-        return self._promise(out, lambda: torch.where(column, first(), second()))
+        value = torch.where(_changed(run, started, ended), poison, value)
+        if programs is None:
+            settled.copy_(value)
+        else:
+            settled[programs] = value.expand(settled.shape)[programs]
+
+    run.async_dots.push(land, run.active)
+    return _promise(run, poison, lambda: settled)
+
+
+def _operand(run: Evaluator, value: TileValue) -> TileValue:
+    return read_view(run, value) if isinstance(value, BufferView) else value
+
+
+def _changed(run: Evaluator, before: Sequence[TileValue], after: Sequence[TileValue]) -> Tensor:
+    """(P, 1, 1) bool: programs in which an operand is no longer what it was."""
+    changed = torch.zeros(run.programs, dtype=torch.bool, device=run.device)
+    for old, new in zip(before, after, strict=True):
+        if old is new:
+            continue
+        assert isinstance(old, Tensor)
+        assert isinstance(new, Tensor)
+        differ = bits_of(old) != bits_of(new)
+        changed |= differ.reshape(differ.shape[0], -1).any(1)
+    return changed.reshape(-1, 1, 1)
+
+
+def _promise(run: Evaluator, visible: Tensor, settled: Callable[[], Tensor]) -> Tensor:
+    """A tile that shows `visible` until a wait hands on what it has `settled` to."""
+    shown = visible.clone()
+    run.pending[shown] = settled
+    return shown
+
+
+def warp_group_dot_wait(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    """ttng.warp_group_dot_wait."""
+    pendings = _count(op, "pendings")
+    run.async_dots.land(pendings, run.active)
+    results: list[TileValue] = []
+    for value in operands:
+        settled = run.pending.get(value) if isinstance(value, Tensor) else None
+        if settled is None:
+            results.append(value)
+        elif pendings == 0 and run.active is None:
+            results.append(settled().clone())
+        else:
+            results.append(_promise(run, settled(), settled))
+    return results
+
+
+def blend_pending(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, out: Tensor) -> Tensor:
+    """`out`, per program `a` where `test` else `b`, is pending where they are."""
+    promised = [run.pending.get(v) if isinstance(v, Tensor) else None for v in (a, b)]
+    if promised == [None, None]:
+        return out
+    first, second = (
+        (lambda value=value: value) if found is None else found
+        for found, value in zip(promised, (a, b), strict=True)
+    )
+    column = test.reshape(-1, *(1,) * (out.dim() - 1))
+    return _promise(run, out, lambda: torch.where(column, first(), second()))
 
 
 def _count(op: Operation, name: str) -> int:

@@ -7,14 +7,26 @@ off. Views are handed out only for memory that the kernel never writes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.checked_access import Access, AccessChecks, loaded_type
+from tkdebug.interpreter.checked_access import (
+    Access,
+    checked,
+    leading,
+    loaded_type,
+    narrow_value,
+    narrowed,
+    programs_of,
+    tell_read,
+    tell_store,
+    touched_by,
+    widened,
+)
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -27,270 +39,304 @@ from tkdebug.interpreter.values import (
     TileValue,
 )
 
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
-class MemoryOps(AccessChecks):
-    """Pointer arithmetic, loads and stores."""
 
-    # Pointers
+# Pointers
 
-    def add_pointer(self, op: Operation, pointer: TileValue, offset: TileValue) -> TileValue:
-        """A pointer moved by `offset` elements; offsets never wrap."""
-        shape = ir.shape_of(op.operands[0].type)
-        if isinstance(offset, BoxTile):
-            offset = self.unbox(offset)
-        if isinstance(pointer, PointerTile):
-            return PointerTile(pointer.buffer, self._sum(pointer.offset, offset, shape))
-        assert isinstance(pointer, AddressTile)
-        step = self.index.affine(offset, shape)
-        assert step is not None
-        scaled = AffineTile(
-            step.const * pointer.itemsize,
-            None if step.base is None else Base(step.base.tensor * pointer.itemsize),
-            tuple(coef * pointer.itemsize for coef in step.coefs),
-            shape,
-        )
-        address = self._sum(pointer.address, scaled, shape)
-        return AddressTile(address, pointer.buffers, pointer.itemsize)
 
-    def _sum(self, a: IntTile, b: TileValue, shape: tuple[int, ...]) -> IntTile:
-        total = self.index.affine_add(a, b, shape)
-        if total.base is None and total.is_scalar_like:
-            return total.const
-        return total
+def add_pointer(run: Evaluator, op: Operation, pointer: TileValue, offset: TileValue) -> TileValue:
+    """A pointer moved by `offset` elements; offsets never wrap."""
+    shape = ir.shape_of(op.operands[0].type)
+    if isinstance(offset, BoxTile):
+        offset = run.unbox(offset)
+    if isinstance(pointer, PointerTile):
+        return PointerTile(pointer.buffer, sum_of(run, pointer.offset, offset, shape))
+    assert isinstance(pointer, AddressTile)
+    step = run.index.affine(offset, shape)
+    assert step is not None
+    scaled = AffineTile(
+        step.const * pointer.itemsize,
+        None if step.base is None else Base(step.base.tensor * pointer.itemsize),
+        tuple(coef * pointer.itemsize for coef in step.coefs),
+        shape,
+    )
+    address = sum_of(run, pointer.address, scaled, shape)
+    return AddressTile(address, pointer.buffers, pointer.itemsize)
 
-    def affine_of(self, value: IntTile, shape: tuple[int, ...]) -> AffineTile:
-        """An integer tile as an affine tile."""
-        tile = self.index.affine(value, shape)
-        assert tile is not None
-        return tile
 
-    # Loads
+def sum_of(run: Evaluator, a: IntTile, b: TileValue, shape: tuple[int, ...]) -> IntTile:
+    """The sum of two integer tiles, an int where it is one number."""
+    total = run.index.affine_add(a, b, shape)
+    if total.base is None and total.is_scalar_like:
+        return total.const
+    return total
 
-    def _load_active(self, access: Access, other: TileValue | None) -> TileValue:
-        if self.active is None:
-            return self._load(access, other)
-        needs_programs = access.tile.base is not None or not isinstance(access.mask, int)
-        if not needs_programs:
-            return self._load(access, other)
-        chosen = self.active.nonzero().reshape(-1)
-        loaded = self._load(
-            self._narrowed(access, chosen), self._narrow_value(other, access.op, chosen)
-        )
-        return self._widened(access.op, loaded, chosen)
 
-    def _plain_mask(self, mask: TileValue, op: Operation) -> TileValue:
-        if isinstance(mask, BoxTile):
-            return self.unbox(mask)
-        return mask
+def affine_of(run: Evaluator, value: IntTile, shape: tuple[int, ...]) -> AffineTile:
+    """An integer tile as an affine tile."""
+    tile = run.index.affine(value, shape)
+    assert tile is not None
+    return tile
 
-    def _fill(self, op: Operation, other: TileValue | None) -> TileValue:
-        type_ = loaded_type(op)
-        if other is not None:
-            return other
-        element = ir.element_of(type_)
-        if isinstance(element, ir.PointerType):
-            return AddressTile(0, (), element.bits // 8)
-        return self.constant(type_, 0)
 
-    def _load(self, access: Access, other: TileValue | None) -> TileValue:
-        loaded = self._load_legal(access, other)
-        if self.followers:
-            values = loaded.data if isinstance(loaded, BoxTile) else loaded
-            plain = values if isinstance(values, torch.Tensor) else None
-            self.tell_read(access.op, access.buffer, plain, lambda: self._touched(access))
-        return loaded
+# Loads
 
-    def _load_legal(self, access: Access, other: TileValue | None) -> TileValue:
-        mask = access.mask
-        if isinstance(mask, int):
-            if not mask:
-                return self._fill(access.op, other)
-            if access.buffer.proves_legal(access.tile):
-                return self._loaded(access.op, self._read(access, access.tile))
-            return self._load_checked(access, other)
-        if isinstance(mask, BoxMask):
-            return self._load_boxed(access, mask, other)
+
+def load_active(run: Evaluator, access: Access, other: TileValue | None) -> TileValue:
+    """Load for the active programs; the others get zeros."""
+    if run.active is None:
+        return load_access(run, access, other)
+    needs_programs = access.tile.base is not None or not isinstance(access.mask, int)
+    if not needs_programs:
+        return load_access(run, access, other)
+    chosen = run.active.nonzero().reshape(-1)
+    loaded = load_access(
+        run, narrowed(run, access, chosen), narrow_value(run, other, access.op, chosen)
+    )
+    return widened(run, access.op, loaded, chosen)
+
+
+def plain_mask(run: Evaluator, mask: TileValue, op: Operation) -> TileValue:
+    """A mask that is no box tile."""
+    if isinstance(mask, BoxTile):
+        return run.unbox(mask)
+    return mask
+
+
+def fill_of(run: Evaluator, op: Operation, other: TileValue | None) -> TileValue:
+    """What a load gives where it reads nothing."""
+    type_ = loaded_type(op)
+    if other is not None:
+        return other
+    element = ir.element_of(type_)
+    if isinstance(element, ir.PointerType):
+        return AddressTile(0, (), element.bits // 8)
+    return run.constant(type_, 0)
+
+
+def load_access(run: Evaluator, access: Access, other: TileValue | None) -> TileValue:
+    """Load, and tell those that follow accesses."""
+    loaded = _load_legal(run, access, other)
+    if run.followers:
+        values = loaded.data if isinstance(loaded, BoxTile) else loaded
+        plain = values if isinstance(values, torch.Tensor) else None
+        tell_read(run, access.op, access.buffer, plain, lambda: touched_by(run, access))
+    return loaded
+
+
+def _load_legal(run: Evaluator, access: Access, other: TileValue | None) -> TileValue:
+    mask = access.mask
+    if isinstance(mask, int):
+        if not mask:
+            return fill_of(run, access.op, other)
         if access.buffer.proves_legal(access.tile):
-            values = self._read(access, access.tile)
-            fill = self._other(access.op, other, values)
-            return self._loaded(access.op, torch.where(mask, values, fill))  # type: ignore[arg-type]
-        return self._load_checked(access, other)
+            return loaded_value(access.op, _read(run, access, access.tile))
+        return _load_checked(run, access, other)
+    if isinstance(mask, BoxMask):
+        return _load_boxed(run, access, mask, other)
+    if access.buffer.proves_legal(access.tile):
+        values = _read(run, access, access.tile)
+        fill = _other(run, access.op, other, values)
+        return loaded_value(access.op, torch.where(mask, values, fill))  # type: ignore[arg-type]
+    return _load_checked(run, access, other)
 
-    def _other(self, op: Operation, other: TileValue | None, values: Tensor) -> Any:
-        if other is None:
-            return torch.zeros((), dtype=values.dtype, device=values.device)
-        return self.dense(other, loaded_type(op))
 
-    def _loaded(self, op: Operation, values: Tensor) -> TileValue:
-        element = ir.element_of(loaded_type(op))
-        if isinstance(element, ir.PointerType):
-            return AddressTile(values, (), element.pointee.bits // 8 or 1)
-        return values
+def _other(run: Evaluator, op: Operation, other: TileValue | None, values: Tensor) -> Any:
+    if other is None:
+        return torch.zeros((), dtype=values.dtype, device=values.device)
+    return run.dense(other, loaded_type(op))
 
-    def _read(self, access: Access, tile: AffineTile) -> Tensor:
-        kind = self.dtype_of(loaded_type(access.op))
-        values = self.access.read(access.buffer, kind, tile)
-        if self.written is None or access.buffer.storage_key in self.written:
-            # A later store may change what a view shows.
-            return values.clone()
-        return values
 
-    def _load_boxed(self, access: Access, mask: BoxMask, other: TileValue | None) -> TileValue:
-        box = mask.uniform_box
-        if box is not None:
-            tile = access.tile.cropped(box)
-            fill = self._box_fill(access.op, other, mask, box)
-            if fill is not None and access.buffer.proves_legal(tile):
-                return BoxTile(self._read(access, tile), box, fill, access.shape)
-            return self._load_checked(access, other)
-        count = self._batch(access)
-        full = self.masks.full_programs(mask, count)
-        whole = self._leading(full)
-        if whole == 0 or int(full.sum()) != whole or access.tile.base is None:
-            return self._load_checked(access, other)
-        head = self._narrowed(access, slice(0, whole))
-        if not access.buffer.proves_legal(head.tile):
-            return self._load_checked(access, other)
-        tail_slice = slice(whole, count)
-        tail_other = None
-        if other is not None:
-            dense = self.dense(other, loaded_type(access.op))
-            tail_other = dense if dense.shape[0] == 1 else dense[tail_slice]
-        tail = self.dense(
-            self._load_checked(self._narrowed(access, tail_slice), tail_other),
-            loaded_type(access.op),
-        )
-        values = self._read(head, head.tile)
-        out = torch.empty((count, *access.shape), dtype=values.dtype, device=values.device)
-        out[:whole] = values
-        out[whole:] = tail
-        return self._loaded(access.op, out)
+def loaded_value(op: Operation, values: Tensor) -> TileValue:
+    """What was read, as a value of the type that the op loads."""
+    element = ir.element_of(loaded_type(op))
+    if isinstance(element, ir.PointerType):
+        return AddressTile(values, (), element.pointee.bits // 8 or 1)
+    return values
 
-    def _box_fill(
-        self, op: Operation, other: TileValue | None, mask: BoxMask, box: Any
-    ) -> Tensor | None:
-        """The fill outside the box, or None when `other` varies there."""
-        kind = self.dtype_of(loaded_type(op))
-        if isinstance(ir.element_of(loaded_type(op)), ir.PointerType):
+
+def _read(run: Evaluator, access: Access, tile: AffineTile) -> Tensor:
+    kind = run.dtype_of(loaded_type(access.op))
+    values = run.access.read(access.buffer, kind, tile)
+    if run.written is None or access.buffer.storage_key in run.written:
+        # A later store may change what a view shows.
+        return values.clone()
+    return values
+
+
+def _load_boxed(
+    run: Evaluator, access: Access, mask: BoxMask, other: TileValue | None
+) -> TileValue:
+    box = mask.uniform_box
+    if box is not None:
+        tile = access.tile.cropped(box)
+        fill = _box_fill(run, access.op, other, mask, box)
+        if fill is not None and access.buffer.proves_legal(tile):
+            return BoxTile(_read(run, access, tile), box, fill, access.shape)
+        return _load_checked(run, access, other)
+    count = programs_of(run, access)
+    full = run.masks.full_programs(mask, count)
+    whole = leading(full)
+    if whole == 0 or int(full.sum()) != whole or access.tile.base is None:
+        return _load_checked(run, access, other)
+    head = narrowed(run, access, slice(0, whole))
+    if not access.buffer.proves_legal(head.tile):
+        return _load_checked(run, access, other)
+    tail_slice = slice(whole, count)
+    tail_other = None
+    if other is not None:
+        dense = run.dense(other, loaded_type(access.op))
+        tail_other = dense if dense.shape[0] == 1 else dense[tail_slice]
+    tail = run.dense(
+        _load_checked(run, narrowed(run, access, tail_slice), tail_other),
+        loaded_type(access.op),
+    )
+    values = _read(run, head, head.tile)
+    out = torch.empty((count, *access.shape), dtype=values.dtype, device=values.device)
+    out[:whole] = values
+    out[whole:] = tail
+    return loaded_value(access.op, out)
+
+
+def _box_fill(
+    run: Evaluator, op: Operation, other: TileValue | None, mask: BoxMask, box: Any
+) -> Tensor | None:
+    """The fill outside the box, or None when `other` varies there."""
+    kind = run.dtype_of(loaded_type(op))
+    if isinstance(ir.element_of(loaded_type(op)), ir.PointerType):
+        return None
+    rank = len(mask.shape)
+    if other is None:
+        return torch.zeros((1,) * (rank + 1), dtype=kind, device=run.device)
+    if isinstance(other, BoxTile):
+        return None
+    fill = run.dense(other, loaded_type(op))
+    for axis, ((low, high), extent) in enumerate(zip(box, mask.shape, strict=True)):
+        if (low, high) != (0, extent) and fill.shape[axis + 1] > 1:
             return None
-        rank = len(mask.shape)
-        if other is None:
-            return torch.zeros((1,) * (rank + 1), dtype=kind, device=self.device)
-        if isinstance(other, BoxTile):
-            return None
-        fill = self.dense(other, loaded_type(op))
-        for axis, ((low, high), extent) in enumerate(zip(box, mask.shape, strict=True)):
-            if (low, high) != (0, extent) and fill.shape[axis + 1] > 1:
-                return None
-        return fill
+    return fill
 
-    def _load_checked(self, access: Access, other: TileValue | None) -> TileValue:
-        """Element by element through index tensors, bad lanes reported and masked off."""
-        if isinstance(access.mask, int) and not access.mask:
-            return self._fill(access.op, other)
-        offsets, allowed = self._checked(access)
-        flat = access.buffer.flat(self.dtype_of(loaded_type(access.op)))
-        if flat.numel() == 0:
-            return self._fill(access.op, other)
-        if allowed is None:
-            values = flat[offsets + access.buffer.storage_offset]
-            return self._loaded(access.op, values)
-        safe = torch.where(allowed, offsets, 0) + access.buffer.storage_offset
-        values = flat[safe.clamp_(max=flat.numel() - 1)]
-        fill = self._other(access.op, other, values)
-        return self._loaded(access.op, torch.where(allowed, values, fill))
 
-    # Stores
+def _load_checked(run: Evaluator, access: Access, other: TileValue | None) -> TileValue:
+    """Element by element through index tensors, bad lanes reported and masked off."""
+    if isinstance(access.mask, int) and not access.mask:
+        return fill_of(run, access.op, other)
+    offsets, allowed = checked(run, access)
+    flat = access.buffer.flat(run.dtype_of(loaded_type(access.op)))
+    if flat.numel() == 0:
+        return fill_of(run, access.op, other)
+    if allowed is None:
+        values = flat[offsets + access.buffer.storage_offset]
+        return loaded_value(access.op, values)
+    safe = torch.where(allowed, offsets, 0) + access.buffer.storage_offset
+    values = flat[safe.clamp_(max=flat.numel() - 1)]
+    fill = _other(run, access.op, other, values)
+    return loaded_value(access.op, torch.where(allowed, values, fill))
 
-    def _store_active(self, access: Access, value: TileValue) -> None:
-        if self.active is None:
-            self._store(access, value)
-            return
-        chosen = self.active.nonzero().reshape(-1)
-        dense = self.dense(value, access.op.operands[1].type)
-        self._store(self._narrowed(access, chosen), dense if dense.shape[0] == 1 else dense[chosen])
 
-    def _store(self, access: Access, value: TileValue) -> None:
-        if not self.followers:
-            self._store_legal(access, value)
-            return
-        stored = self.dense(value, access.op.operands[1].type)
-        touched = self._touched(access)
-        rows = touched.programs - self.first
-        if access.programs is not None:
-            rows = torch.searchsorted(access.programs, rows)
-        values = stored.expand(-1, *access.shape).reshape(stored.shape[0], -1)
-        picked = values[rows if stored.shape[0] > 1 else 0, touched.lanes]
-        self.tell_store(
-            access.op, access.buffer, touched, picked, lambda: self._store_legal(access, stored)
-        )
+# Stores
 
-    def _store_legal(self, access: Access, value: TileValue) -> None:
-        mask = access.mask
-        type_ = access.op.operands[1].type
-        kind = self.dtype_of(type_)
-        if isinstance(mask, int):
-            if mask and access.buffer.proves_legal(access.tile):
-                if isinstance(value, DeferredTile) and value.box is None:
-                    if self.access.write_deferred(access.buffer, kind, access.tile, value):
-                        return
-                self.access.write(access.buffer, kind, access.tile, self.dense(value, type_))
-            elif mask:
-                self._store_checked(access, value)
-            return
-        if isinstance(mask, BoxMask):
-            self._store_boxed(access, mask, value)
-            return
-        self._store_checked(access, value)
 
-    def _store_boxed(self, access: Access, mask: BoxMask, value: TileValue) -> None:
-        type_ = access.op.operands[1].type
-        kind = self.dtype_of(type_)
-        box = mask.uniform_box
-        if box is not None:
-            tile = access.tile.cropped(box)
-            if access.buffer.proves_legal(tile):
-                if isinstance(value, DeferredTile) and value.box == box:
-                    if self.access.write_deferred(access.buffer, kind, tile, value):
-                        return
-                self.access.write(access.buffer, kind, tile, self.crop(value, type_, box))
-                return
-            self._store_checked(access, value)
-            return
-        count = self._batch(access)
-        full = self.masks.full_programs(mask, count)
-        whole = self._leading(full)
-        if whole == 0 or int(full.sum()) != whole or access.tile.base is None:
-            self._store_checked(access, value)
-            return
-        head = self._narrowed(access, slice(0, whole))
-        if not access.buffer.proves_legal(head.tile):
-            self._store_checked(access, value)
-            return
-        dense = self.dense(value, type_)
-        several = dense.shape[0] > 1
-        self.access.write(access.buffer, kind, head.tile, dense[:whole] if several else dense)
-        tail = self._narrowed(access, slice(whole, count))
-        self._store_checked(tail, dense[whole:] if several else dense)
+def store_active(run: Evaluator, access: Access, value: TileValue) -> None:
+    """Store for the active programs."""
+    if run.active is None:
+        store_access(run, access, value)
+        return
+    chosen = run.active.nonzero().reshape(-1)
+    dense = run.dense(value, access.op.operands[1].type)
+    store_access(
+        run, narrowed(run, access, chosen), dense if dense.shape[0] == 1 else dense[chosen]
+    )
 
-    def _store_checked(self, access: Access, value: TileValue) -> None:
-        if isinstance(access.mask, int) and not access.mask:
-            return
-        type_ = access.op.operands[1].type
-        offsets, allowed = self._checked(access)
-        flat = access.buffer.flat(self.dtype_of(type_))
-        stored = self.dense(value, type_)
-        offsets = offsets + access.buffer.storage_offset
-        if allowed is None:
-            self.access.scatter(flat, offsets, self._spread(stored, offsets, access))
-            return
-        count = max(allowed.shape[0], offsets.shape[0], stored.shape[0])
-        shape = (count, *access.shape)
-        keep = allowed.expand(shape).reshape(-1).nonzero().reshape(-1)
-        offsets = torch.index_select(offsets.expand(shape).reshape(-1), 0, keep)
-        values = torch.index_select(stored.expand(shape).reshape(-1), 0, keep)
-        self.access.scatter_flat(flat, offsets, values)
 
-    def _spread(self, stored: Tensor, offsets: Tensor, access: Access) -> Tensor:
-        count = max(stored.shape[0], offsets.shape[0])
-        return stored.expand(count, *access.shape)
+def store_access(run: Evaluator, access: Access, value: TileValue) -> None:
+    """Store, and tell those that follow accesses."""
+    if not run.followers:
+        _store_legal(run, access, value)
+        return
+    stored = run.dense(value, access.op.operands[1].type)
+    touched = touched_by(run, access)
+    rows = touched.programs - run.first
+    if access.programs is not None:
+        rows = torch.searchsorted(access.programs, rows)
+    values = stored.expand(-1, *access.shape).reshape(stored.shape[0], -1)
+    picked = values[rows if stored.shape[0] > 1 else 0, touched.lanes]
+    tell_store(
+        run, access.op, access.buffer, touched, picked, lambda: _store_legal(run, access, stored)
+    )
+
+
+def _store_legal(run: Evaluator, access: Access, value: TileValue) -> None:
+    mask = access.mask
+    type_ = access.op.operands[1].type
+    kind = run.dtype_of(type_)
+    if isinstance(mask, int):
+        if mask and access.buffer.proves_legal(access.tile):
+            if isinstance(value, DeferredTile) and value.box is None:
+                if run.access.write_deferred(access.buffer, kind, access.tile, value):
+                    return
+            run.access.write(access.buffer, kind, access.tile, run.dense(value, type_))
+        elif mask:
+            _store_checked(run, access, value)
+        return
+    if isinstance(mask, BoxMask):
+        _store_boxed(run, access, mask, value)
+        return
+    _store_checked(run, access, value)
+
+
+def _store_boxed(run: Evaluator, access: Access, mask: BoxMask, value: TileValue) -> None:
+    type_ = access.op.operands[1].type
+    kind = run.dtype_of(type_)
+    box = mask.uniform_box
+    if box is not None:
+        tile = access.tile.cropped(box)
+        if access.buffer.proves_legal(tile):
+            if isinstance(value, DeferredTile) and value.box == box:
+                if run.access.write_deferred(access.buffer, kind, tile, value):
+                    return
+            run.access.write(access.buffer, kind, tile, run.crop(value, type_, box))
+            return
+        _store_checked(run, access, value)
+        return
+    count = programs_of(run, access)
+    full = run.masks.full_programs(mask, count)
+    whole = leading(full)
+    if whole == 0 or int(full.sum()) != whole or access.tile.base is None:
+        _store_checked(run, access, value)
+        return
+    head = narrowed(run, access, slice(0, whole))
+    if not access.buffer.proves_legal(head.tile):
+        _store_checked(run, access, value)
+        return
+    dense = run.dense(value, type_)
+    several = dense.shape[0] > 1
+    run.access.write(access.buffer, kind, head.tile, dense[:whole] if several else dense)
+    tail = narrowed(run, access, slice(whole, count))
+    _store_checked(run, tail, dense[whole:] if several else dense)
+
+
+def _store_checked(run: Evaluator, access: Access, value: TileValue) -> None:
+    if isinstance(access.mask, int) and not access.mask:
+        return
+    type_ = access.op.operands[1].type
+    offsets, allowed = checked(run, access)
+    flat = access.buffer.flat(run.dtype_of(type_))
+    stored = run.dense(value, type_)
+    offsets = offsets + access.buffer.storage_offset
+    if allowed is None:
+        run.access.scatter(flat, offsets, _spread(stored, offsets, access))
+        return
+    count = max(allowed.shape[0], offsets.shape[0], stored.shape[0])
+    shape = (count, *access.shape)
+    keep = allowed.expand(shape).reshape(-1).nonzero().reshape(-1)
+    offsets = torch.index_select(offsets.expand(shape).reshape(-1), 0, keep)
+    values = torch.index_select(stored.expand(shape).reshape(-1), 0, keep)
+    run.access.scatter_flat(flat, offsets, values)
+
+
+def _spread(stored: Tensor, offsets: Tensor, access: Access) -> Tensor:
+    count = max(stored.shape[0], offsets.shape[0])
+    return stored.expand(count, *access.shape)

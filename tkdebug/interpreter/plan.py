@@ -12,6 +12,7 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.rules.table import RULES
 from tkdebug.interpreter.rules.types import Rule
+from tkdebug.interpreter.shared_buffers import clobber_scratch
 from tkdebug.interpreter.values import TileValue
 
 
@@ -120,7 +121,7 @@ def _clobbering(op: Operation, rule: Rule) -> Rule:
     size_bytes = scratch_bytes(op)
 
     def run(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        ev.clobber_scratch(op, offset, size_bytes)
+        clobber_scratch(ev, op, offset, size_bytes)
         return rule(ev, op, *operands)
 
     return run

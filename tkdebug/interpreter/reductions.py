@@ -8,6 +8,7 @@ element.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,8 +16,10 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import UnsupportedError
-from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import BoxTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
 _SINGLE_OPS = {
     "arith.addf": "add",
@@ -35,146 +38,150 @@ _SINGLE_OPS = {
 }
 
 
-class ReductionOps(EvaluatorState):
-    """tt.reduce and tt.scan."""
+def reduce(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    """tt.reduce."""
+    _refuse_pointers(op)
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    combiner = _combiner(op)
+    extent = ir.shape_of(op.operands[0].type)[axis]
+    if combiner in ("argmax", "argmin", "argmax_any", "argmin_any"):
+        return _arg_reduce(run, op, operands, axis, combiner)
+    if combiner is not None and combiner in _REDUCERS and len(operands) == 1:
+        value = operands[0]
+        if isinstance(value, BoxTile):
+            boxed = _reduce_boxed(value, axis, extent, combiner)
+            if boxed is not None:
+                return (boxed,)
+        tensor = run.dense(value, op.operands[0].type)
+        return (_reduce_tensor(tensor, axis, extent, combiner),)
+    tensors = [
+        run.full(v, t.type).movedim(axis + 1, 1) for v, t in zip(operands, op.operands, strict=True)
+    ]
+    return _reduce_in_pairs(run, op.regions[0], tensors)
 
-    def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
-        """Run a region's block on argument values; gives the terminator's operands."""
-        raise NotImplementedError
 
-    def reduce(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        """tt.reduce."""
-        _refuse_pointers(op)
-        axis = op.attributes["axis"]
-        assert isinstance(axis, int)
-        combiner = _combiner(op)
-        extent = ir.shape_of(op.operands[0].type)[axis]
-        if combiner in ("argmax", "argmin", "argmax_any", "argmin_any"):
-            return self._arg_reduce(op, operands, axis, combiner)
-        if combiner is not None and combiner in _REDUCERS and len(operands) == 1:
-            value = operands[0]
-            if isinstance(value, BoxTile):
-                boxed = self._reduce_boxed(value, axis, extent, combiner)
-                if boxed is not None:
-                    return (boxed,)
-            tensor = self.dense(value, op.operands[0].type)
-            return (self._reduce_tensor(tensor, axis, extent, combiner),)
+def _reduce_tensor(tensor: Tensor, axis: int, extent: int, combiner: str) -> Tensor:
+    if tensor.shape[axis + 1] != extent:
+        shape = list(tensor.shape)
+        shape[axis + 1] = extent
+        tensor = tensor.expand(shape)
+    return _REDUCERS[combiner](tensor, axis + 1)
+
+
+def _reduce_boxed(tile: BoxTile, axis: int, extent: int, combiner: str) -> Tensor | None:
+    """Reduce the box alone and combine the fill once; None when the box crops other axes."""
+    if tile.cropped_axes != (axis,):
+        return None
+    low, high = tile.box[axis]
+    inside = _reduce_tensor(tile.data, axis, high - low, combiner)
+    fill = tile.fill.squeeze(axis + 1)
+    outside = extent - (high - low)
+    if combiner == "add":
+        if not bool(fill.any()):
+            return inside
+        return inside + fill * outside
+    if combiner in ("mul", "xor"):
+        return None
+    return _COMBINERS[combiner](inside, fill)
+
+
+def _arg_reduce(
+    run: Evaluator, op: Operation, operands: Sequence[TileValue], axis: int, combiner: str
+) -> Sequence[TileValue]:
+    """Value and index of the first extremum; the index operand is the axis position."""
+    values = run.full(operands[0], op.operands[0].type)
+    if values.is_floating_point():
+        # A NaN never wins a comparison.
+        lowest = float("-inf") if "max" in combiner else float("inf")
+        keys = torch.where(values.isnan(), lowest, values)
+    else:
+        keys = _flip(values) if _compares_unsigned(op) else values
+    pick = keys.argmax if "max" in combiner else keys.argmin
+    place = pick(dim=axis + 1, keepdim=True)
+    best = values.gather(axis + 1, place).squeeze(axis + 1)
+    index = run.full(operands[1], op.operands[1].type)
+    chosen = index.expand(values.shape).gather(axis + 1, place).squeeze(axis + 1)
+    return best, chosen
+
+
+def _reduce_in_pairs(run: Evaluator, region: Region, tensors: list[Tensor]) -> Sequence[TileValue]:
+    """Combine neighbours along axis 1 until one element is left; their order stays."""
+    if tensors[0].shape[1] == 1:
+        return [t[:, 0].clone() for t in tensors]
+    while tensors[0].shape[1] > 1:
+        even = tensors[0].shape[1] // 2 * 2
+        left = [t[:, 0:even:2] for t in tensors]
+        right = [t[:, 1:even:2] for t in tensors]
+        rest = [t[:, even:] for t in tensors]
+        combined = _combine(run, region, left, right)
         tensors = [
-            self.full(v, t.type).movedim(axis + 1, 1)
-            for v, t in zip(operands, op.operands, strict=True)
+            torch.cat([c, r.expand(c.shape[0], *r.shape[1:])], 1) if r.shape[1] else c
+            for c, r in zip(combined, rest, strict=True)
         ]
-        return self._reduce_in_pairs(op.regions[0], tensors)
+    return [t[:, 0] for t in tensors]
 
-    def _reduce_tensor(self, tensor: Tensor, axis: int, extent: int, combiner: str) -> Tensor:
-        if tensor.shape[axis + 1] != extent:
-            shape = list(tensor.shape)
-            shape[axis + 1] = extent
-            tensor = tensor.expand(shape)
-        return _REDUCERS[combiner](tensor, axis + 1)
 
-    def _reduce_boxed(self, tile: BoxTile, axis: int, extent: int, combiner: str) -> Tensor | None:
-        """Reduce the box alone and combine the fill once; None when the box crops other axes."""
-        if tile.cropped_axes != (axis,):
-            return None
-        low, high = tile.box[axis]
-        inside = self._reduce_tensor(tile.data, axis, high - low, combiner)
-        fill = tile.fill.squeeze(axis + 1)
-        outside = extent - (high - low)
-        if combiner == "add":
-            if not bool(fill.any()):
-                return inside
-            return inside + fill * outside
-        if combiner in ("mul", "xor"):
-            return None
-        return _COMBINERS[combiner](inside, fill)
+def _combine(
+    run: Evaluator, region: Region, left: list[Tensor], right: list[Tensor]
+) -> list[Tensor]:
+    """Run a combine region elementwise: all elements ride on the program axis."""
+    programs = max(t.shape[0] for t in (*left, *right))
+    whole = [t.expand(programs, *t.shape[1:]) for t in (*left, *right)]
+    shape = whole[0].shape
+    saved = run.programs, run.active
+    run.programs, run.active = whole[0].numel(), None
+    try:
+        results = run.run_region(region, [t.reshape(-1) for t in whole])
+    finally:
+        run.programs, run.active = saved
+    types = [value.type for value in region.block.terminator.operands]
+    return [
+        run.dense(value, type_).expand(whole[0].numel()).reshape(shape)
+        for value, type_ in zip(results, types, strict=True)
+    ]
 
-    def _arg_reduce(
-        self, op: Operation, operands: Sequence[TileValue], axis: int, combiner: str
-    ) -> Sequence[TileValue]:
-        """Value and index of the first extremum; the index operand is the axis position."""
-        values = self.full(operands[0], op.operands[0].type)
-        if values.is_floating_point():
-            # A NaN never wins a comparison.
-            lowest = float("-inf") if "max" in combiner else float("inf")
-            keys = torch.where(values.isnan(), lowest, values)
-        else:
-            keys = _flip(values) if _compares_unsigned(op) else values
-        pick = keys.argmax if "max" in combiner else keys.argmin
-        place = pick(dim=axis + 1, keepdim=True)
-        best = values.gather(axis + 1, place).squeeze(axis + 1)
-        index = self.full(operands[1], op.operands[1].type)
-        chosen = index.expand(values.shape).gather(axis + 1, place).squeeze(axis + 1)
-        return best, chosen
 
-    def _reduce_in_pairs(self, region: Region, tensors: list[Tensor]) -> Sequence[TileValue]:
-        """Combine neighbours along axis 1 until one element is left; their order stays."""
-        if tensors[0].shape[1] == 1:
-            return [t[:, 0].clone() for t in tensors]
-        while tensors[0].shape[1] > 1:
-            even = tensors[0].shape[1] // 2 * 2
-            left = [t[:, 0:even:2] for t in tensors]
-            right = [t[:, 1:even:2] for t in tensors]
-            rest = [t[:, even:] for t in tensors]
-            combined = self._combine(region, left, right)
-            tensors = [
-                torch.cat([c, r.expand(c.shape[0], *r.shape[1:])], 1) if r.shape[1] else c
-                for c, r in zip(combined, rest, strict=True)
-            ]
-        return [t[:, 0] for t in tensors]
+# Scans
 
-    def _combine(self, region: Region, left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-        """Run a combine region elementwise: all elements ride on the program axis."""
-        programs = max(t.shape[0] for t in (*left, *right))
-        whole = [t.expand(programs, *t.shape[1:]) for t in (*left, *right)]
-        shape = whole[0].shape
-        saved = self.programs, self.active
-        self.programs, self.active = whole[0].numel(), None
-        try:
-            results = self.run_region(region, [t.reshape(-1) for t in whole])
-        finally:
-            self.programs, self.active = saved
-        types = [value.type for value in region.block.terminator.operands]
-        return [
-            self.dense(value, type_).expand(whole[0].numel()).reshape(shape)
-            for value, type_ in zip(results, types, strict=True)
+
+def scan(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    """tt.scan: inclusive."""
+    _refuse_pointers(op)
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    reverse = bool(op.attributes.get("reverse", False))
+    tensors = [run.full(v, t.type) for v, t in zip(operands, op.operands, strict=True)]
+    if reverse:
+        tensors = [t.flip(axis + 1) for t in tensors]
+    combiner = _combiner(op)
+    if combiner in ("add", "mul") and len(tensors) == 1:
+        fn = torch.cumsum if combiner == "add" else torch.cumprod
+        results = [fn(tensors[0], dim=axis + 1, dtype=tensors[0].dtype)]
+    else:
+        results = _scan_by_doubling(run, op.regions[0], tensors, axis + 1)
+    if reverse:
+        results = [t.flip(axis + 1) for t in results]
+    return results
+
+
+def _scan_by_doubling(
+    run: Evaluator, region: Region, tensors: list[Tensor], dim: int
+) -> list[Tensor]:
+    moved = [t.movedim(dim, 1) for t in tensors]
+    extent = moved[0].shape[1]
+    step = 1
+    while step < extent:
+        left = [t[:, : extent - step] for t in moved]
+        right = [t[:, step:] for t in moved]
+        combined = _combine(run, region, left, right)
+        programs = combined[0].shape[0]
+        moved = [
+            torch.cat([t[:, :step].expand(programs, *t[:, :step].shape[1:]), c], 1)
+            for t, c in zip(moved, combined, strict=True)
         ]
-
-    # Scans
-
-    def scan(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        """tt.scan: inclusive."""
-        _refuse_pointers(op)
-        axis = op.attributes["axis"]
-        assert isinstance(axis, int)
-        reverse = bool(op.attributes.get("reverse", False))
-        tensors = [self.full(v, t.type) for v, t in zip(operands, op.operands, strict=True)]
-        if reverse:
-            tensors = [t.flip(axis + 1) for t in tensors]
-        combiner = _combiner(op)
-        if combiner in ("add", "mul") and len(tensors) == 1:
-            fn = torch.cumsum if combiner == "add" else torch.cumprod
-            results = [fn(tensors[0], dim=axis + 1, dtype=tensors[0].dtype)]
-        else:
-            results = self._scan_by_doubling(op.regions[0], tensors, axis + 1)
-        if reverse:
-            results = [t.flip(axis + 1) for t in results]
-        return results
-
-    def _scan_by_doubling(self, region: Region, tensors: list[Tensor], dim: int) -> list[Tensor]:
-        moved = [t.movedim(dim, 1) for t in tensors]
-        extent = moved[0].shape[1]
-        step = 1
-        while step < extent:
-            left = [t[:, : extent - step] for t in moved]
-            right = [t[:, step:] for t in moved]
-            combined = self._combine(region, left, right)
-            programs = combined[0].shape[0]
-            moved = [
-                torch.cat([t[:, :step].expand(programs, *t[:, :step].shape[1:]), c], 1)
-                for t, c in zip(moved, combined, strict=True)
-            ]
-            step *= 2
-        return [t.movedim(1, dim) for t in moved]
+        step *= 2
+    return [t.movedim(1, dim) for t in moved]
 
 
 def _refuse_pointers(op: Operation) -> None:

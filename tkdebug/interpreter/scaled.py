@@ -6,65 +6,72 @@ when an operand is fp16), and multiplied with fp32 sums.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
 # The magnitudes of e2m1 by its low three bits (OCP MX specification, table 5).
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _E8M0_NAN = 255
 
 
-class ScaledOps(EvaluatorState):
+def dot_scaled(
+    run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue, *scales: TileValue
+) -> TileValue:
     """tt.dot_scaled."""
+    types = [value.type for value in op.operands]
+    formats = (op.attributes["lhs_format"], op.attributes["rhs_format"])
+    dtype = torch.float16 if "fp16" in formats else torch.bfloat16
+    rest = list(zip(scales, types[3:], strict=True))
+    x = _elements(run, a, types[0], formats[0], -1 if op.attributes["lhs_k_pack"] else -2)
+    if op.attributes["lhs_scaled"]:
+        x = _scaled(run, x.to(dtype), *rest.pop(0), bool(op.attributes["fast_math"]))
+    y = _elements(run, b, types[1], formats[1], -2 if op.attributes["rhs_k_pack"] else -1)
+    if op.attributes["rhs_scaled"]:
+        columns = y.transpose(-1, -2).to(dtype)
+        y = _scaled(run, columns, *rest.pop(0), bool(op.attributes["fast_math"]))
+        y = y.transpose(-1, -2)
+    total = run.full(acc, types[2])
+    return total + torch.matmul(x.to(dtype).float(), y.to(dtype).float())
 
-    def dot_scaled(
-        self, op: Operation, a: TileValue, b: TileValue, acc: TileValue, *scales: TileValue
-    ) -> TileValue:
-        """tt.dot_scaled."""
-        types = [value.type for value in op.operands]
-        formats = (op.attributes["lhs_format"], op.attributes["rhs_format"])
-        dtype = torch.float16 if "fp16" in formats else torch.bfloat16
-        rest = list(zip(scales, types[3:], strict=True))
-        x = self._elements(a, types[0], formats[0], -1 if op.attributes["lhs_k_pack"] else -2)
-        if op.attributes["lhs_scaled"]:
-            x = self._scaled(x.to(dtype), *rest.pop(0), bool(op.attributes["fast_math"]))
-        y = self._elements(b, types[1], formats[1], -2 if op.attributes["rhs_k_pack"] else -1)
-        if op.attributes["rhs_scaled"]:
-            columns = y.transpose(-1, -2).to(dtype)
-            y = self._scaled(columns, *rest.pop(0), bool(op.attributes["fast_math"]))
-            y = y.transpose(-1, -2)
-        total = self.full(acc, types[2])
-        return total + torch.matmul(x.to(dtype).float(), y.to(dtype).float())
 
-    def _elements(self, value: TileValue, type_: ir.Type, format_: object, axis: int) -> Tensor:
-        """The numbers of an operand; e2m1 unpacked along `axis`."""
-        tile = self.full(value, type_)
-        if format_ != "e2m1":
-            return tile.float() if tile.element_size() == 1 else tile
-        table = torch.tensor([*_E2M1, *(-v for v in _E2M1)], device=tile.device)
-        codes = tile.to(torch.int64)
-        pair = (table[codes & 15], table[(codes >> 4) & 15])
-        return torch.stack(pair, dim=axis if axis == -1 else -2).flatten(
-            *((-2, -1) if axis == -1 else (-3, -2))
-        )
+def _elements(
+    run: Evaluator, value: TileValue, type_: ir.Type, format_: object, axis: int
+) -> Tensor:
+    """The numbers of an operand; e2m1 unpacked along `axis`."""
+    tile = run.full(value, type_)
+    if format_ != "e2m1":
+        return tile.float() if tile.element_size() == 1 else tile
+    table = torch.tensor([*_E2M1, *(-v for v in _E2M1)], device=tile.device)
+    codes = tile.to(torch.int64)
+    pair = (table[codes & 15], table[(codes >> 4) & 15])
+    return torch.stack(pair, dim=axis if axis == -1 else -2).flatten(
+        *((-2, -1) if axis == -1 else (-3, -2))
+    )
 
-    def _scaled(self, tile: Tensor, scale: TileValue, type_: ir.Type, fast_math: bool) -> Tensor:
-        """Rows times the scales of their groups along the last axis."""
-        factors = self.full(scale, type_)
-        group = tile.shape[-1] // factors.shape[-1]
-        if factors.is_floating_point():
-            spread = factors.float().to(tile.dtype)
-            return tile * spread.repeat_interleave(group, -1)
-        codes = factors.to(torch.int64) & 255
-        powers = torch.ldexp(torch.ones_like(codes, dtype=torch.float64), codes - 127)
-        spread = powers.to(tile.dtype).repeat_interleave(group, -1)
-        product = tile * spread
-        if fast_math:
-            return product
-        missing = (codes == _E8M0_NAN).repeat_interleave(group, -1)
-        return torch.where(missing, float("nan"), product)
+
+def _scaled(
+    run: Evaluator, tile: Tensor, scale: TileValue, type_: ir.Type, fast_math: bool
+) -> Tensor:
+    """Rows times the scales of their groups along the last axis."""
+    factors = run.full(scale, type_)
+    group = tile.shape[-1] // factors.shape[-1]
+    if factors.is_floating_point():
+        spread = factors.float().to(tile.dtype)
+        return tile * spread.repeat_interleave(group, -1)
+    codes = factors.to(torch.int64) & 255
+    powers = torch.ldexp(torch.ones_like(codes, dtype=torch.float64), codes - 127)
+    spread = powers.to(tile.dtype).repeat_interleave(group, -1)
+    product = tile * spread
+    if fast_math:
+        return product
+    missing = (codes == _E8M0_NAN).repeat_interleave(group, -1)
+    return torch.where(missing, float("nan"), product)

@@ -9,6 +9,7 @@ waited for, is poison: NaN for floats, `POISON` for integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,243 +18,263 @@ from tkdebug.compiler.ir import MemDescType, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.gpu import subslice_offsets
 from tkdebug.errors import LaunchError
-from tkdebug.interpreter.addresses import AddressOps
-from tkdebug.interpreter.state import Batch
+from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.values import AddressTile, BufferView, PointerTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
 # 0xDEADBEEF in each 32 bits; narrower integers hold its low bits.
 POISON = 0xDEADBEEFDEADBEEF
 _ALL_ONES_BYTE = 0xFF
 
 
-class SharedBufferOps(AddressOps):
-    """The ops on shared-memory buffers that take effect at once."""
+# Poison
 
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch)
-        self.shared_bytes = 0
-        self._arena: Tensor | None = None
 
-    # Poison
+def poison_of(run: Evaluator, type_: ir.Type) -> Tensor:
+    """Poison of a type's elements, with extent 1 along every axis of the tile."""
+    kind = run.dtype_of(type_)
+    shape = (1,) * (len(ir.shape_of(type_)) + 1)
+    if kind == torch.bool:
+        return torch.ones(shape, dtype=kind, device=run.device)
+    if kind == torch.uint8:
+        # f8E4M3B11FNUZ has one NaN: the sign bit alone.
+        return torch.full(shape, 0x80, dtype=kind, device=run.device)
+    if kind.is_floating_point:
+        return torch.full(shape, float("nan"), device=run.device).to(kind)
+    bits = POISON & ((1 << torch.iinfo(kind).bits) - 1)
+    signed = bits - (1 << torch.iinfo(kind).bits)
+    return torch.full(shape, signed, dtype=kind, device=run.device)
 
-    def poison(self, type_: ir.Type) -> Tensor:
-        """Poison of a type's elements, with extent 1 along every axis of the tile."""
-        kind = self.dtype_of(type_)
-        shape = (1,) * (len(ir.shape_of(type_)) + 1)
-        if kind == torch.bool:
-            return torch.ones(shape, dtype=kind, device=self.device)
-        if kind == torch.uint8:
-            # f8E4M3B11FNUZ has one NaN: the sign bit alone.
-            return torch.full(shape, 0x80, dtype=kind, device=self.device)
-        if kind.is_floating_point:
-            return torch.full(shape, float("nan"), device=self.device).to(kind)
-        bits = POISON & ((1 << torch.iinfo(kind).bits) - 1)
-        signed = bits - (1 << torch.iinfo(kind).bits)
-        return torch.full(shape, signed, dtype=kind, device=self.device)
 
-    # Buffers
+# Buffers
 
-    def local_alloc(self, op: Operation, value: TileValue | None = None) -> BufferView:
-        """ttg.local_alloc."""
-        type_ = op.result.type
-        assert isinstance(type_, MemDescType)
-        shape = (type_.buffers, *type_.buffer_shape)
-        offset = op.attributes.get("offset")
-        if isinstance(offset, int):
-            storage = self._arena_window(op, offset, type_).view(self.programs, *shape)
-        elif value is not None and not type_.mutable:
-            contents = self.contents(value, op.operands[0].type)
-            return _whole(contents.reshape(-1, *shape), type_)
-        else:
-            kind = self.dtype_of(type_)
-            storage = torch.empty((self.programs, *shape), dtype=kind, device=self.device)
-        view = _whole(storage, type_)
-        if value is None:
-            self.write_view(view, self.poison(type_), self.active)
-        else:
-            self.write_view(view, self.contents(value, op.operands[0].type), self.active)
-        return view
 
-    def contents(self, value: TileValue, type_: ir.Type) -> Tensor:
-        """What a buffer holds for `value`: pointers as addresses; all tile axes in full."""
-        if isinstance(value, PointerTile | AddressTile):
-            value = self.addresses(value)
-            type_ = ir.with_element(type_, ir.I64)
-        return self.full(value, type_)
+def local_alloc(run: Evaluator, op: Operation, value: TileValue | None = None) -> BufferView:
+    """ttg.local_alloc."""
+    type_ = op.result.type
+    assert isinstance(type_, MemDescType)
+    shape = (type_.buffers, *type_.buffer_shape)
+    offset = op.attributes.get("offset")
+    if isinstance(offset, int):
+        storage = _arena_window(run, op, offset, type_).view(run.programs, *shape)
+    elif value is not None and not type_.mutable:
+        contents = buffer_contents(run, value, op.operands[0].type)
+        return _whole(contents.reshape(-1, *shape), type_)
+    else:
+        kind = run.dtype_of(type_)
+        storage = torch.empty((run.programs, *shape), dtype=kind, device=run.device)
+    view = _whole(storage, type_)
+    if value is None:
+        write_view(run, view, poison_of(run, type_), run.active)
+    else:
+        write_view(run, view, buffer_contents(run, value, op.operands[0].type), run.active)
+    return view
 
-    def local_dealloc(self, op: Operation, view: TileValue) -> Sequence[TileValue]:
-        """ttg.local_dealloc: a later use finds poison."""
-        assert isinstance(view, BufferView)
-        self.write_view(view, self.poison(op.operands[0].type), self.active)
-        return ()
 
-    def local_load(self, op: Operation, view: TileValue) -> TileValue:
-        """ttg.local_load."""
-        assert isinstance(view, BufferView)
-        values = self.read_view(view)
-        source = op.operands[0].type
-        assert isinstance(source, MemDescType)
-        if isinstance(source.element, ir.PointerType):
-            return AddressTile(values, (), source.element.pointee.bits // 8 or 1)
-        return values
+def buffer_contents(run: Evaluator, value: TileValue, type_: ir.Type) -> Tensor:
+    """What a buffer holds for `value`: pointers as addresses; all tile axes in full."""
+    if isinstance(value, PointerTile | AddressTile):
+        value = byte_addresses(value)
+        type_ = ir.with_element(type_, ir.I64)
+    return run.full(value, type_)
 
-    def local_store(self, op: Operation, value: TileValue, view: TileValue) -> Sequence[TileValue]:
-        """ttg.local_store."""
-        assert isinstance(view, BufferView)
-        self.write_view(view, self.contents(value, op.operands[0].type), self.active)
-        return ()
 
-    # Views
+def local_dealloc(run: Evaluator, op: Operation, view: TileValue) -> Sequence[TileValue]:
+    """ttg.local_dealloc: a later use finds poison."""
+    assert isinstance(view, BufferView)
+    write_view(run, view, poison_of(run, op.operands[0].type), run.active)
+    return ()
 
-    def memdesc_index(self, op: Operation, view: TileValue, index: TileValue) -> BufferView:
-        """ttg.memdesc_index."""
-        assert isinstance(view, BufferView)
-        if not isinstance(index, int):
-            chosen = self.dense(index, ir.I32).reshape(-1).to(torch.int64)
-            index = int(chosen[0]) if chosen.shape[0] == 1 else chosen
-        count = view.storage.shape[1]
-        index = self._legal_index(op, index, count)
-        return _mapped(view, lambda v: BufferView(v.storage, index, v.window, v.order, v.chosen))
 
-    def _legal_index(self, op: Operation, index: int | Tensor, count: int) -> int | Tensor:
-        if isinstance(index, int):
-            relevant = [index]
-        else:
-            whole = index.expand(self.programs)
-            relevant = [int(v) for v in (whole if self.active is None else whole[self.active])]
-        bad = [place for place in relevant if not 0 <= place < count]
-        if bad:
-            where = op.location.primary
-            raise LaunchError(
-                f"{where.file}:{where.line}: {op.name} #{op.id}: got buffer {bad[0]} of {count}; "
-                "a pass counts the stages of a pipelined loop wrongly"
-            )
-        return index if isinstance(index, int) else index.clamp(0, count - 1)
+def local_load(run: Evaluator, op: Operation, view: TileValue) -> TileValue:
+    """ttg.local_load."""
+    assert isinstance(view, BufferView)
+    values = read_view(run, view)
+    source = op.operands[0].type
+    assert isinstance(source, MemDescType)
+    if isinstance(source.element, ir.PointerType):
+        return AddressTile(values, (), source.element.pointee.bits // 8 or 1)
+    return values
 
-    def memdesc_trans(self, op: Operation, view: TileValue) -> BufferView:
-        """ttg.memdesc_trans."""
-        assert isinstance(view, BufferView)
-        axes = op.attributes["order"]
-        assert isinstance(axes, tuple)
-        return _mapped(
-            view,
-            lambda v: BufferView(
-                v.storage,
-                v.index,
-                v.window,
-                tuple(v.order[axis] for axis in axes if isinstance(axis, int)),
-                v.chosen,
-            ),
+
+def local_store(
+    run: Evaluator, op: Operation, value: TileValue, view: TileValue
+) -> Sequence[TileValue]:
+    """ttg.local_store."""
+    assert isinstance(view, BufferView)
+    write_view(run, view, buffer_contents(run, value, op.operands[0].type), run.active)
+    return ()
+
+
+# Views
+
+
+def memdesc_index(run: Evaluator, op: Operation, view: TileValue, index: TileValue) -> BufferView:
+    """ttg.memdesc_index."""
+    assert isinstance(view, BufferView)
+    if not isinstance(index, int):
+        chosen = run.dense(index, ir.I32).reshape(-1).to(torch.int64)
+        index = int(chosen[0]) if chosen.shape[0] == 1 else chosen
+    count = view.storage.shape[1]
+    index = _legal_index(run, op, index, count)
+    return _mapped(view, lambda v: BufferView(v.storage, index, v.window, v.order, v.chosen))
+
+
+def _legal_index(run: Evaluator, op: Operation, index: int | Tensor, count: int) -> int | Tensor:
+    if isinstance(index, int):
+        relevant = [index]
+    else:
+        whole = index.expand(run.programs)
+        relevant = [int(v) for v in (whole if run.active is None else whole[run.active])]
+    bad = [place for place in relevant if not 0 <= place < count]
+    if bad:
+        where = op.location.primary
+        raise LaunchError(
+            f"{where.file}:{where.line}: {op.name} #{op.id}: got buffer {bad[0]} of {count}; "
+            "a pass counts the stages of a pipelined loop wrongly"
         )
+    return index if isinstance(index, int) else index.clamp(0, count - 1)
 
-    def memdesc_subslice(self, op: Operation, view: TileValue) -> BufferView:
-        """ttg.memdesc_subslice."""
-        assert isinstance(view, BufferView)
-        offsets, shape = subslice_offsets(op), ir.shape_of(op.result.type)
 
-        def part(v: BufferView) -> BufferView:
-            window = list(v.window)
-            for axis, offset, size in zip(v.order, offsets, shape, strict=True):
-                window[axis] = (window[axis][0] + offset, size)
-            return BufferView(v.storage, v.index, tuple(window), v.order, v.chosen)
+def memdesc_trans(run: Evaluator, op: Operation, view: TileValue) -> BufferView:
+    """ttg.memdesc_trans."""
+    assert isinstance(view, BufferView)
+    axes = op.attributes["order"]
+    assert isinstance(axes, tuple)
+    return _mapped(
+        view,
+        lambda v: BufferView(
+            v.storage,
+            v.index,
+            v.window,
+            tuple(v.order[axis] for axis in axes if isinstance(axis, int)),
+            v.chosen,
+        ),
+    )
 
-        return _mapped(view, part)
 
-    def blend_views(self, test: Tensor, a: BufferView, b: BufferView) -> BufferView:
-        """Per program the view `a` where `test` (P,), else `b`."""
-        alone = a.other is None and b.other is None
-        if alone and a.storage is b.storage and (a.window, a.order) == (b.window, b.order):
-            if a.index is not None and b.index is not None:
-                x, y = (self._indices(view.index) for view in (a, b))
-                return BufferView(a.storage, torch.where(test, x, y), a.window, a.order)
-        return _chained(_restricted(a, test), _restricted(b, ~test))
+def memdesc_subslice(run: Evaluator, op: Operation, view: TileValue) -> BufferView:
+    """ttg.memdesc_subslice."""
+    assert isinstance(view, BufferView)
+    offsets, shape = subslice_offsets(op), ir.shape_of(op.result.type)
 
-    def _indices(self, index: int | Tensor | None) -> Tensor:
-        assert index is not None
-        return torch.as_tensor(index, device=self.device).expand(self.programs)
+    def part(v: BufferView) -> BufferView:
+        window = list(v.window)
+        for axis, offset, size in zip(v.order, offsets, shape, strict=True):
+            window[axis] = (window[axis][0] + offset, size)
+        return BufferView(v.storage, v.index, tuple(window), v.order, v.chosen)
 
-    # Contents
+    return _mapped(view, part)
 
-    def read_view(self, view: BufferView) -> Tensor:
-        """What a view shows now, (P, *shape), in memory of its own."""
-        values = self._block(view).clone()
-        rest = view.other
-        while rest is not None:
-            chosen = rest.chosen
-            assert chosen is not None
-            column = chosen.reshape(-1, *(1,) * (values.dim() - 1))
-            values = torch.where(column, self._block(rest), values)
-            rest = rest.other
-        return values
 
-    def write_view(self, view: BufferView, values: Tensor, active: Tensor | None) -> None:
-        """Put `values` (P or 1, *shape) into the buffers of the programs `active`."""
-        rest: BufferView | None = view
-        while rest is not None:
-            mask = rest.chosen
-            if active is not None:
-                mask = active if mask is None else mask & active
-            self._write(rest, values, mask)
-            rest = rest.other
+def blend_views(run: Evaluator, test: Tensor, a: BufferView, b: BufferView) -> BufferView:
+    """Per program the view `a` where `test` (P,), else `b`."""
+    alone = a.other is None and b.other is None
+    if alone and a.storage is b.storage and (a.window, a.order) == (b.window, b.order):
+        if a.index is not None and b.index is not None:
+            x, y = (indices(run, view.index) for view in (a, b))
+            return BufferView(a.storage, torch.where(test, x, y), a.window, a.order)
+    return _chained(_restricted(a, test), _restricted(b, ~test))
 
-    def _write(self, view: BufferView, values: Tensor, mask: Tensor | None) -> None:
-        if mask is None and not isinstance(view.index, Tensor):
-            self._block(view).copy_(values)
-            return
-        chosen = torch.arange(self.programs, device=self.device)
-        if mask is not None:
-            chosen = chosen[mask]
-        if values.shape[0] > 1:
-            values = values[chosen]
-        if not isinstance(view.index, Tensor):
-            self._block(view)[chosen] = values
-            return
-        index = view.index[chosen]
-        buffers = view.storage[chosen, index]
-        _window(buffers, view.window, view.order).copy_(values)
-        view.storage[chosen, index] = buffers
 
-    def _block(self, view: BufferView) -> Tensor:
-        """The view's elements: a torch view, but a copy where the buffer differs by program."""
-        storage, index = view.storage, view.index
-        if isinstance(index, Tensor):
-            programs = torch.arange(self.programs, device=self.device)
-            storage = storage.expand(self.programs, *storage.shape[1:])
-            return _window(storage[programs, index], view.window, view.order)
-        if index is None:
-            order = (0, *(axis + 1 for axis in view.order))
-            return _window(storage, ((0, storage.shape[1]), *view.window), order)
-        return _window(storage[:, index], view.window, view.order)
+def indices(run: Evaluator, index: int | Tensor | None) -> Tensor:
+    """Which of its buffers a view is of, for each program."""
+    assert index is not None
+    return torch.as_tensor(index, device=run.device).expand(run.programs)
 
-    # Memory as AllocateShared laid it out
 
-    def _arena_window(self, op: Operation, offset: int, type_: MemDescType) -> Tensor:
-        """The bytes [offset, offset + size) of every program, as the buffer's dtype."""
-        return self._bytes(op, offset, type_.size_bytes).view(self.dtype_of(type_))
+# Contents
 
-    def _bytes(self, op: Operation, offset: int, size_bytes: int) -> Tensor:
-        if self._arena is None:
-            self._arena = torch.full(
-                (self.programs, -(-self.shared_bytes // 16) * 16),
-                _ALL_ONES_BYTE,
-                dtype=torch.uint8,
-                device=self.device,
-            )
-        if offset < 0 or offset + size_bytes > self.shared_bytes:
-            where = op.location.primary
-            raise LaunchError(
-                f"{where.file}:{where.line}: {op.name} #{op.id}: bytes {offset} to "
-                f"{offset + size_bytes} are outside the {self.shared_bytes} of shared memory"
-            )
-        return self._arena[:, offset : offset + size_bytes]
 
-    def clobber_scratch(self, op: Operation, offset: int, size_bytes: int) -> None:
-        """An op's scratch region loses whatever it held."""
-        region = self._bytes(op, offset, size_bytes)
-        if self.active is None:
-            region.fill_(_ALL_ONES_BYTE)
-        else:
-            region[self.active] = _ALL_ONES_BYTE
+def read_view(run: Evaluator, view: BufferView) -> Tensor:
+    """What a view shows now, (P, *shape), in memory of its own."""
+    values = _block(run, view).clone()
+    rest = view.other
+    while rest is not None:
+        chosen = rest.chosen
+        assert chosen is not None
+        column = chosen.reshape(-1, *(1,) * (values.dim() - 1))
+        values = torch.where(column, _block(run, rest), values)
+        rest = rest.other
+    return values
+
+
+def write_view(run: Evaluator, view: BufferView, values: Tensor, active: Tensor | None) -> None:
+    """Put `values` (P or 1, *shape) into the buffers of the programs `active`."""
+    rest: BufferView | None = view
+    while rest is not None:
+        mask = rest.chosen
+        if active is not None:
+            mask = active if mask is None else mask & active
+        _write(run, rest, values, mask)
+        rest = rest.other
+
+
+def _write(run: Evaluator, view: BufferView, values: Tensor, mask: Tensor | None) -> None:
+    if mask is None and not isinstance(view.index, Tensor):
+        _block(run, view).copy_(values)
+        return
+    chosen = torch.arange(run.programs, device=run.device)
+    if mask is not None:
+        chosen = chosen[mask]
+    if values.shape[0] > 1:
+        values = values[chosen]
+    if not isinstance(view.index, Tensor):
+        _block(run, view)[chosen] = values
+        return
+    index = view.index[chosen]
+    buffers = view.storage[chosen, index]
+    _window(buffers, view.window, view.order).copy_(values)
+    view.storage[chosen, index] = buffers
+
+
+def _block(run: Evaluator, view: BufferView) -> Tensor:
+    """The view's elements: a torch view, but a copy where the buffer differs by program."""
+    storage, index = view.storage, view.index
+    if isinstance(index, Tensor):
+        programs = torch.arange(run.programs, device=run.device)
+        storage = storage.expand(run.programs, *storage.shape[1:])
+        return _window(storage[programs, index], view.window, view.order)
+    if index is None:
+        order = (0, *(axis + 1 for axis in view.order))
+        return _window(storage, ((0, storage.shape[1]), *view.window), order)
+    return _window(storage[:, index], view.window, view.order)
+
+
+# Memory as AllocateShared laid it out
+
+
+def _arena_window(run: Evaluator, op: Operation, offset: int, type_: MemDescType) -> Tensor:
+    """The bytes [offset, offset + size) of every program, as the buffer's dtype."""
+    return _bytes(run, op, offset, type_.size_bytes).view(run.dtype_of(type_))
+
+
+def _bytes(run: Evaluator, op: Operation, offset: int, size_bytes: int) -> Tensor:
+    if run.arena is None:
+        run.arena = torch.full(
+            (run.programs, -(-run.shared_bytes // 16) * 16),
+            _ALL_ONES_BYTE,
+            dtype=torch.uint8,
+            device=run.device,
+        )
+    if offset < 0 or offset + size_bytes > run.shared_bytes:
+        where = op.location.primary
+        raise LaunchError(
+            f"{where.file}:{where.line}: {op.name} #{op.id}: bytes {offset} to "
+            f"{offset + size_bytes} are outside the {run.shared_bytes} of shared memory"
+        )
+    return run.arena[:, offset : offset + size_bytes]
+
+
+def clobber_scratch(run: Evaluator, op: Operation, offset: int, size_bytes: int) -> None:
+    """An op's scratch region loses whatever it held."""
+    region = _bytes(run, op, offset, size_bytes)
+    if run.active is None:
+        region.fill_(_ALL_ONES_BYTE)
+    else:
+        region[run.active] = _ALL_ONES_BYTE
 
 
 def _whole(storage: Tensor, type_: MemDescType) -> BufferView:

@@ -97,8 +97,7 @@ class EvaluatorState:
         self.index = IndexAlgebra(self)
         self.masks = MaskAlgebra(self)
         self.access = StridedAccess(self)
-        # The buffers that a pointer from memory may point into, once such a pointer was seen.
-        self._known: Sequence[Buffer] | None = None
+        self.lanes = 1
         self._positions: dict[tuple[int, int, int], Tensor] = {}
 
     def release(self) -> None:
@@ -112,23 +111,27 @@ class EvaluatorState:
     # Programs
 
     def program_id(self, axis: int) -> TileValue:
-        """Program ids along a grid axis: an int when equal in the batch."""
+        """Program ids along a grid axis: an int when equal in the batch.
+
+        All lanes of a program have its id.
+        """
         x, y, _ = self.grid
         below = (1, x, x * y)[axis]
         extent = self.grid[axis]
+        programs = self.programs // self.lanes
         first = self.first // below % extent
-        last = (self.first + self.programs - 1) // below % extent
-        if self.programs == 1 or (first == last and self.programs <= below):
+        last = (self.first + programs - 1) // below % extent
+        if programs == 1 or (first == last and programs <= below):
             return first
         if extent == 1:
             return 0
-        ids = torch.arange(
-            self.first, self.first + self.programs, dtype=torch.int64, device=self.device
-        )
+        ids = torch.arange(self.first, self.first + programs, dtype=torch.int64, device=self.device)
         if below > 1:
             ids = ids.div(below, rounding_mode="floor")
         if below * extent < x * y * self.grid[2]:
             ids = ids % extent
+        if self.lanes > 1:
+            ids = ids.repeat_interleave(self.lanes)
         return AffineTile(0, Base(ids, (0, extent - 1)), (), ())
 
     def num_programs(self, axis: int) -> int:
@@ -136,8 +139,8 @@ class EvaluatorState:
         return self.grid[axis]
 
     def program_at(self, position: int) -> tuple[int, int, int]:
-        """Program id (x, y, z) of the batch's program at `position`."""
-        linear = self.first + position
+        """Program id (x, y, z) of the batch's entry at `position` of the program axis."""
+        linear = self.first + position // self.lanes
         x, y, _ = self.grid
         return (linear % x, linear // x % y, linear // (x * y))
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import rounding
+from tkdebug.interpreter import shapes
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.rules.types import Rule, one
@@ -78,7 +79,7 @@ RULES: dict[str, Rule] = {
     "arith.mulhiui": _integer(IndexAlgebra.mulhiui),
     "arith.cmpi": _integer(IndexAlgebra.compare),
     "arith.cmpf": one(compare_floats),
-    "arith.select": one(Evaluator.select),
+    "arith.select": one(shapes.select),
     "arith.addf": _float(torch.add),
     "arith.subf": _float(torch.sub),
     "arith.mulf": _float(torch.mul),
@@ -105,6 +106,6 @@ RULES: dict[str, Rule] = {
             "tt.ptr_to_int",
             "tt.int_to_ptr",
         ),
-        one(Evaluator.convert),
+        one(shapes.convert),
     ),
 }

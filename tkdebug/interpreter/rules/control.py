@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tkdebug.interpreter import elementwise, reductions
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.rules.types import Rule, nothing, unchanged
 
@@ -12,9 +13,9 @@ RULES: dict[str, Rule] = {
     "scf.while": Evaluator.run_while,
     "scf.yield": unchanged,
     "scf.condition": unchanged,
-    "tt.reduce": Evaluator.reduce,
-    "tt.scan": Evaluator.scan,
+    "tt.reduce": reductions.reduce,
+    "tt.scan": reductions.scan,
     "tt.reduce.return": unchanged,
-    "tt.map_elementwise": Evaluator.map_elementwise,
+    "tt.map_elementwise": elementwise.map_elementwise,
     "tt.map_elementwise.return": unchanged,
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter import dots, scaled
 from tkdebug.interpreter.rules.types import Rule, one
 
 RULES: dict[str, Rule] = {
-    "tt.dot": one(Evaluator.dot),
-    "tt.dot_scaled": one(Evaluator.dot_scaled),
+    "tt.dot": one(dots.dot),
+    "tt.dot_scaled": one(scaled.dot_scaled),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter import elementwise
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.rules.types import Rule, nothing, one, unchanged
 from tkdebug.interpreter.values import TileValue
@@ -27,9 +28,9 @@ def num_programs(ev: Evaluator, op: Operation) -> TileValue:
 RULES: dict[str, Rule] = {
     "tt.get_program_id": one(program_id),
     "tt.get_num_programs": one(num_programs),
-    "tt.elementwise_inline_asm": Evaluator.inline_asm,
-    "nvvm.read.ptx.sreg.smid": one(Evaluator.multiprocessor_id),
-    "nvvm.read.ptx.sreg.globaltimer": one(Evaluator.global_timer),
+    "tt.elementwise_inline_asm": elementwise.inline_asm,
+    "nvvm.read.ptx.sreg.smid": one(elementwise.multiprocessor_id),
+    "nvvm.read.ptx.sreg.globaltimer": one(elementwise.global_timer),
     "nvvm.griddepcontrol": nothing,
     "tt.barrier": nothing,
     "tt.assert": Evaluator.device_assert,
