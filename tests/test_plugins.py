@@ -13,7 +13,7 @@ import pytest
 
 from tkdebug.errors import Frame
 from tkdebug.events import Fault, Hook, HookChain
-from tkdebug.instrument.reader import Session
+from tkdebug.instrument.session import Session
 from tkdebug.runtime import plugin_hooks
 
 ROOT = Path(__file__).parents[1]

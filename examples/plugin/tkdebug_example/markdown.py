@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tkdebug.instrument.reader import Session
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.report import ReportFormat
+from tkdebug.instrument.session import Session
 
 
 def _cell(text: object) -> str:
