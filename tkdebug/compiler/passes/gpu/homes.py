@@ -12,6 +12,13 @@ from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import (
+    TiedValues,
+    deciding,
+    edges_from,
+    forwarded,
+    junctions,
+)
 from tkdebug.compiler.ir.types import TensorType, shape_of
 from tkdebug.compiler.layouts import LinearLayout, views
 from tkdebug.compiler.ops.table import OPS
@@ -125,19 +132,19 @@ class Homes:
             if op.name.startswith("scf."):
                 for region in op.regions:
                     changed |= self._sweep(region.block)
-                for slot in _slots(op):
-                    changed |= self._settle_slot(slot, slot.inside)
+                for tied in _tied(op):
+                    changed |= self._settle(tied, tied.yielded)
             else:
                 changed |= self._op(op)
         return changed
 
-    def _settle_slot(self, slot: _Slot, sources: Sequence[Value]) -> bool:
+    def _settle(self, tied: TiedValues, sources: Sequence[Value]) -> bool:
         source = next((value for value in sources if value in self._homes), None)
         if source is None:
             return False
         home, heavy = self._homes[source], source in self._heavy
         changed = False
-        for value in slot.values:
+        for value in tied.values:
             changed |= self._set(value, home, heavy)
             if source in self._parents:
                 self._parents.setdefault(value, self._parents[source])
@@ -215,26 +222,26 @@ class Homes:
 
     def _decide_one(self, block: Block) -> bool:
         """Settle the first undecided value by its users, or by default; False when none is left."""
-        for value, slot in self._undecided(block):
-            if slot is not None and self._settle_slot(slot, slot.outside):
+        for value, tied in self._undecided(block):
+            if tied is not None and self._settle(tied, tied.entering):
                 return True
             layout = self._demand(value, set())
             if layout is None:
                 layout = layout_inference.default_layout(shape_of(value.type), self.num_warps)
-            for each in slot.values if slot is not None else (value,):
+            for each in tied.values if tied is not None else (value,):
                 self._set(each, layout)
             return True
         return False
 
-    def _undecided(self, block: Block) -> Iterator[tuple[Value, _Slot | None]]:
+    def _undecided(self, block: Block) -> Iterator[tuple[Value, TiedValues | None]]:
         for op in block.operations:
             if op in self._flexible:
                 continue
             if op.name.startswith("scf."):
-                for slot in _slots(op):
-                    for value in slot.values:
+                for tied in _tied(op):
+                    for value in tied.values:
                         if isinstance(value.type, TensorType) and value not in self._homes:
-                            yield value, slot
+                            yield value, tied
                 for region in op.regions:
                     yield from self._undecided(region.block)
                 continue
@@ -270,7 +277,7 @@ class Homes:
             wanted = self._result_demand(user, seen)
             return None if wanted is None else layout_inference.operand_layout(user, wanted)
         if user.name.startswith("scf."):
-            for carried in _carried(user, value):
+            for carried in [x for operand, x in forwarded(user) if operand is value]:
                 wanted = self._homes.get(carried) or self._demand(carried, seen)
                 if wanted is not None:
                     return wanted
@@ -287,10 +294,10 @@ class Homes:
 
     def operand_layouts(self, op: Operation) -> list[LinearLayout | None]:
         """For each operand the layout in which `op` takes it; None for what has none."""
-        if op.name in ("scf.yield", "scf.condition", "scf.for", "scf.while"):
-            return [
-                self._homes.get(target) if target is not None else None for target in _targets(op)
-            ]
+        found = edges_from(op)
+        if found:
+            forwarded_to = (self._homes.get(value) for value in found[0].values)
+            return [*(None for _ in deciding(op)), *forwarded_to]
         wanted = self._wanted_by(op)
         return [
             (wanted if wanted is not None else self._own_or_default(value))
@@ -331,67 +338,5 @@ class Homes:
         return wanted
 
 
-class _Slot:
-    """A value that control flow carries: everything that is it, and where it comes from.
-
-    Attributes:
-        values: arguments and results; they get one layout.
-        inside: what the regions hand on.
-        outside: what comes in.
-    """
-
-    def __init__(
-        self, values: Sequence[Value], inside: Sequence[Value], outside: Sequence[Value]
-    ) -> None:
-        self.values = tuple(values)
-        self.inside = tuple(inside)
-        self.outside = tuple(outside)
-
-
-def _slots(op: Operation) -> Iterator[_Slot]:
-    match op.name:
-        case "scf.for":
-            block = op.regions[0].block
-            for i, result in enumerate(op.results):
-                yield _Slot(
-                    (block.arguments[1 + i], result),
-                    (block.terminator.operands[i],),
-                    (op.operands[3 + i],),
-                )
-        case "scf.if":
-            for i, result in enumerate(op.results):
-                ends = [region.block.terminator.operands[i] for region in op.regions]
-                yield _Slot((result,), ends, ())
-        case "scf.while":
-            before, after = (region.block for region in op.regions)
-            for i, argument in enumerate(before.arguments):
-                yield _Slot((argument,), (after.terminator.operands[i],), (op.operands[i],))
-            for i, result in enumerate(op.results):
-                handed = before.terminator.operands[1 + i]
-                yield _Slot((after.arguments[i], result), (handed,), ())
-
-
-def _targets(op: Operation) -> list[Value | None]:
-    """For each operand of a loop or terminator the argument or result that it becomes."""
-    match op.name:
-        case "scf.for":
-            return [None, None, None, *op.regions[0].block.arguments[1:]]
-        case "scf.while":
-            return list(op.regions[0].block.arguments)
-    parent = op.block.parent_op if op.block is not None else None
-    assert parent is not None
-    if op.name == "scf.condition":
-        return [None, *parent.regions[1].block.arguments]
-    if parent.name == "scf.while":
-        return list(parent.regions[0].block.arguments)
-    return list(parent.results)
-
-
-def _carried(op: Operation, value: Value) -> list[Value]:
-    if op.name == "scf.if":
-        return []
-    return [
-        target
-        for operand, target in zip(op.operands, _targets(op), strict=True)
-        if operand is value and target is not None
-    ]
+def _tied(op: Operation) -> list[TiedValues]:
+    return [tied for junction in junctions(op) for tied in junction.tied()]
