@@ -172,6 +172,13 @@ def test_iter_args_of_a_for(module: Module) -> None:
     assert iter_arg(op_named(module, "scf.while").regions[0].block.arguments[1]) is None
 
 
+def test_a_loop_begins_with_another_value(module: Module) -> None:
+    loop = op_named(module, "scf.for")
+    (first, second), (n, *_) = iter_args(loop), loop.operands
+    second.begin_with(n)
+    assert (shown([first.initial, second.initial]), len(loop.operands)) == ("p n", 5)
+
+
 def test_keeping_some_of_what_is_forwarded(module: Module) -> None:
     loop = op_named(module, "scf.while")
     entry, _ = junctions(loop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward
+from tkdebug.compiler.analysis.data_flow import Fact, ForwardAnalysis, backward
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import incoming
@@ -40,7 +40,7 @@ def parsed(body: str) -> Module:
     return parse_module(f"tt.func @k(%n: i32, %c: i1) {{\n{constants}\n{body}\ntt.return\n}}")
 
 
-def printed(analysis: ForwardAnalysis[object], module: Module) -> list[object]:
+def printed(analysis: ForwardAnalysis[Fact], module: Module) -> list[Fact]:
     """The facts of what is printed, in program order."""
     analysis.run(module.function.regions[0].block)
     return [analysis.facts[op.operands[0]] for op in module.walk() if op.name == "tt.print"]

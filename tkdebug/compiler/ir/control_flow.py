@@ -236,6 +236,12 @@ class IterArg:
         """What the loop ends with."""
         return self.loop.results[self.index]
 
+    def begin_with(self, initial: Value) -> None:
+        """Let the loop begin with another value."""
+        place = _DECIDING[self.loop.name] + self.index
+        operands = self.loop.operands
+        self.loop.operands = (*operands[:place], initial, *operands[place + 1 :])
+
 
 def iter_args(loop: Operation) -> list[IterArg]:
     """All that an `scf.for` carries."""
