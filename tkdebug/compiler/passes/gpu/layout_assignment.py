@@ -30,7 +30,7 @@ _NOT_REMADE = frozenset(("tt.scan", "tt.sort", "tt.bitonic_merge", "tt.flip"))
 _WARP_LANES = 32
 
 
-class Homes:
+class LayoutAssignment:
     """The layout of every tile that is not remade on demand.
 
     Attributes:
@@ -42,7 +42,7 @@ class Homes:
         if not isinstance(warps, int):
             raise IRError(f"{module.name}: the function has no num_warps")
         self.num_warps = warps
-        self._homes: dict[Value, LinearLayout] = {}
+        self._layouts: dict[Value, LinearLayout] = {}
         self._flexible: set[Operation] = set()
         # The layout that a reduction's result was sliced from.
         self._parents: dict[Value, LinearLayout] = {}
@@ -51,23 +51,23 @@ class Homes:
         self._module = module
 
     @staticmethod
-    def of(module: Module) -> Homes:
-        """Find the homes of all tiles of `module`."""
-        homes = Homes(module)
-        homes._solve()
-        return homes
+    def of(module: Module) -> LayoutAssignment:
+        """Find the layouts of all tiles of `module`."""
+        assignment = LayoutAssignment(module)
+        assignment._solve()
+        return assignment
 
     def is_flexible_op(self, op: Operation) -> bool:
         """Whether the op's result is remade in each layout that is wanted."""
         return op in self._flexible
 
     def of_value(self, value: Value) -> LinearLayout:
-        """The home of a tile."""
-        return self._homes[value]
+        """The layout of a tile."""
+        return self._layouts[value]
 
     def find(self, value: Value) -> LinearLayout | None:
-        """The home of a tile; None for one that is remade on demand."""
-        return self._homes.get(value)
+        """The layout of a tile; None for one that is remade on demand."""
+        return self._layouts.get(value)
 
     # Solving
 
@@ -117,9 +117,9 @@ class Homes:
         return max(shape) == size <= self.num_warps * _WARP_LANES
 
     def _set(self, value: Value, layout: LinearLayout | None, heavy: bool = False) -> bool:
-        if layout is None or value in self._homes or not isinstance(value.type, TensorType):
+        if layout is None or value in self._layouts or not isinstance(value.type, TensorType):
             return False
-        self._homes[value] = layout
+        self._layouts[value] = layout
         if heavy:
             self._heavy.add(value)
         return True
@@ -139,10 +139,10 @@ class Homes:
         return changed
 
     def _settle(self, tied: TiedValues, sources: Sequence[Value]) -> bool:
-        source = next((value for value in sources if value in self._homes), None)
+        source = next((value for value in sources if value in self._layouts), None)
         if source is None:
             return False
-        home, heavy = self._homes[source], source in self._heavy
+        home, heavy = self._layouts[source], source in self._heavy
         changed = False
         for value in tied.values:
             changed |= self._set(value, home, heavy)
@@ -164,11 +164,11 @@ class Homes:
             parent = self._parents.get(source)
             given = self._following_home(op, source, parent)
             if op.name == "tt.reduce":
-                parent = self._homes[source]
+                parent = self._layouts[source]
         changed = False
         for result in op.results:
             changed |= self._set(result, given, heavy)
-            if parent is not None and result in self._homes:
+            if parent is not None and result in self._layouts:
                 self._parents.setdefault(result, parent)
         return changed
 
@@ -181,7 +181,7 @@ class Homes:
         if op.name in ("tt.histogram", "tt.topk"):
             return layout_inference.default_layout(shape, self.num_warps)
         if op.name == "tt.gather":
-            return self._homes.get(op.operands[1]) or layout_inference.default_layout(
+            return self._layouts.get(op.operands[1]) or layout_inference.default_layout(
                 shape, self.num_warps
             )
         tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
@@ -195,7 +195,7 @@ class Homes:
         return None
 
     def _split_source(self, op: Operation) -> LinearLayout:
-        home = self._homes.get(op.operands[0])
+        home = self._layouts.get(op.operands[0])
         wanted = None if home is None else views.split_source(home)
         if wanted is None:
             half = layout_inference.default_layout(shape_of(op.results[0].type), self.num_warps)
@@ -204,13 +204,13 @@ class Homes:
 
     def _main_operand(self, op: Operation) -> Value | None:
         """The operand whose home the op follows: what a tensor core made, else the first."""
-        known = [value for value in op.operands if value in self._homes]
+        known = [value for value in op.operands if value in self._layouts]
         return next((value for value in known if value in self._heavy), next(iter(known), None))
 
     def _following_home(
         self, op: Operation, source: Value, parent: LinearLayout | None
     ) -> LinearLayout | None:
-        home = self._homes[source]
+        home = self._layouts[source]
         if op.name != "tt.broadcast":
             return layout_inference.result_layout(op, home)
         shape = shape_of(op.result.type)
@@ -240,13 +240,13 @@ class Homes:
             if op.name.startswith("scf."):
                 for tied in _tied(op):
                     for value in tied.values:
-                        if isinstance(value.type, TensorType) and value not in self._homes:
+                        if isinstance(value.type, TensorType) and value not in self._layouts:
                             yield value, tied
                 for region in op.regions:
                     yield from self._undecided(region.block)
                 continue
             for result in op.results:
-                if isinstance(result.type, TensorType) and result not in self._homes:
+                if isinstance(result.type, TensorType) and result not in self._layouts:
                     yield result, None
 
     def _demand(self, value: Value, seen: set[Value]) -> LinearLayout | None:
@@ -270,22 +270,22 @@ class Homes:
             return layout if is_acc and isinstance(layout, LinearLayout) else None
         if layout_inference.is_elementwise(user):
             for other in user.operands:
-                if other in self._homes and shape_of(other.type) == shape_of(value.type):
-                    return self._homes[other]
+                if other in self._layouts and shape_of(other.type) == shape_of(value.type):
+                    return self._layouts[other]
             return self._result_demand(user, seen)
         if user.name in layout_inference.VIEWS:
             wanted = self._result_demand(user, seen)
             return None if wanted is None else layout_inference.operand_layout(user, wanted)
         if user.name.startswith("scf."):
             for carried in [x for operand, x in forwarded(user) if operand is value]:
-                wanted = self._homes.get(carried) or self._demand(carried, seen)
+                wanted = self._layouts.get(carried) or self._demand(carried, seen)
                 if wanted is not None:
                     return wanted
         return None
 
     def _result_demand(self, op: Operation, seen: set[Value]) -> LinearLayout | None:
         for result in op.results:
-            wanted = self._homes.get(result) or self._demand(result, seen)
+            wanted = self._layouts.get(result) or self._demand(result, seen)
             if wanted is not None:
                 return wanted
         return None
@@ -296,7 +296,7 @@ class Homes:
         """For each operand the layout in which `op` takes it; None for what has none."""
         found = edges_from(op)
         if found:
-            forwarded_to = (self._homes.get(value) for value in found[0].values)
+            forwarded_to = (self._layouts.get(value) for value in found[0].values)
             return [*(None for _ in deciding(op)), *forwarded_to]
         wanted = self._wanted_by(op)
         return [
@@ -307,7 +307,7 @@ class Homes:
         ]
 
     def _own_or_default(self, value: Value) -> LinearLayout:
-        home = self._homes.get(value)
+        home = self._layouts.get(value)
         if home is not None:
             return home
         return layout_inference.default_layout(shape_of(value.type), self.num_warps)
@@ -321,20 +321,20 @@ class Homes:
         if op.name == "tt.reduce":
             source = self._main_operand(op)
             if source is not None:
-                return self._homes[source]
+                return self._layouts[source]
             return layout_inference.default_layout(shape_of(op.operands[0].type), self.num_warps)
         if op.name == "tt.histogram":
             # Values and their mask lie alike.
             return self._own_or_default(op.operands[0])
         if op.name in ("tt.gather", "tt.topk") or not op.results:
             return None
-        home = next((self._homes[r] for r in op.results if r in self._homes), None)
+        home = next((self._layouts[r] for r in op.results if r in self._layouts), None)
         if home is None:
             return None
         wanted = layout_inference.operand_layout(op, home)
         if wanted is None:
             source = self._main_operand(op)
-            wanted = None if source is None else self._homes[source]
+            wanted = None if source is None else self._layouts[source]
         return wanted
 
 
