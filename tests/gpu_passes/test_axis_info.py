@@ -436,6 +436,20 @@ def test_assumption_in_a_branch_says_nothing_outside() -> None:
     assert found["m"].divisibility == (1,)
 
 
+def test_what_an_iteration_assumes_does_not_hold_after_the_last_one() -> None:
+    found = facts("""
+      %c0 = arith.constant 0 : i32
+      %c8 = arith.constant 8 : i32
+      %last = scf.for %i = %c0 to %m step %c8 iter_args(%x = %c8) -> (i32) : i32 {
+        %0 = arith.cmpi %x, %c0 {predicate = "sge"} : (i32, i32) -> i1
+        tt.assume %0 : i1
+        %next = arith.subi %x, %n : i32
+        scf.yield %next : i32
+      }
+    """)
+    assert (found["x"].non_negative, found["last"].non_negative) == (True, False)
+
+
 def test_pointer_carried_by_a_loop_keeps_what_each_step_keeps() -> None:
     found = facts("""
       %r = tt.make_range {start = 0, end = 64} : tensor<64xi32>

@@ -168,6 +168,17 @@ def halving(x_ptr, out_ptr):
 
 
 @tkdebug.jit
+def swapping(x_ptr, out_ptr, n):
+    x = tl.load(x_ptr)
+    a = tl.sqrt(x)  # BORN swapping
+    b = tl.log(x)
+    for _ in range(n):
+        a, b = b, a
+    tl.store(out_ptr, a)
+    tl.store(out_ptr + 1, tl.where(n == 0, b, 0.0))
+
+
+@tkdebug.jit
 def accumulate(x_ptr, h_ptr, KIND: tl.constexpr, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + tl.program_id(0) * BLOCK + offs)

@@ -293,6 +293,11 @@ def test_nan_in_a_while_loop(nans):
     assert "of 0 / 0" in fault.message
 
 
+def test_nans_that_change_places_in_a_loop_keep_their_lines(nans):
+    fault = only(run(kernels.swapping, (1,), torch.full((1,), -1.0), torch.zeros(2), 2))
+    assert (fault.line, fault.count) == (line("BORN swapping"), 1)
+
+
 @BUDGETS
 def test_output_that_is_written_in_part(marked, budget):
     out = torch.empty(50)

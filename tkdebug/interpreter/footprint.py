@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
 from tkdebug.compiler.ir import Block, Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 
@@ -94,68 +96,37 @@ def written_arguments(module: Module) -> frozenset[int] | None:
 
 def pointer_origins(module: Module) -> dict[Value, frozenset[int]]:
     """For each pointer the positions of the parameters it may come from; -1 for elsewhere."""
-    function = module.function
-    parameters = function.regions[0].block.arguments
-    origin: dict[Value, frozenset[int]] = {
-        value: frozenset([place]) for place, value in enumerate(parameters)
-    }
-    ops = list(function.walk())
-    moving = [op for op in ops if op.regions or any(map(_holds_pointer, op.results))]
-    # Without loops one round in program order finds all.
-    loops = any(op.regions for op in moving)
-    changed = True
-    while changed:
-        changed = False
-        for op in moving:
-            for value, found in _flow(op, origin):
-                known = origin.get(value, frozenset())
-                if not found <= known:
-                    origin[value] = known | found
-                    changed = loops
-    return origin
+    analysis = _PointerOrigins()
+    body = module.function.regions[0].block
+    for place, parameter in enumerate(body.arguments):
+        analysis.set(parameter, frozenset([place]))
+    analysis.run(body)
+    return analysis.facts
 
 
-def _flow(op: Operation, origin: dict[Value, frozenset[int]]) -> list[tuple[Value, frozenset[int]]]:
-    """Where pointers go through one op: (value, parameters it may come from)."""
+class _PointerOrigins(ForwardAnalysis[frozenset[int]]):
+    def visit(self, op: Operation) -> None:
+        """Set what pointers an op gives may come from."""
+        pointers = [value for value in op.results if _holds_pointer(value)]
+        if not pointers or op.name in CONTROL_FLOW:
+            return
+        found = _UNKNOWN
+        if op.name in _FORWARDS_POINTER:
+            found = self._of(op.operands[0])
+        elif op.name == "arith.select":
+            found = self._of(op.operands[1]) | self._of(op.operands[2])
+        for value in pointers:
+            self.set(value, found)
 
-    def of(value: Value) -> frozenset[int]:
-        return origin.get(value, frozenset())
+    def join(self, value: Value, known: frozenset[int], fact: frozenset[int]) -> frozenset[int]:
+        """The parameters of either."""
+        return known | fact
 
-    if op.name in _FORWARDS_POINTER:
-        if _holds_pointer(op.result):
-            return [(op.result, of(op.operands[0]))]
-        return []
-    if op.name == "arith.select":
-        return [(op.result, of(op.operands[1]) | of(op.operands[2]))]
-    if op.name in ("scf.for", "scf.while", "scf.if"):
-        return [(target, of(source)) for target, source in forwarded_values(op)]
-    return [(result, _UNKNOWN) for result in op.results if _holds_pointer(result)]
+    def _of(self, value: Value) -> frozenset[int]:
+        return self.facts.get(value, frozenset())
 
 
 def _holds_pointer(value: Value) -> bool:
     return isinstance(value.type, ir.DescriptorType) or isinstance(
         ir.element_of(value.type), PointerType
     )
-
-
-def forwarded_values(op: Operation) -> list[tuple[Value, Value]]:
-    """Pairs (value, where it may come from) of an scf.for, scf.while or scf.if."""
-    pairs: list[tuple[Value, Value]] = []
-    if op.name == "scf.for":
-        block = op.regions[0].block
-        inits, arguments = op.operands[3:], block.arguments[1:]
-        pairs += list(zip(arguments, inits, strict=True))
-        pairs += list(zip(arguments, block.terminator.operands, strict=True))
-        pairs += list(zip(op.results, inits, strict=True))
-        pairs += list(zip(op.results, block.terminator.operands, strict=True))
-    elif op.name == "scf.while":
-        before, after = (region.block for region in op.regions)
-        forwarded = before.terminator.operands[1:]
-        pairs += list(zip(before.arguments, op.operands, strict=True))
-        pairs += list(zip(before.arguments, after.terminator.operands, strict=True))
-        pairs += list(zip(after.arguments, forwarded, strict=True))
-        pairs += list(zip(op.results, forwarded, strict=True))
-    else:
-        for region in op.regions:
-            pairs += list(zip(op.results, region.block.terminator.operands, strict=True))
-    return pairs

@@ -8,13 +8,14 @@ stored is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
@@ -63,13 +64,13 @@ class NanTracker(Observer):
         self._origins: dict[Value, Birth | None] = {}
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """A loop begins with what it is given."""
-        if op.name == "scf.for":
-            carried = op.operands[3:]
-            self._pass_on(carried, op.regions[0].block.arguments[1:])
-            self._pass_on(carried, op.results)
-        elif op.name == "scf.while":
-            self._pass_on(op.operands, op.regions[0].block.arguments)
+        """`op` is about to run: at a branch, what it forwards keeps its origin."""
+        # Without a NaN what was there stays: it may be of programs that went another way.
+        self._origins |= {
+            target: self._origins[source]
+            for source, target in forwarded(op)
+            if source in self._origins
+        }
 
     def after(
         self,
@@ -79,9 +80,7 @@ class NanTracker(Observer):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """An op gave `results`."""
-        if op.name in ("scf.yield", "scf.condition"):
-            self._leave(op)
-        if not op.results or op.name in ("scf.if", "scf.for", "scf.while"):
+        if not op.results or op.name in CONTROL_FLOW:
             return results  # what regions give came through their terminators
         for value, result in zip(op.results, results, strict=True):
             if not _has_nan(result, run.active):
@@ -112,28 +111,6 @@ class NanTracker(Observer):
             at = int(touched.places[bad[0]]) - buffer.storage_offset
             count = int(bad.numel())
             self._faults.nan(birth.op, birth.offender, birth.cause, op, buffer.name, at, count)
-
-    def _leave(self, op: Operation) -> None:
-        """A region ends: its values become its parent's, or go round."""
-        block = op.block
-        parent = block.parent_op if block is not None else None
-        if parent is None:
-            return
-        if op.name == "scf.condition":
-            self._pass_on(op.operands[1:], parent.results)
-            self._pass_on(op.operands[1:], parent.regions[1].block.arguments)
-        elif parent.name == "scf.while":
-            self._pass_on(op.operands, parent.regions[0].block.arguments)
-        elif parent.name in ("scf.if", "scf.for"):
-            self._pass_on(op.operands, parent.results)
-            if parent.name == "scf.for":
-                self._pass_on(op.operands, parent.regions[0].block.arguments[1:])
-
-    def _pass_on(self, sources: Iterable[Value], targets: Iterable[Value]) -> None:
-        # Without a NaN what was there stays: it may be of programs that went another way.
-        for source, target in zip(sources, targets, strict=True):
-            if source in self._origins:
-                self._origins[target] = self._origins[source]
 
     def _birth(
         self,

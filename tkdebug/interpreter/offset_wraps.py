@@ -10,16 +10,17 @@ the sign of its left operand, and what wrapped may have made that negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.analysis.data_flow import backward
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.interpreter.footprint import forwarded_values
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
 
 REMAINDER = "arith.remsi"
@@ -30,7 +31,6 @@ _MOVES = frozenset("tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape t
 CARRIERS = frozenset((*SYMBOLS, "arith.extsi", "arith.select", *_MOVES))
 # How far a difference is looked into.
 _MOST_STEPS = 64
-_REGIONS = ("scf.for", "scf.while", "scf.if")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +50,30 @@ class OffsetArithmetic:
 
 def offset_arithmetic(module: Module) -> OffsetArithmetic:
     """The arithmetic that offsets of pointers come of."""
-    forwarded: dict[Value, list[Value]] = {}
-    offsets: list[Value] = []
-    for op in module.walk():
-        if op.name in _REGIONS:
-            for value, source in forwarded_values(op):
-                forwarded.setdefault(value, []).append(source)
-        elif op.name == "tt.addptr":
-            offsets.append(op.operands[1])
-    sums, remainders = _made_of(offsets, forwarded)
-    hashed, _ = _made_of((op.operands[0] for op in remainders), forwarded)
+    offsets = [op.operands[1] for op in module.walk() if op.name == "tt.addptr"]
+    sums, remainders = _made_of(offsets)
+    hashed, _ = _made_of(op.operands[0] for op in remainders)
     return OffsetArithmetic(frozenset(sums), frozenset(remainders), frozenset(hashed - sums))
 
 
-def _made_of(
-    values: Iterable[Value], forwarded: Mapping[Value, list[Value]]
-) -> tuple[set[Operation], set[Operation]]:
+def _made_of(values: Iterable[Value]) -> tuple[set[Operation], set[Operation]]:
     """The arithmetic below 64 bits, and the remainders at its ends, that values are made of."""
-    pending = list(values)
-    seen = set(pending)
     sums: set[Operation] = set()
     remainders: set[Operation] = set()
-    while pending:
-        value = pending.pop()
+
+    def operands(value: Value) -> Sequence[Value]:
         made_by = value.defining_op
-        sources = forwarded.get(value, [])
-        if made_by is not None and made_by.name == REMAINDER:
+        if made_by is None or made_by.name in CONTROL_FLOW:
+            return incoming(value)
+        if made_by.name == REMAINDER:
             remainders.add(made_by)
-        elif made_by is not None and made_by.name in CARRIERS and not is_remainder(made_by):
-            sources = list(made_by.operands)
+        elif made_by.name in CARRIERS and not is_remainder(made_by):
             if made_by.name in SYMBOLS and 1 < ir.element_of(value.type).bits < 64:
                 sums.add(made_by)
-        pending += [source for source in sources if source not in seen]
-        seen.update(sources)
+            return made_by.operands
+        return ()
+
+    backward(values, operands)
     return sums, remainders
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, forwarded
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.faults import FaultLog, Offender
@@ -41,8 +42,12 @@ _SYMBOLS = {
     **offset_wraps.SYMBOLS,
 }
 _OFFSET_CARRIERS = frozenset((*offset_wraps.CARRIERS, "tt.addptr"))
-_BRANCHING = ("scf.if", "scf.for", "scf.while")
 _LEAVING = ("scf.yield", "scf.condition")
+_DECISIONS = {
+    "scf.if": "decides a branch",
+    "scf.for": "bounds a loop",
+    "scf.condition": "decides a loop",
+}
 # What an access does with each of its operands but the pointer, the first one.
 _STORING = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas")
 _ACCESSES = (*_STORING, "tt.load")
@@ -88,7 +93,7 @@ def is_watched(op: Operation) -> bool:
         return False
     outer = op.block.parent_op if op.block is not None else None
     while outer is not None and outer.name != "tt.func":
-        if outer.name not in _BRANCHING:
+        if outer.name not in CONTROL_FLOW:
             return False  # a combine region: its program axis is not the programs'
         outer = outer.block.parent_op if outer.block is not None else None
     return True
@@ -205,7 +210,7 @@ class UndefinedElements(Observer):
         return results
 
     def _look_at(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        if op.name in _BRANCHING:
+        if op.name in CONTROL_FLOW:
             self._enter(op)
             return
         if op.name in _LEAVING:
@@ -369,50 +374,28 @@ class UndefinedElements(Observer):
             return
         for value in op.results:
             self.marked.pop(value, None)
-        if op.name == "scf.if":
-            self._used(op, op.operands[0], "decides a branch")
-        elif op.name == "scf.for":
-            for bound in op.operands[:3]:
-                self._used(op, bound, "bounds a loop")
-            carried = op.operands[3:]
-            self._copy(carried, op.regions[0].block.arguments[1:])
-            self._copy(carried, op.results)
-        else:
-            self._copy(op.operands, op.regions[0].block.arguments)
+        self._decided(op)
+        self._forward([(target, dict(self.marked.get(x, {}))) for x, target in forwarded(op)])
 
     def _leave(self, op: Operation) -> None:
         """A region ends: its values become its parent's, or go round."""
-        block = op.block
-        parent = block.parent_op if block is not None else None
-        if parent is None or not self.marked:
+        if not self.marked:
             return
-        if op.name == "scf.condition":
-            self._used(op, op.operands[0], "decides a loop")
-            self._blend(op.operands[1:], parent.results)
-            self._blend(op.operands[1:], parent.regions[1].block.arguments)
-        elif parent.name == "scf.while":
-            self._blend(op.operands, parent.regions[0].block.arguments)
-        elif parent.name == "scf.for":
-            self._blend(op.operands, parent.results)
-            self._blend(op.operands, parent.regions[0].block.arguments[1:])
-        elif parent.name == "scf.if":
-            self._blend(op.operands, parent.results)
+        self._decided(op)
+        # The active programs' marks of what is forwarded, and the other programs' of what was.
+        self._forward(
+            [
+                (target, self._blended(self.marked.get(source), self.marked.get(target)))
+                for source, target in forwarded(op)
+            ]
+        )
 
-    def _copy(self, sources: Iterable[Value], targets: Iterable[Value]) -> None:
-        for source, target in zip(sources, targets, strict=True):
-            marks = self.marked.get(source)
-            if marks:
-                self.marked[target] = dict(marks)
-            else:
-                self.marked.pop(target, None)
+    def _decided(self, op: Operation) -> None:
+        for value in deciding(op):
+            self._used(op, value, _DECISIONS[op.name])
 
-    def _blend(self, sources: Iterable[Value], targets: Iterable[Value]) -> None:
-        """The active programs' marks of `sources` and the other programs' of `targets`."""
-        blended = [
-            (target, self._blended(self.marked.get(source), self.marked.get(target)))
-            for source, target in zip(sources, targets, strict=True)
-        ]
-        for target, marks in blended:
+    def _forward(self, found: Iterable[tuple[Value, Marked]]) -> None:
+        for target, marks in found:
             if marks:
                 self.marked[target] = marks
             else:

@@ -5,12 +5,10 @@ Such programs cannot run in lockstep: who waits would keep the one that it waits
 
 from __future__ import annotations
 
+from tkdebug.compiler.analysis.data_flow import backward
 from tkdebug.compiler.ir import Module, Operation, Value
-from tkdebug.interpreter.footprint import (
-    forwarded_values,
-    pointer_origins,
-    written_arguments,
-)
+from tkdebug.compiler.ir.control_flow import deciding, forwarded
+from tkdebug.interpreter.footprint import pointer_origins, written_arguments
 
 _ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
 
@@ -67,29 +65,21 @@ def _feeds(loop: Operation) -> dict[Value, list[Value]]:
     """For each value that is made in a loop, what it is made of in one step."""
     feeds: dict[Value, list[Value]] = {}
     for op in loop.walk():
-        # Where and how often a region runs decides over its results, too.
-        deciding = list(op.operands[:3] if op.name == "scf.for" else op.operands[:1])
-        if op.name == "scf.while":
-            deciding = [op.regions[0].block.terminator.operands[0]]
-        if op.name not in ("scf.for", "scf.while", "scf.if"):
-            deciding = list(op.operands)
         for result in op.results:
-            feeds.setdefault(result, []).extend(deciding)
+            feeds.setdefault(result, []).extend(_deciding(op))
         if op.name == "scf.for":
-            feeds.setdefault(op.regions[0].block.arguments[0], []).extend(deciding)
-        if op.name in ("scf.for", "scf.while", "scf.if"):
-            for value, source in forwarded_values(op):
-                feeds.setdefault(value, []).append(source)
+            feeds.setdefault(op.regions[0].block.arguments[0], []).extend(_deciding(op))
+        for source, value in forwarded(op):
+            feeds.setdefault(value, []).append(source)
     return feeds
+
+
+def _deciding(op: Operation) -> list[Value]:
+    """What decides where and how often the regions of `op` run; the operands of what has none."""
+    branches = [op, *(region.block.terminator for region in op.regions)]
+    return [value for branch in branches for value in deciding(branch)]
 
 
 def _sources(value: Value, feeds: dict[Value, list[Value]]) -> set[Value]:
     """All that `value` may be computed from, itself included."""
-    found: set[Value] = set()
-    pending = [value]
-    while pending:
-        value = pending.pop()
-        if value not in found:
-            found.add(value)
-            pending += feeds.get(value, ())
-    return found
+    return backward([value], lambda made: feeds.get(made, ()))

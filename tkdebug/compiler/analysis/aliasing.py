@@ -6,9 +6,10 @@ the regions it may be; two values share storage only where regions of theirs ove
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
 from tkdebug.compiler.analysis.ring_index import RingIndex, ring_index
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
@@ -82,31 +83,27 @@ class BufferAliases:
 
 def buffer_aliases(function: Operation) -> BufferAliases:
     """Find the regions of all buffers of a `tt.func`."""
-    regions: dict[Value, frozenset[Region]] = {}
-    flows: dict[Value, list[tuple[Operation | None, Value]]] = {}
-    worklist: list[Value] = []
-    for op in function.walk():
+    analysis = _Analysis()
+    analysis.run(function.regions[0].block)
+    return BufferAliases(analysis.facts)
+
+
+class _Analysis(ForwardAnalysis[frozenset[Region]]):
+    def visit(self, op: Operation) -> None:
+        """Set the regions of a buffer that is made or viewed."""
         if op.name == ALLOC:
             type_ = op.result.type
             assert isinstance(type_, MemDescType)
-            regions[op.result] = frozenset([Region(op, 0, type_.size_bytes)])
-            worklist.append(op.result)
+            self.set(op.result, frozenset([Region(op, 0, type_.size_bytes)]))
         elif op.name in _VIEWS:
-            flows.setdefault(op.operands[0], []).append((op, op.result))
-        for source, target in handed_on(op):
-            if isinstance(target.type, MemDescType):
-                flows.setdefault(source, []).append((None, target))
-    while worklist:
-        source = worklist.pop()
-        for view, target in flows.get(source, ()):
-            found = regions[source]
-            if view is not None:
-                found = frozenset(_viewed(view, region) for region in found)
-            known = regions.get(target, frozenset())
-            if not found <= known:
-                regions[target] = known | found
-                worklist.append(target)
-    return BufferAliases(regions)
+            viewed = self.facts.get(op.operands[0], frozenset())
+            self.set(op.result, frozenset(_viewed(op, region) for region in viewed))
+
+    def join(
+        self, value: Value, known: frozenset[Region], fact: frozenset[Region]
+    ) -> frozenset[Region]:
+        """The regions of either."""
+        return known | fact
 
 
 def _viewed(view: Operation, region: Region) -> Region:
@@ -120,26 +117,3 @@ def _viewed(view: Operation, region: Region) -> Region:
         start = region.start_bytes + index * type_.buffer_bytes
         return Region(region.owner, start, type_.buffer_bytes)
     return replace(region, ring=ring_index(view.operands[1], type_.buffers))
-
-
-def handed_on(op: Operation) -> Iterator[tuple[Value, Value]]:
-    """(source, target) for every value that structured control flow passes on under a new name."""
-    match op.name:
-        case "scf.if":
-            for region in op.regions:
-                yield from _pairs(region.block.terminator.operands, op.results)
-        case "scf.for":
-            block = op.regions[0].block
-            for sources in (op.operands[3:], block.terminator.operands):
-                yield from _pairs(sources, block.arguments[1:])
-                yield from _pairs(sources, op.results)
-        case "scf.while":
-            before, after = (region.block for region in op.regions)
-            yield from _pairs(op.operands, before.arguments)
-            yield from _pairs(after.terminator.operands, before.arguments)
-            yield from _pairs(before.terminator.operands[1:], after.arguments)
-            yield from _pairs(before.terminator.operands[1:], op.results)
-
-
-def _pairs(sources: Sequence[Value], targets: Sequence[Value]) -> Iterator[tuple[Value, Value]]:
-    return zip(sources, targets, strict=True)

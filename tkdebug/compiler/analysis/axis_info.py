@@ -16,7 +16,7 @@ lets an aligned run cross a wrap, and that is the part that wide accesses rely o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tkdebug.compiler.analysis.assumptions import Promise, promises
@@ -29,7 +29,9 @@ from tkdebug.compiler.analysis.axis_facts import (
 )
 from tkdebug.compiler.analysis.axis_rules import infer
 from tkdebug.compiler.analysis.counters import first_count
-from tkdebug.compiler.ir.core import Block, Operation, Value
+from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
+from tkdebug.compiler.ir.core import Operation, Value
 
 __all__ = ["AxisInfo", "analyse"]
 
@@ -52,97 +54,47 @@ def analyse(function: Operation, non_negative: Collection[Value] = ()) -> Mappin
         assert isinstance(divisor, int)
         info = unknown(argument.type, largest_divisor(divisor), argument in non_negative)
         analysis.set(argument, info)
-    analysis.run_block(body)
-    return analysis.infos
+    analysis.run(body)
+    return analysis.facts
 
 
-class _Analysis:
-    """One walk over a function; loops are walked until nothing changes."""
-
+class _Analysis(ForwardAnalysis[AxisInfo]):
     def __init__(self, promised: Mapping[Value, Promise]) -> None:
-        self.infos: dict[Value, AxisInfo] = {}
+        super().__init__()
         self._promised = promised
 
-    def set(self, value: Value, info: AxisInfo) -> bool:
-        """Note the facts of `value`; whether they are others than before."""
+    def set(self, value: Value, fact: AxisInfo) -> None:
+        """Note the facts of `value`, with what is promised of it."""
         promise = self._promised.get(value)
         if promise is not None:
-            info = replace(
-                info,
-                divisibility=tuple(max(d, promise.divisor) for d in info.divisibility),
-                non_negative=info.non_negative or promise.non_negative,
+            fact = replace(
+                fact,
+                divisibility=tuple(max(d, promise.divisor) for d in fact.divisibility),
+                non_negative=fact.non_negative or promise.non_negative,
             )
-        changed = self.infos.get(value) != info
-        self.infos[value] = info
-        return changed
+        self.facts[value] = fact
 
-    def _weaken(self, value: Value, info: AxisInfo) -> bool:
-        """`value` may also be what `info` describes; whether less is known than before."""
-        old = self.infos.get(value)
-        return self.set(value, info if old is None else join(old, info, unit_of(value.type)))
+    def join(self, value: Value, known: AxisInfo, fact: AxisInfo) -> AxisInfo:
+        """What holds of `value` if either may."""
+        return join(known, fact, unit_of(value.type))
 
-    def _hand_on(self, sources: Sequence[Value], targets: Sequence[Value]) -> bool:
-        changed = [
-            self._weaken(target, self.infos[source])
-            for source, target in zip(sources, targets, strict=True)
-        ]
-        return any(changed)
+    def visit(self, op: Operation) -> None:
+        """Set the facts of an op's results and of the arguments that nothing is forwarded to."""
+        if op.name == "scf.for":
+            lower, _, step = (self.facts[value] for value in deciding(op))
+            counter = op.regions[0].block.arguments[0]
+            divisor = min(lower.every_divisor(), step.every_divisor())
+            self.set(counter, unknown(counter.type, divisor, lower.non_negative))
+        elif op.name not in CONTROL_FLOW:
+            self._visit_other(op)
 
-    def run_block(self, block: Block) -> None:
-        """Work through the ops of a block whose arguments are known."""
-        for op in block.operations:
-            match op.name:
-                case "scf.for":
-                    self._run_for(op)
-                case "scf.while":
-                    self._run_while(op)
-                case "scf.if":
-                    self._run_if(op)
-                case _:
-                    self._run_op(op)
-
-    def _run_op(self, op: Operation) -> None:
+    def _visit_other(self, op: Operation) -> None:
         if op.results:
-            info = infer(op, [self.infos[value] for value in op.operands])
+            info = infer(op, [self.facts[value] for value in op.operands])
             if info is not None and (first := first_count(op)) is not None:
-                info = replace(info, non_negative=self.infos[first].non_negative)
+                info = replace(info, non_negative=self.facts[first].non_negative)
             for result in op.results:
                 self.set(result, info if info is not None else unknown(result.type))
         for region in op.regions:
-            for block in region.blocks:
-                for argument in block.arguments:
-                    self.set(argument, unknown(argument.type))
-                self.run_block(block)
-
-    def _run_for(self, op: Operation) -> None:
-        lower, _, step = (self.infos[value] for value in op.operands[:3])
-        body = op.regions[0].block
-        position, *carried = body.arguments
-        divisor = min(lower.every_divisor(), step.every_divisor())
-        self.set(position, unknown(position.type, divisor, lower.non_negative))
-        self._hand_on(op.operands[3:], carried)
-        while True:
-            self.run_block(body)
-            if not self._hand_on(body.terminator.operands, carried):
-                break
-        for argument, result in zip(carried, op.results, strict=True):
-            self.set(result, self.infos[argument])
-
-    def _run_while(self, op: Operation) -> None:
-        before, after = (region.block for region in op.regions)
-        self._hand_on(op.operands, before.arguments)
-        while True:
-            self.run_block(before)
-            handed_on = before.terminator.operands[1:]
-            self._hand_on(handed_on, after.arguments)
-            self._hand_on(handed_on, op.results)
-            self.run_block(after)
-            if not self._hand_on(after.terminator.operands, before.arguments):
-                break
-
-    def _run_if(self, op: Operation) -> None:
-        for region in op.regions:
-            self.run_block(region.block)
-        branches = [region.block.terminator.operands for region in op.regions]
-        for result, yes, no in zip(op.results, *branches, strict=True):
-            self.set(result, join(self.infos[yes], self.infos[no], unit_of(result.type)))
+            for argument in region.block.arguments:
+                self.set(argument, unknown(argument.type))

@@ -7,6 +7,7 @@ each iteration adds the step first. What is used is never below where it would h
 from __future__ import annotations
 
 from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.control_flow import iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
 
 _SIGNS = {"arith.addi": 1, "arith.subi": -1}
@@ -18,13 +19,11 @@ def first_count(op: Operation) -> Value | None:
         return None
     for carried, step in (op.operands, op.operands[::-1]):
         count = constant_value(step)
-        if isinstance(carried.owner, Operation) or not isinstance(count, int) or count <= 0:
+        argument = iter_arg(carried)
+        if argument is None or not isinstance(count, int) or count <= 0:
             continue
-        loop = carried.owner.parent_op
-        if loop is None or loop.name != "scf.for" or carried.index == 0:
-            continue
-        if carried.owner.terminator.operands[carried.index - 1] is op.result:
-            return _plus(loop.operands[2 + carried.index], count)
+        if argument.yielded is op.result:
+            return _plus(argument.initial, count)
     return None
 
 

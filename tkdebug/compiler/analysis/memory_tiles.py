@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tkdebug.compiler.ir.control_flow import iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
@@ -116,13 +117,10 @@ def pointer_base(value: Value) -> Value:
                 return value
             value = op.operands[0]
             continue
-        parent = value.owner.parent_op if not isinstance(value.owner, Operation) else None
-        if parent is None or parent.name != "scf.for" or value.index == 0:
+        carried = iter_arg(value)
+        if carried is None or not _is_stepped(carried.yielded, value):
             return value
-        yielded = parent.regions[0].block.terminator.operands[value.index - 1]
-        if not _is_stepped(yielded, value):
-            return value
-        value = parent.operands[2 + value.index]
+        value = carried.initial
 
 
 def _is_stepped(value: Value, start: Value) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.control_flow import iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
 
 _REMAINDERS = frozenset(("arith.remsi", "arith.remui"))
@@ -41,13 +42,12 @@ def ring_index(value: Value, stages: int) -> RingIndex | None:
         if op.name in _REMAINDERS and constant_value(op.operands[1]) == stages:
             return _of_count(op.operands[0], stages)
         return None
-    carried = _carried(value)
-    if carried is None:
+    carried, start = iter_arg(value), _start(value)
+    if carried is None or start is None or not 0 <= start < stages:
         return None
-    loop, start, yielded = carried
-    if not 0 <= start < stages or _wrapped_increment(yielded, stages) is not value:
+    if _wrapped_increment(carried.yielded, stages) is not value:
         return None
-    return RingIndex(loop, stages, start)
+    return RingIndex(carried.loop, stages, start)
 
 
 def _of_count(value: Value, stages: int) -> RingIndex | None:
@@ -56,18 +56,18 @@ def _of_count(value: Value, stages: int) -> RingIndex | None:
     while (added := _plus_constant(value)) is not None:
         value, amount = added
         offset += amount
-    carried = _carried(value)
-    if carried is not None:
-        loop, start, yielded = carried
-        if _plus_constant(yielded) != (value, 1):
-            return None
-    else:
+    carried, start = iter_arg(value), _start(value)
+    if carried is None:
         counter = _loop_counter(value)
         if counter is None:
             return None
         loop, start = counter
+    elif _plus_constant(carried.yielded) == (value, 1):
+        loop = carried.loop
+    else:
+        return None
     # Remainders of negative numbers do not wrap.
-    if start + offset < 0:
+    if start is None or start + offset < 0:
         return None
     return RingIndex(loop, stages, (start + offset) % stages)
 
@@ -81,15 +81,11 @@ def _loop_counter(value: Value) -> tuple[Operation, int] | None:
     return (loop, int(lower)) if lower is not None and step == 1 else None
 
 
-def _carried(value: Value) -> tuple[Operation, int, Value] | None:
-    """For a value carried by scf.for: the loop, the constant it starts from, what is yielded."""
-    loop = None if isinstance(value.owner, Operation) else value.owner.parent_op
-    if loop is None or loop.name != "scf.for" or value.index == 0:
-        return None
-    start = constant_value(loop.operands[2 + value.index])
-    if not isinstance(start, int):
-        return None
-    return loop, start, loop.regions[0].block.terminator.operands[value.index - 1]
+def _start(value: Value) -> int | None:
+    """The constant that a value carried by scf.for starts from."""
+    carried = iter_arg(value)
+    start = None if carried is None else constant_value(carried.initial)
+    return start if isinstance(start, int) else None
 
 
 def _plus_constant(value: Value) -> tuple[Value, int] | None:
@@ -110,9 +106,11 @@ def _wrapped_increment(value: Value, stages: int) -> Value | None:
         return None
     if op.name in _REMAINDERS and constant_value(op.operands[1]) == stages:
         added = _plus_constant(op.operands[0])
-        if added is not None and added[1] == 1 and _carried(added[0]) is not None:
-            return added[0] if _plus_constant(_yielded(added[0])) is None else None
-        return None
+        if added is None or added[1] != 1:
+            return None
+        carried = iter_arg(added[0])
+        counts = carried is None or _plus_constant(carried.yielded) is not None
+        return None if counts else added[0]
     if op.name != "arith.select":
         return None
     test, yes, no = op.operands
@@ -130,9 +128,3 @@ def _wrapped_increment(value: Value, stages: int) -> Value | None:
     left, right = comparison.operands
     same = left is yes or _plus_constant(left) == added
     return added[0] if same and constant_value(right) == stages else None
-
-
-def _yielded(value: Value) -> Value:
-    carried = _carried(value)
-    assert carried is not None
-    return carried[2]

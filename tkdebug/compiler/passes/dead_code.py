@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.analysis.data_flow import backward
+from tkdebug.compiler.ir.control_flow import Junction, deciding, junctions, tied_values
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ops.traits import PURE, TRANSPARENT, is_terminator
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-
-# Ops whose results are handed out of their regions one by one, so that single ones can go.
-_SLOTTED = frozenset(("scf.for", "scf.if", "scf.while"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,121 +24,53 @@ class EliminateDeadCode:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Mark what is live, then sweep the rest."""
-        live = _Liveness()
-        live.mark(module)
-        _sweep(module.body, live, rewriter)
+        _sweep(module.body, _Liveness(module), rewriter)
         rewriter.commit()
 
 
 class _Liveness:
     """The ops and values that something observable depends on."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: Module) -> None:
         self.ops: set[Operation] = set()
-        self.values: set[Value] = set()
-        self._worklist: list[Value] = []
+        roots = [
+            value for op in module.walk() if _has_effects(op) for value in self._needed_to_run(op)
+        ]
+        self.values = backward(roots, self._needs)
 
-    def mark(self, module: Module) -> None:
-        """Find everything live, from the ops with effects backwards."""
-        for op in module.walk():
-            has_effects = op.name not in PURE and op.name not in TRANSPARENT
-            if has_effects and not is_terminator(op):
-                self._op(op)
-        while self._worklist:
-            self._propagate(self._worklist.pop())
-
-    def _value(self, value: Value) -> None:
-        if value not in self.values:
-            self.values.add(value)
-            self._worklist.append(value)
-
-    def _op(self, op: Operation) -> None:
-        """Make `op` live, with what it always needs and all that encloses it."""
-        while op not in self.ops:
-            self.ops.add(op)
-            for value in _own_operands(op):
-                self._value(value)
-            for region in op.regions:
-                for block in region.blocks:
-                    for value in _always_handed_on(op, block):
-                        self._value(value)
-            parent = op.block.parent_op if op.block is not None else None
-            if parent is None:
-                return
-            op = parent
-
-    def _propagate(self, value: Value) -> None:
+    def _needs(self, value: Value) -> list[Value]:
+        """What a live value needs."""
         owner = value.owner
         op = owner if isinstance(owner, Operation) else owner.parent_op
-        if op is None:
-            return
-        self._op(op)
-        if op.name in _SLOTTED:
-            for source in _slot_sources(op, value):
-                self._value(source)
+        needed = self._needed_to_run(op)
+        tied = tied_values(value)
+        # A live result of a loop needs its initial value too: it may run no iteration.
+        return needed if tied is None else [*needed, *tied.sources, *tied.values]
+
+    def _needed_to_run(self, op: Operation | None) -> list[Value]:
+        """Make `op` live, with all that encloses it; what those need whatever they compute."""
+        needed: list[Value] = []
+        while op is not None and op not in self.ops:
+            self.ops.add(op)
+            needed += deciding(op)
+            for region in op.regions:
+                for block in region.blocks:
+                    if block.operations and is_terminator(block.terminator):
+                        needed += deciding(block.terminator)
+            op = op.block.parent_op if op.block is not None else None
+        return needed
 
 
-def _own_operands(op: Operation) -> tuple[Value, ...]:
-    """The operands a live `op` needs whichever of its results are live."""
-    match op.name:
-        case "scf.for":
-            return op.operands[:3]
-        case "scf.while":
-            return ()
-        case _:
-            return op.operands
-
-
-def _always_handed_on(op: Operation, block: Block) -> tuple[Value, ...]:
-    """What the terminator of a region of a live `op` always needs."""
-    if op.name == "scf.while" and block is op.regions[0].block:
-        return block.terminator.operands[:1]
-    if op.name in _SLOTTED or not block.operations:
-        return ()
-    return block.terminator.operands if is_terminator(block.terminator) else ()
-
-
-def _slot_sources(op: Operation, value: Value) -> list[Value]:
-    """The values from which a result or region argument of a slotted op comes."""
-    index = value.index
-    is_result = value.owner is op
-    match op.name:
-        case "scf.if":
-            return [region.block.terminator.operands[index] for region in op.regions]
-        case "scf.for":
-            block = op.regions[0].block
-            if not is_result:
-                if index == 0:
-                    return []
-                index -= 1
-            # A live result needs its initial value too: the loop may run no iteration.
-            return [
-                op.operands[3 + index],
-                block.terminator.operands[index],
-                block.arguments[1 + index],
-                op.results[index],
-            ]
-        case _:
-            before, after = (region.block for region in op.regions)
-            if is_result or value.owner is after:
-                return [
-                    before.terminator.operands[1 + index],
-                    after.arguments[index],
-                    op.results[index],
-                ]
-            return [
-                op.operands[index],
-                after.terminator.operands[index],
-                before.arguments[index],
-            ]
+def _has_effects(op: Operation) -> bool:
+    return op.name not in PURE and op.name not in TRANSPARENT and not is_terminator(op)
 
 
 def _sweep(block: Block, live: _Liveness, rewriter: Rewriter) -> None:
     # From the end, so that an op's users are gone before it is looked at.
     for op in reversed(block.operations):
         if op in live.ops:
-            if op.name in _SLOTTED:
-                _drop_dead_slots(op, live, rewriter)
+            for junction in junctions(op):
+                _drop_dead_values(junction, live, rewriter)
             for region in op.regions:
                 for inner in region.blocks:
                     _sweep(inner, live, rewriter)
@@ -147,43 +78,13 @@ def _sweep(block: Block, live: _Liveness, rewriter: Rewriter) -> None:
             rewriter.erase(op, "erase-dead")
 
 
-def _drop_dead_slots(op: Operation, live: _Liveness, rewriter: Rewriter) -> None:
-    kept = [index for index, result in enumerate(op.results) if result in live.values]
-    if op.name == "scf.while":
-        _drop_while_inits(op, live, rewriter)
-        if len(kept) == len(op.results):
-            return
-        before, after = (region.block for region in op.regions)
-        condition = before.terminator
-        condition.operands = (
-            condition.operands[0],
-            *(condition.operands[1 + index] for index in kept),
-        )
-        _keep_arguments(after, kept)
-    elif len(kept) == len(op.results):
+def _drop_dead_values(junction: Junction, live: _Liveness, rewriter: Rewriter) -> None:
+    tied = junction.tied()
+    kept = [place for place, each in enumerate(tied) if each.values[0] in live.values]
+    if len(kept) == len(tied):
         return
+    junction.keep(kept)
+    if None in junction.targets:
+        rewriter.keep_results(junction.op, kept, "drop-dead-results")
     else:
-        for region in op.regions:
-            terminator = region.block.terminator
-            terminator.operands = tuple(terminator.operands[index] for index in kept)
-        if op.name == "scf.for":
-            op.operands = (*op.operands[:3], *(op.operands[3 + index] for index in kept))
-            _keep_arguments(op.regions[0].block, [0, *(1 + index for index in kept)])
-    rewriter.keep_results(op, kept, "drop-dead-results")
-
-
-def _drop_while_inits(op: Operation, live: _Liveness, rewriter: Rewriter) -> None:
-    before, after = (region.block for region in op.regions)
-    kept = [index for index, value in enumerate(before.arguments) if value in live.values]
-    if len(kept) == len(before.arguments):
-        return
-    op.operands = tuple(op.operands[index] for index in kept)
-    after.terminator.operands = tuple(after.terminator.operands[index] for index in kept)
-    _keep_arguments(before, kept)
-    rewriter.record_change(op, "drop-dead-carried-values")
-
-
-def _keep_arguments(block: Block, kept: list[int]) -> None:
-    block.arguments = [block.arguments[index] for index in kept]
-    for index, value in enumerate(block.arguments):
-        value.index = index
+        rewriter.record_change(junction.op, "drop-dead-carried-values")

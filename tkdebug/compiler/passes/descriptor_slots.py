@@ -8,10 +8,11 @@ parameters have all of them as i64, as they are passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import edges, forwarded_operands, junctions
 from tkdebug.compiler.ir.core import Attribute, Block, Operation, Region, Value
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, TensorType, Type
 from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
@@ -149,13 +150,12 @@ class Slots:
 
     def spread_results(self, op: Operation) -> None:
         """Make results for the descriptors that `op` gives, once its regions are done."""
-        for region in op.regions:
-            self._check_handed_back(op, region)
+        self._check_padding(op)
         if not any(isinstance(value.type, DescriptorType) for value in op.results):
             return
-        # Of a while loop the first region hands on the results, of a branch either.
-        source = op.regions[0].block.terminator
-        handed_on = source.operands[1:] if source.name == "scf.condition" else source.operands
+        handed_on = next(
+            edge.operands for edge in edges(op) if edge.target is None and edge.branch is not op
+        )
         results = self._spread(op.results, handed_on, lambda t: Value(t, op, 0), op)
         op.results = tuple(results)
         for index, value in enumerate(op.results):
@@ -164,14 +164,12 @@ class Slots:
 
     def _handed_to(self, op: Operation, region: Region) -> tuple[Value, ...]:
         """What stands for the arguments of a region when it is first entered."""
-        if op.name == "scf.for":
-            # The loop's position is an argument of its own.
-            return (region.block.arguments[0], *op.operands[3:])
-        if op.name == "scf.while" and region is op.regions[0]:
-            return op.operands
-        if op.name == "scf.while":
-            return op.regions[0].block.terminator.operands[1:]
-        raise IRError(f"{_where(op)}: has no form for tensor descriptors")
+        entry = next((edge for edge in edges(op) if edge.target is region), None)
+        if entry is None:
+            raise IRError(f"{_where(op)}: has no form for tensor descriptors")
+        # The loop's position is an argument of its own.
+        own = len(region.block.arguments) - len(entry.values)
+        return (*region.block.arguments[:own], *entry.operands)
 
     def _spread(
         self,
@@ -198,26 +196,22 @@ class Slots:
             )
         return values
 
-    def _check_handed_back(self, op: Operation, region: Region) -> None:
-        """All descriptors that meet in one slot must pad alike."""
-        terminator = region.block.terminator
-        if op.name == "scf.for":
-            slots: Iterable[Value] = region.block.arguments[1:]
-        elif op.name == "scf.if":
-            slots = op.regions[0].block.terminator.operands
-        elif op.name == "scf.while" and region is op.regions[1]:
-            slots = op.regions[0].block.arguments
-        else:
-            return
-        for slot, value in zip(slots, terminator.operands, strict=True):
-            first, other = self.known.get(slot), self.known.get(value)
-            if first is not None and other is not None and first.padding != other.padding:
-                raise CompileError(
-                    f"a tensor descriptor that pads with {first.padding} and one that pads with "
-                    f"{other.padding} cannot both be assigned to one variable here; "
-                    "give both the same padding_option",
-                    frames=op.location.frames,
-                )
+    def _check_padding(self, op: Operation) -> None:
+        """All descriptors that one variable may be must pad alike."""
+        for junction in junctions(op):
+            sources = [forwarded_operands(branch) for branch in junction.branches]
+            for values in zip(*sources, strict=True):
+                paddings = {
+                    self.known[value].padding: None for value in values if value in self.known
+                }
+                if len(paddings) > 1:
+                    first, other, *_ = paddings
+                    raise CompileError(
+                        f"a tensor descriptor that pads with {first} and one that pads with "
+                        f"{other} cannot both be assigned to one variable here; "
+                        "give both the same padding_option",
+                        frames=op.location.frames,
+                    )
 
 
 def _divisors(divisors: Attribute, index: int, count: int) -> Sequence[Attribute]:

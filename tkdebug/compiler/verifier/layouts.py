@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, junctions
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.ir.types import TensorType
@@ -49,7 +50,6 @@ _FREE = frozenset(
     ).split()
 )
 _CONTROL = frozenset(("tt.func", "tt.return", "scf.yield", "scf.condition"))
-_LOOPS_AND_BRANCHES = frozenset(("scf.for", "scf.if", "scf.while"))
 
 
 def check_layouts(function: Operation, check: Callable[[Operation, str], IRError]) -> None:
@@ -121,8 +121,8 @@ def _broken_rule(op: Operation) -> str | None:
     """Which convention `op` breaks, in words; None when it breaks none."""
     if op.name in _FREE or op.name in _CONTROL:
         return None
-    if op.name in _LOOPS_AND_BRANCHES:
-        return _slots(op)
+    if op.name in CONTROL_FLOW:
+        return _tied(op)
     rule = _RULES.get(op.name, _same)
     try:
         return rule(op)
@@ -141,20 +141,14 @@ def _same(op: Operation) -> str | None:
     return None
 
 
-def _slots(op: Operation) -> str | None:
-    """Carried values keep their type; blocks that hand them on are checked by the verifier."""
-    if op.name == "scf.while":
-        before, after = (region.block for region in op.regions)
-        pairs = [(op.operands, before.arguments), (op.results, after.arguments)]
-    elif op.name == "scf.for":
-        arguments = op.regions[0].block.arguments[1:]
-        pairs = [(op.operands[3:], arguments), (op.results, arguments)]
-    else:
-        return None
-    for outer, inner in pairs:
-        for a, b in zip(outer, inner, strict=True):
-            if a.type != b.type:
-                return f"a carried value is {a.type} outside and {b.type} inside"
+def _tied(op: Operation) -> str | None:
+    """Carried values keep their type; what regions forward is checked by the verifier."""
+    for junction in junctions(op):
+        for tied in junction.tied():
+            inner, *others = tied.values
+            for outer in (*tied.entering, *others):
+                if outer.type != inner.type:
+                    return f"a carried value is {outer.type} outside and {inner.type} inside"
     return None
 
 

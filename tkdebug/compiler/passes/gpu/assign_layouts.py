@@ -1,9 +1,9 @@
 """`AssignLayouts`: from tiles without layouts to GPU IR, with as few conversions as can be.
 
 Anchors bring layouts: accesses and dots by what earlier passes chose for them, reductions by what
-they are given. Everything computed from them follows (its *home*, `homes.py`). What is made of
-constants and ranges alone, small vectors loaded from there included, has no home: it is made again
-in each layout that is wanted (`placement.py`).
+they are given. Everything computed from them follows (its *home*, `layout_assignment.py`). What is
+made of constants and ranges alone, small vectors loaded from there included, has no home: it is
+made again in each layout that is wanted (`placement.py`).
 
 Invariant: afterwards every tile has a layout and every op's layouts pass `verifier.layouts`.
 """
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.ir import Block, Module, Operation
 from tkdebug.compiler.passes.gpu.dot_operands import place_dot
-from tkdebug.compiler.passes.gpu.homes import Homes
+from tkdebug.compiler.passes.gpu.layout_assignment import LayoutAssignment
 from tkdebug.compiler.passes.gpu.placement import Placement
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -27,22 +27,22 @@ class AssignLayouts:
     name: ClassVar[str] = "assign-layouts"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Find homes, then rewrite in program order."""
-        placement = Placement(module, rewriter, Homes.of(module))
+        """Assign layouts, then rewrite in program order."""
+        placement = Placement(module, rewriter, LayoutAssignment.of(module))
         _place_block(placement, module.function.regions[0].block)
         rewriter.commit()
 
 
 def _place_block(placement: Placement, block: Block) -> None:
     """Rewrite all ops of `block`, and what is inside them."""
-    homes = placement.homes
+    layouts = placement.layouts
     for argument in block.arguments:
         placement.settle(argument)
     for op in list(block.operations):
-        if not homes.is_flexible_op(op):
+        if not layouts.is_flexible_op(op):
             _place_op(placement, op)
     for op in block.operations:
-        if homes.is_flexible_op(op):
+        if layouts.is_flexible_op(op):
             placement.settle_unused(op)
 
 
@@ -53,7 +53,7 @@ def _place_op(placement: Placement, op: Operation) -> None:
     before, types = op.operands, [result.type for result in op.results]
     op.operands = tuple(
         placement.wanted(operand, layout) if layout is not None else operand
-        for operand, layout in zip(before, placement.homes.operand_layouts(op), strict=True)
+        for operand, layout in zip(before, placement.layouts.operand_layouts(op), strict=True)
     )
     for result in op.results:
         placement.settle(result)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import IterArg, iter_args
+from tkdebug.compiler.ir.core import Module, Value
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import (
     PointerType,
@@ -45,8 +46,8 @@ class CarryBasePointers:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at what every loop carries."""
         for loop in [op for op in module.walk() if op.name == "scf.for"]:
-            for index in range(len(loop.results)):
-                carried = _Carried.of(loop, index)
+            for each in iter_args(loop):
+                carried = _Carried.of(each)
                 if carried is not None:
                     carried.split(rewriter)
             rewriter.commit()
@@ -57,7 +58,7 @@ class _Carried:
     """A tile of pointers that a loop carries and steps by the same for all its elements.
 
     Attributes:
-        index: of the loop's result.
+        carried: the iter arg that is split.
         base: the pointer that all of the initial tile's are computed from.
         shifts: what is the same for all of them, added to it.
         kept: what is added to it in the carried pointers.
@@ -65,8 +66,7 @@ class _Carried:
         steps: the scalars or constants that an iteration adds.
     """
 
-    loop: Operation
-    index: int
+    carried: IterArg
     base: Value
     shifts: tuple[Value, ...]
     kept: tuple[Value, ...]
@@ -74,17 +74,15 @@ class _Carried:
     steps: tuple[Value, ...]
 
     @staticmethod
-    def of(loop: Operation, index: int) -> _Carried | None:
-        """What the loop carries at `index`, if it can be split."""
-        body = loop.regions[0].block
-        argument = body.arguments[1 + index]
+    def of(carried: IterArg) -> _Carried | None:
+        """What a loop carries, if it can be split."""
+        body, argument = carried.loop.regions[0].block, carried.argument
         if not isinstance(argument.type, TensorType):
             return None
         if not isinstance(element_of(argument.type), PointerType):
             return None
-        initial = _chain(loop.operands[3 + index])
-        steps = _steps(body.terminator.operands[index], argument)
-        if initial is None or not steps or loop.results[index].uses:
+        initial, steps = _chain(carried.initial), _steps(carried.yielded, argument)
+        if initial is None or not steps or carried.result.uses:
             return None
         base, offsets = initial
         shifts = tuple(offset for offset in offsets if _is_uniform(offset))
@@ -95,12 +93,12 @@ class _Carried:
             return None
         if any(op.name == "tt.dot" for op in body.operations):
             kept, others = (), tuple(offset for offset in offsets if offset not in shifts)
-        return _Carried(loop, index, base, shifts, kept, others, steps)
+        return _Carried(carried, base, shifts, kept, others, steps)
 
     def split(self, rewriter: Rewriter) -> None:
         """Carry the base instead."""
-        loop, body = self.loop, self.loop.regions[0].block
-        argument = body.arguments[1 + self.index]
+        loop, argument = self.carried.loop, self.carried.argument
+        body = loop.regions[0].block
         type_ = argument.type
         assert isinstance(type_, TensorType)
         before = OpBuilder(rewriter, loop, "split-pointers")
@@ -116,13 +114,13 @@ class _Carried:
         loop.operands = (*loop.operands, initial)
         loop.results = (*loop.results, Value(initial.type, loop, len(loop.results)))
         base = body.add_argument(initial.type)
-        build = OpBuilder(rewriter, body.operations[0], "split-pointers", _location(self))
+        build = OpBuilder(rewriter, body.operations[0], "split-pointers", _location(self.carried))
         tile = build.op(_BROADCAST if self.kept else _SPLAT, (base,), type_)
         for offset in offsets:
             tile = build.op(_ADD, (tile, offset))
         argument.replace_all_uses_with(tile)
         terminator = body.terminator
-        build = OpBuilder(rewriter, terminator, "split-pointers", _location(self))
+        build = OpBuilder(rewriter, terminator, "split-pointers", _location(self.carried))
         following = base
         for step in self.steps:
             amount = _scalar(build, step)
@@ -130,7 +128,7 @@ class _Carried:
                 amount = build.op(_SPLAT, (amount,), with_element(base.type, amount.type))
             following = build.op(_ADD, (following, amount))
         operands = list(terminator.operands)
-        operands[self.index] = argument
+        operands[self.carried.index] = argument
         terminator.operands = (*operands, following)
         rewriter.record_change(terminator, "carry-base")
         rewriter.record_change(loop, "carry-base")
@@ -150,8 +148,8 @@ def _spread(build: OpBuilder, offset: Value, type_: TensorType) -> Value:
     return offset if offset.type == wanted else build.op(_BROADCAST, (offset,), wanted)
 
 
-def _location(carried: _Carried) -> Location:
-    owner = carried.loop.regions[0].block.terminator.operands[carried.index].defining_op
+def _location(carried: IterArg) -> Location:
+    owner = carried.yielded.defining_op
     return carried.loop.location if owner is None else owner.location
 
 

@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.layout_inference import axis_of
+from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.types import TensorType, Type, element_of
@@ -91,36 +92,22 @@ class _Sum:
     """A carried value that reductions are added to.
 
     Attributes:
-        loop: an scf.for.
-        slot: which of its carried values.
+        carried: the iter arg of an scf.for.
         terms: what an iteration adds, in order; all are alike.
     """
 
-    loop: Operation
-    slot: int
+    carried: IterArg
     terms: tuple[_Term, ...]
-
-    @property
-    def carried(self) -> Value:
-        """The value in the body."""
-        return self.loop.regions[0].block.arguments[1 + self.slot]
-
-    @property
-    def result(self) -> Value:
-        """The value behind the loop."""
-        return self.loop.results[self.slot]
 
 
 def _sums(loop: Operation) -> Iterator[_Sum]:
-    body = loop.regions[0].block
-    for slot, carried in enumerate(body.arguments[1:]):
-        value, terms = carried, list[_Term]()
+    for carried in iter_args(loop):
+        value, terms = carried.argument, list[_Term]()
         while (term := _term(value)) is not None and (not terms or _are_alike(terms[0], term)):
             terms.append(term)
             value = term.adding.result
-        is_yielded = _only_user(value) is body.terminator
-        if terms and is_yielded and body.terminator.operands[slot] is value:
-            yield _Sum(loop, slot, tuple(terms))
+        if terms and carried.yielded is value and _only_user(value) is not None:
+            yield _Sum(carried, tuple(terms))
 
 
 def _term(value: Value) -> _Term | None:
@@ -218,13 +205,13 @@ def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:
 
 
 def _defer(found: _Sum, rewriter: Rewriter) -> None:
-    users = list(found.result.uses)
-    initial = found.loop.operands[3 + found.slot]
+    result, initial = found.carried.result, found.carried.initial
+    users = list(result.uses)
     parts = [_in_thread(term, rewriter) for term in found.terms]
     _carry(found, parts, rewriter)
     total, made = _total(found, initial, rewriter)
     for user in users:
-        user.replace_operand(found.result, total)
+        user.replace_operand(result, total)
         rewriter.record_change(user, _RULE)
     operands = [term.reduce.operands[0] for term in found.terms]
     new_ops = [part.defining_op for part in parts if part not in operands]
@@ -236,18 +223,17 @@ def _defer(found: _Sum, rewriter: Rewriter) -> None:
 
 def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
     """Let the loop carry and add what threads hold, from the number on that changes nothing."""
-    loop, slot, first = found.loop, found.slot, found.terms[0]
+    carried, first = found.carried, found.terms[0]
     type_ = parts[0].type
     number = identity(first.adding)
     assert number is not None
-    start = OpBuilder(rewriter, loop, _RULE, first.adding.location).constant(type_, number)
-    loop.operands = tuple(
-        start if place == 3 + slot else value for place, value in enumerate(loop.operands)
-    )
-    rewriter.record_change(loop, _RULE)
-    for value in (found.carried, *(term.adding.result for term in found.terms), found.result):
+    start = OpBuilder(rewriter, carried.loop, _RULE, first.adding.location).constant(type_, number)
+    carried.begin_with(start)
+    rewriter.record_change(carried.loop, _RULE)
+    sums = [term.adding.result for term in found.terms]
+    for value in (carried.argument, *sums, carried.result):
         value.type = type_
-    value = found.carried
+    value = carried.argument
     for term, part in zip(found.terms, parts, strict=True):
         is_first = term.adding.operands[0] is value
         term.adding.operands = (value, part) if is_first else (part, value)
@@ -260,11 +246,11 @@ def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list
 
     Gives the sum, and the ops that stand for the reductions and conversions.
     """
-    first, following = found.terms[0], _following(found.loop)
+    first, following = found.terms[0], _following(found.carried.loop)
     others = [location for term in found.terms[1:] for location in term.locations()]
     location = fuse(first.reduce.location, *others)
     total = _reduce(
-        first.reduce, found.result, axis_of(first.reduce), following, rewriter, location
+        first.reduce, found.carried.result, axis_of(first.reduce), following, rewriter, location
     )
     assert total.type == first.reduce.result.type
     made = [total.defining_op]
@@ -273,7 +259,7 @@ def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list
         total = build.op("ttg.convert_layout", (total,), old.result.type)
         made.append(total.defining_op)
     build = OpBuilder(rewriter, following, _RULE, first.adding.location)
-    comes_first = first.adding.operands[0] is found.carried
+    comes_first = first.adding.operands[0] is found.carried.argument
     pair = (initial, total) if comes_first else (total, initial)
     return build.op(first.adding.name, pair, total.type, **first.adding.attributes), made
 

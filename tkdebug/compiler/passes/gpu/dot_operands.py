@@ -80,7 +80,7 @@ def _register_operand(placement: Placement, a: Value, acc: LinearLayout) -> Valu
     """A in registers, where the threads that need it hold it already (a dot fed by a dot)."""
     width = max(1, 32 // element_of(a.type).bits)
     wanted = _canonical(dot_operand(acc, 0, width, shape_of(a.type)))
-    home = placement.homes.find(a)
+    home = placement.layouts.find(a)
     if home is None or element_of(a.type).bits != 16:
         return None
     return placement.wanted(a, wanted) if _stays_in_thread(home, wanted) else None
@@ -91,13 +91,13 @@ def _stays_in_thread(source: LinearLayout, target: LinearLayout) -> bool:
 
 
 def _mma_operand(placement: Placement, value: Value, wanted: LinearLayout) -> Value:
-    home = placement.homes.find(value)
+    home = placement.layouts.find(value)
     element_bytes = max(1, element_of(value.type).bits // 8)
     if home is None or not isinstance(classify_conversion(home, wanted, element_bytes), SharedTrip):
         return placement.wanted(value, wanted)
     source, order = _peeled(value)
     shape = shape_of(source.type)
-    home = placement.homes.find(source)
+    home = placement.layouts.find(source)
     assert home is not None
     inner = fastest_dim(home)
     dims = [d for d in reversed(range(len(shape))) if d != inner]
@@ -123,7 +123,7 @@ def _wgmma_buffer(placement: Placement, value: Value, index: int) -> Value:
     """The operand in shared memory as wgmma's matrix descriptors read it."""
     source, order = _peeled(value)
     bits = element_of(source.type).bits
-    home = placement.homes.find(source)
+    home = placement.layouts.find(source)
     inner = None if home is None else fastest_dim(home)
     k_dim = (1 if index == 0 else 0) if order is None else (0 if index == 0 else 1)
     if bits != 16 and inner == 1 - k_dim:
@@ -152,7 +152,7 @@ def _turned_buffer(
     phases = min(4, shape[k_dim] // together, max(1, shape[1 - k_dim] // (2 * together)))
     layout = shared(shape, min(2 * together, shape[1 - k_dim]), together, phases, fastest_first)
     first = _buffer(placement, value, _landed(value) or layout, _CHUNK_BYTES, None)
-    wanted = turning((shape[0], shape[1]), k_dim, together, placement.homes.num_warps)
+    wanted = turning((shape[0], shape[1]), k_dim, together, placement.layouts.num_warps)
     load = placement.rewriter.build_before(
         placement.after(value),
         "ttg.local_load",
@@ -190,7 +190,7 @@ def _fma_buffer(placement: Placement, value: Value, index: int, acc: LinearLayou
     source, order = _peeled(value)
     shape = shape_of(source.type)
     rank, element_bytes = len(shape), max(1, element_of(source.type).bits // 8)
-    home = placement.homes.find(source)
+    home = placement.layouts.find(source)
     k_dim = rank - (1 if index == 0 else 2)
     if order is not None:
         k_dim = order[k_dim]
@@ -243,9 +243,9 @@ def _buffer(
     known = placement.buffers.get(key)
     if known is not None:
         return known
-    home = placement.homes.find(value)
+    home = placement.layouts.find(value)
     if home is None:
-        home = default_layout(shape_of(value.type), placement.homes.num_warps)
+        home = default_layout(shape_of(value.type), placement.layouts.num_warps)
     contents = contents or placement.wanted(value, home)
     element = element_of(value.type)
     rewriter, anchor = placement.rewriter, placement.after(value)

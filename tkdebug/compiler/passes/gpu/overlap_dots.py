@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.layout_inference import is_elementwise
 from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -99,7 +100,7 @@ def _planned(loop: Operation, dots: Sequence[Operation]) -> _Plan | None:
         if rescaling(loop, dot):
             # The wait that ends the last iteration's dot is where its sums are first seen.
             index = next(i for i, wait in enumerate(waits) if wait.anchor is emptying.anchor)
-            waits[index] = waits[index].joined([_carried(loop, dot)], 0)
+            waits[index] = waits[index].joined([_carried(loop, dot).argument], 0)
     return _Plan(waits, across)
 
 
@@ -133,10 +134,9 @@ def rescaling(loop: Operation, dot: Operation) -> tuple[Operation, ...] | None:
         None where the dot's result is not carried, or anything else sees it.
     """
     block = loop.regions[0].block
-    terminator = block.terminator
-    if dot.result.uses != {terminator: 1}:
+    if dot.result.uses != {block.terminator: 1}:
         return None
-    carried = block.arguments[terminator.operands.index(dot.result) + 1]
+    carried = _carried(loop, dot).argument
     found: set[Operation] = set()
     worklist = [carried]
     while worklist:
@@ -158,16 +158,17 @@ def is_carried(loop: Operation, dot: Operation) -> bool:
     return rescaling(loop, dot) is not None
 
 
-def _carried(loop: Operation, dot: Operation) -> Value:
-    block = loop.regions[0].block
-    return block.arguments[block.terminator.operands.index(dot.result) + 1]
+def _carried(loop: Operation, dot: Operation) -> IterArg:
+    return next(each for each in iter_args(loop) if each.yielded is dot.result)
 
 
 def _is_left_alone(
     loop: Operation, dot: Operation, wait: Operation, place: Mapping[Operation, int]
 ) -> bool:
     """Whether nothing before `wait` uses what is carried, or writes what the dot reads."""
-    if any(user is not dot and place[user] < place[wait] for user in _carried(loop, dot).uses):
+    if any(
+        user is not dot and place[user] < place[wait] for user in _carried(loop, dot).argument.uses
+    ):
         return False
     before = loop.regions[0].block.operations[: place[wait]]
     return not any(_writes(op, _roots(dot)) for op in before)
@@ -237,7 +238,7 @@ def _drain(loop: Operation, dot: Operation, rewriter: Rewriter) -> None:
     """Wait after the loop for what a dot adds to."""
     assert loop.block is not None
     after = loop.block.operations[loop.block.operations.index(loop) + 1]
-    result = loop.results[_carried(loop, dot).index - 1]
+    result = _carried(loop, dot).result
     (drained,) = _wait(rewriter, after, [result], 0, dot)
     _use_waited(result, drained, rewriter)
 

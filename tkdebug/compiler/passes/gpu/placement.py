@@ -11,7 +11,7 @@ from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
 from tkdebug.compiler.layouts import REGISTER, LinearLayout
-from tkdebug.compiler.passes.gpu.homes import Homes
+from tkdebug.compiler.passes.gpu.layout_assignment import LayoutAssignment
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 # A small vector of which each thread wants more is handed around after all.
@@ -24,15 +24,15 @@ class Placement:
     Args:
         module: what is rewritten.
         rewriter: how.
-        homes: the layout of each value that has one.
+        layouts: the layout of each value that has one.
 
     Attributes:
         buffers: the shared-memory buffers made so far, by what they hold.
     """
 
-    def __init__(self, module: Module, rewriter: Rewriter, homes: Homes) -> None:
+    def __init__(self, module: Module, rewriter: Rewriter, layouts: LayoutAssignment) -> None:
         self.rewriter = rewriter
-        self.homes = homes
+        self.layouts = layouts
         self.buffers: dict[tuple[Value, LinearLayout | None, tuple[int, ...] | None], Value] = {}
         self._made: dict[tuple[Value, LinearLayout], Value] = {}
         # The flexible ops that have a layout themselves, with the operands they had before.
@@ -51,7 +51,7 @@ class Placement:
         key = (value, layout)
         known = self._made.get(key)
         if known is None:
-            flexible = value.defining_op is not None and self.homes.is_flexible_op(
+            flexible = value.defining_op is not None and self.layouts.is_flexible_op(
                 value.defining_op
             )
             known = self._remake(value, layout) if flexible else self._convert(value, layout)
@@ -61,7 +61,7 @@ class Placement:
     def settle(self, value: Value) -> None:
         """Give `value` the layout of its home."""
         if isinstance(value.type, TensorType):
-            value.type = with_encoding(value.type, self.homes.of_value(value))
+            value.type = with_encoding(value.type, self.layouts.of_value(value))
 
     def settle_unused(self, op: Operation) -> None:
         """Give a flexible op that nobody asked for some layout: it is dead, the module is whole."""
@@ -69,7 +69,7 @@ class Placement:
             return
         for result in op.results:
             shape = shape_of(result.type)
-            self.wanted(result, layout_inference.default_layout(shape, self.homes.num_warps))
+            self.wanted(result, layout_inference.default_layout(shape, self.layouts.num_warps))
 
     def after(self, value: Value) -> Operation:
         """The op before which something computed from `value` may stand at the earliest."""
@@ -79,7 +79,7 @@ class Placement:
         return owner.operations[0]
 
     def _convert(self, value: Value, layout: LinearLayout) -> Value:
-        home = self.homes.of_value(value)
+        home = self.layouts.of_value(value)
         if home == layout:
             return value
         anchor = self.after(value)
@@ -101,7 +101,7 @@ class Placement:
         if op.name not in layout_inference.SOURCES and op.name != "tt.load":
             source = layout_inference.operand_layout(op, layout)
         crowded = op.name == "tt.load" and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
-        own = layout_inference.default_layout(layout.shape, self.homes.num_warps)
+        own = layout_inference.default_layout(layout.shape, self.layouts.num_warps)
         if crowded and layout != own:
             return self._convert_after(op, self.wanted(value, own), layout)
         if source is None:
@@ -128,7 +128,7 @@ class Placement:
         """For views that cannot give `layout` whatever their operands have."""
         op = value.defining_op
         assert op is not None
-        own = layout_inference.default_layout(shape_of(op.operands[0].type), self.homes.num_warps)
+        own = layout_inference.default_layout(shape_of(op.operands[0].type), self.layouts.num_warps)
         given = layout_inference.result_layout(op, own)
         assert given is not None, f"{op.name} has no layout rule"
         return self._convert_after(op, self.wanted(value, given), layout)

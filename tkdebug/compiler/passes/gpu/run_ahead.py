@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from tkdebug.compiler.ir.control_flow import IterArg, iter_arg, iter_args
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import I1, TensorType
 from tkdebug.compiler.ops.traits import is_effect_free
@@ -24,12 +25,12 @@ class Slice:
     Attributes:
         loop: an `scf.for`.
         ops: ops of its body, in order.
-        carried: those of its carried values that the ops depend on, in order.
+        carried: those of its iter args that the ops depend on, in order.
     """
 
     loop: Operation
     ops: tuple[Operation, ...]
-    carried: tuple[Value, ...]
+    carried: tuple[IterArg, ...]
 
     @staticmethod
     def of(loop: Operation, values: Iterable[Value], given: Collection[Value] = ()) -> Slice | None:
@@ -46,9 +47,10 @@ class Slice:
             owner = value.owner
             if value in given:
                 continue
-            if owner is body and value.index and value not in carried:
+            argument = iter_arg(value) if owner is body else None
+            if argument is not None and value not in carried:
                 carried.add(value)
-                worklist.append(body.terminator.operands[value.index - 1])
+                worklist.append(argument.yielded)
             elif isinstance(owner, Operation) and owner.block is body and owner not in ops:
                 if owner.regions or not is_effect_free(owner):
                     return None
@@ -57,12 +59,12 @@ class Slice:
         return Slice(
             loop,
             tuple(op for op in body.operations if op in ops),
-            tuple(value for value in body.arguments if value in carried),
+            tuple(each for each in iter_args(loop) if each.argument in carried),
         )
 
     def first(self) -> dict[Value, Value]:
         """What stands for the carried values in the first iteration."""
-        return {value: self.loop.operands[2 + value.index] for value in self.carried}
+        return {each.argument: each.initial for each in self.carried}
 
     def clone(
         self, known: Mapping[Value, Value], rewriter: Rewriter, anchor: Operation, rule: str
@@ -84,9 +86,7 @@ class Slice:
 
     def next(self, clones: Mapping[Value, Value]) -> dict[Value, Value]:
         """What stands for the carried values one iteration after that of `clones`."""
-        yielded = self.loop.regions[0].block.terminator.operands
-        sources = {value: yielded[value.index - 1] for value in self.carried}
-        return {value: clones.get(source, source) for value, source in sources.items()}
+        return {each.argument: clones.get(each.yielded, each.yielded) for each in self.carried}
 
 
 def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | None:

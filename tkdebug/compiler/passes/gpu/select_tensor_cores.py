@@ -17,6 +17,7 @@ from typing import ClassVar
 from tkdebug.compiler.analysis import layout_inference as rules
 from tkdebug.compiler.analysis.dot_use import comes_from_dot, feeds_dot
 from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import iter_args
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -220,9 +221,9 @@ def _accesses_of_sums(dot: Operation) -> list[Operation]:
     found = [load] if load is not None and _is_loaded(dot) else []
     total = dot.result
     for user in total.uses:
-        loop = None if user.block is None else user.block.parent_op
-        if user.name == "scf.yield" and loop is not None and loop.name == "scf.for":
-            total = loop.results[user.operands.index(total)]
+        results = _loop_results(user, total)
+        if results:
+            total = results[0]
             break
     for value in dict.fromkeys((dot.result, total)):
         stores = [user for user in value.uses if user.name == "tt.store"]
@@ -238,12 +239,9 @@ def _stores_of(dot: Operation) -> list[Operation]:
     while pending:
         value = pending.pop()
         for user in value.uses:
-            loop = None if user.block is None else user.block.parent_op
-            found: list[Value] = []
+            found = _loop_results(user, value)
             if user.name == "tt.store" and user.operands[1] is value:
                 stores.append(user)
-            elif user.name == "scf.yield" and loop is not None and loop.name == "scf.for":
-                found = [loop.results[i] for i, x in enumerate(user.operands) if x is value]
             elif rules.is_elementwise(user):
                 found = [
                     x
@@ -253,6 +251,14 @@ def _stores_of(dot: Operation) -> list[Operation]:
             pending += [x for x in found if x not in seen]
             seen.update(found)
     return stores
+
+
+def _loop_results(user: Operation, value: Value) -> list[Value]:
+    """The results of the `scf.for` that `user` ends an iteration of, as far as they are `value`."""
+    loop = None if user.block is None else user.block.parent_op
+    if loop is None or loop.name != "scf.for" or user is not loop.regions[0].block.terminator:
+        return []
+    return [each.result for each in iter_args(loop) if each.yielded is value]
 
 
 def _runs_by_rows(access: Operation) -> bool:

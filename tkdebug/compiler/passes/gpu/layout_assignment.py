@@ -12,6 +12,13 @@ from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import (
+    TiedValues,
+    deciding,
+    edges_from,
+    forwarded,
+    junctions,
+)
 from tkdebug.compiler.ir.types import TensorType, shape_of
 from tkdebug.compiler.layouts import LinearLayout, views
 from tkdebug.compiler.ops.table import OPS
@@ -23,7 +30,7 @@ _NOT_REMADE = frozenset(("tt.scan", "tt.sort", "tt.bitonic_merge", "tt.flip"))
 _WARP_LANES = 32
 
 
-class Homes:
+class LayoutAssignment:
     """The layout of every tile that is not remade on demand.
 
     Attributes:
@@ -35,7 +42,7 @@ class Homes:
         if not isinstance(warps, int):
             raise IRError(f"{module.name}: the function has no num_warps")
         self.num_warps = warps
-        self._homes: dict[Value, LinearLayout] = {}
+        self._layouts: dict[Value, LinearLayout] = {}
         self._flexible: set[Operation] = set()
         # The layout that a reduction's result was sliced from.
         self._parents: dict[Value, LinearLayout] = {}
@@ -44,23 +51,23 @@ class Homes:
         self._module = module
 
     @staticmethod
-    def of(module: Module) -> Homes:
-        """Find the homes of all tiles of `module`."""
-        homes = Homes(module)
-        homes._solve()
-        return homes
+    def of(module: Module) -> LayoutAssignment:
+        """Find the layouts of all tiles of `module`."""
+        assignment = LayoutAssignment(module)
+        assignment._solve()
+        return assignment
 
     def is_flexible_op(self, op: Operation) -> bool:
         """Whether the op's result is remade in each layout that is wanted."""
         return op in self._flexible
 
     def of_value(self, value: Value) -> LinearLayout:
-        """The home of a tile."""
-        return self._homes[value]
+        """The layout of a tile."""
+        return self._layouts[value]
 
     def find(self, value: Value) -> LinearLayout | None:
-        """The home of a tile; None for one that is remade on demand."""
-        return self._homes.get(value)
+        """The layout of a tile; None for one that is remade on demand."""
+        return self._layouts.get(value)
 
     # Solving
 
@@ -110,9 +117,9 @@ class Homes:
         return max(shape) == size <= self.num_warps * _WARP_LANES
 
     def _set(self, value: Value, layout: LinearLayout | None, heavy: bool = False) -> bool:
-        if layout is None or value in self._homes or not isinstance(value.type, TensorType):
+        if layout is None or value in self._layouts or not isinstance(value.type, TensorType):
             return False
-        self._homes[value] = layout
+        self._layouts[value] = layout
         if heavy:
             self._heavy.add(value)
         return True
@@ -125,19 +132,19 @@ class Homes:
             if op.name.startswith("scf."):
                 for region in op.regions:
                     changed |= self._sweep(region.block)
-                for slot in _slots(op):
-                    changed |= self._settle_slot(slot, slot.inside)
+                for tied in _tied(op):
+                    changed |= self._settle(tied, tied.yielded)
             else:
                 changed |= self._op(op)
         return changed
 
-    def _settle_slot(self, slot: _Slot, sources: Sequence[Value]) -> bool:
-        source = next((value for value in sources if value in self._homes), None)
+    def _settle(self, tied: TiedValues, sources: Sequence[Value]) -> bool:
+        source = next((value for value in sources if value in self._layouts), None)
         if source is None:
             return False
-        home, heavy = self._homes[source], source in self._heavy
+        home, heavy = self._layouts[source], source in self._heavy
         changed = False
-        for value in slot.values:
+        for value in tied.values:
             changed |= self._set(value, home, heavy)
             if source in self._parents:
                 self._parents.setdefault(value, self._parents[source])
@@ -157,11 +164,11 @@ class Homes:
             parent = self._parents.get(source)
             given = self._following_home(op, source, parent)
             if op.name == "tt.reduce":
-                parent = self._homes[source]
+                parent = self._layouts[source]
         changed = False
         for result in op.results:
             changed |= self._set(result, given, heavy)
-            if parent is not None and result in self._homes:
+            if parent is not None and result in self._layouts:
                 self._parents.setdefault(result, parent)
         return changed
 
@@ -174,7 +181,7 @@ class Homes:
         if op.name in ("tt.histogram", "tt.topk"):
             return layout_inference.default_layout(shape, self.num_warps)
         if op.name == "tt.gather":
-            return self._homes.get(op.operands[1]) or layout_inference.default_layout(
+            return self._layouts.get(op.operands[1]) or layout_inference.default_layout(
                 shape, self.num_warps
             )
         tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
@@ -188,7 +195,7 @@ class Homes:
         return None
 
     def _split_source(self, op: Operation) -> LinearLayout:
-        home = self._homes.get(op.operands[0])
+        home = self._layouts.get(op.operands[0])
         wanted = None if home is None else views.split_source(home)
         if wanted is None:
             half = layout_inference.default_layout(shape_of(op.results[0].type), self.num_warps)
@@ -197,13 +204,13 @@ class Homes:
 
     def _main_operand(self, op: Operation) -> Value | None:
         """The operand whose home the op follows: what a tensor core made, else the first."""
-        known = [value for value in op.operands if value in self._homes]
+        known = [value for value in op.operands if value in self._layouts]
         return next((value for value in known if value in self._heavy), next(iter(known), None))
 
     def _following_home(
         self, op: Operation, source: Value, parent: LinearLayout | None
     ) -> LinearLayout | None:
-        home = self._homes[source]
+        home = self._layouts[source]
         if op.name != "tt.broadcast":
             return layout_inference.result_layout(op, home)
         shape = shape_of(op.result.type)
@@ -215,31 +222,31 @@ class Homes:
 
     def _decide_one(self, block: Block) -> bool:
         """Settle the first undecided value by its users, or by default; False when none is left."""
-        for value, slot in self._undecided(block):
-            if slot is not None and self._settle_slot(slot, slot.outside):
+        for value, tied in self._undecided(block):
+            if tied is not None and self._settle(tied, tied.entering):
                 return True
             layout = self._demand(value, set())
             if layout is None:
                 layout = layout_inference.default_layout(shape_of(value.type), self.num_warps)
-            for each in slot.values if slot is not None else (value,):
+            for each in tied.values if tied is not None else (value,):
                 self._set(each, layout)
             return True
         return False
 
-    def _undecided(self, block: Block) -> Iterator[tuple[Value, _Slot | None]]:
+    def _undecided(self, block: Block) -> Iterator[tuple[Value, TiedValues | None]]:
         for op in block.operations:
             if op in self._flexible:
                 continue
             if op.name.startswith("scf."):
-                for slot in _slots(op):
-                    for value in slot.values:
-                        if isinstance(value.type, TensorType) and value not in self._homes:
-                            yield value, slot
+                for tied in _tied(op):
+                    for value in tied.values:
+                        if isinstance(value.type, TensorType) and value not in self._layouts:
+                            yield value, tied
                 for region in op.regions:
                     yield from self._undecided(region.block)
                 continue
             for result in op.results:
-                if isinstance(result.type, TensorType) and result not in self._homes:
+                if isinstance(result.type, TensorType) and result not in self._layouts:
                     yield result, None
 
     def _demand(self, value: Value, seen: set[Value]) -> LinearLayout | None:
@@ -263,22 +270,22 @@ class Homes:
             return layout if is_acc and isinstance(layout, LinearLayout) else None
         if layout_inference.is_elementwise(user):
             for other in user.operands:
-                if other in self._homes and shape_of(other.type) == shape_of(value.type):
-                    return self._homes[other]
+                if other in self._layouts and shape_of(other.type) == shape_of(value.type):
+                    return self._layouts[other]
             return self._result_demand(user, seen)
         if user.name in layout_inference.VIEWS:
             wanted = self._result_demand(user, seen)
             return None if wanted is None else layout_inference.operand_layout(user, wanted)
         if user.name.startswith("scf."):
-            for carried in _carried(user, value):
-                wanted = self._homes.get(carried) or self._demand(carried, seen)
+            for carried in [x for operand, x in forwarded(user) if operand is value]:
+                wanted = self._layouts.get(carried) or self._demand(carried, seen)
                 if wanted is not None:
                     return wanted
         return None
 
     def _result_demand(self, op: Operation, seen: set[Value]) -> LinearLayout | None:
         for result in op.results:
-            wanted = self._homes.get(result) or self._demand(result, seen)
+            wanted = self._layouts.get(result) or self._demand(result, seen)
             if wanted is not None:
                 return wanted
         return None
@@ -287,10 +294,10 @@ class Homes:
 
     def operand_layouts(self, op: Operation) -> list[LinearLayout | None]:
         """For each operand the layout in which `op` takes it; None for what has none."""
-        if op.name in ("scf.yield", "scf.condition", "scf.for", "scf.while"):
-            return [
-                self._homes.get(target) if target is not None else None for target in _targets(op)
-            ]
+        found = edges_from(op)
+        if found:
+            forwarded_to = (self._layouts.get(value) for value in found[0].values)
+            return [*(None for _ in deciding(op)), *forwarded_to]
         wanted = self._wanted_by(op)
         return [
             (wanted if wanted is not None else self._own_or_default(value))
@@ -300,7 +307,7 @@ class Homes:
         ]
 
     def _own_or_default(self, value: Value) -> LinearLayout:
-        home = self._homes.get(value)
+        home = self._layouts.get(value)
         if home is not None:
             return home
         return layout_inference.default_layout(shape_of(value.type), self.num_warps)
@@ -314,84 +321,22 @@ class Homes:
         if op.name == "tt.reduce":
             source = self._main_operand(op)
             if source is not None:
-                return self._homes[source]
+                return self._layouts[source]
             return layout_inference.default_layout(shape_of(op.operands[0].type), self.num_warps)
         if op.name == "tt.histogram":
             # Values and their mask lie alike.
             return self._own_or_default(op.operands[0])
         if op.name in ("tt.gather", "tt.topk") or not op.results:
             return None
-        home = next((self._homes[r] for r in op.results if r in self._homes), None)
+        home = next((self._layouts[r] for r in op.results if r in self._layouts), None)
         if home is None:
             return None
         wanted = layout_inference.operand_layout(op, home)
         if wanted is None:
             source = self._main_operand(op)
-            wanted = None if source is None else self._homes[source]
+            wanted = None if source is None else self._layouts[source]
         return wanted
 
 
-class _Slot:
-    """A value that control flow carries: everything that is it, and where it comes from.
-
-    Attributes:
-        values: arguments and results; they get one layout.
-        inside: what the regions hand on.
-        outside: what comes in.
-    """
-
-    def __init__(
-        self, values: Sequence[Value], inside: Sequence[Value], outside: Sequence[Value]
-    ) -> None:
-        self.values = tuple(values)
-        self.inside = tuple(inside)
-        self.outside = tuple(outside)
-
-
-def _slots(op: Operation) -> Iterator[_Slot]:
-    match op.name:
-        case "scf.for":
-            block = op.regions[0].block
-            for i, result in enumerate(op.results):
-                yield _Slot(
-                    (block.arguments[1 + i], result),
-                    (block.terminator.operands[i],),
-                    (op.operands[3 + i],),
-                )
-        case "scf.if":
-            for i, result in enumerate(op.results):
-                ends = [region.block.terminator.operands[i] for region in op.regions]
-                yield _Slot((result,), ends, ())
-        case "scf.while":
-            before, after = (region.block for region in op.regions)
-            for i, argument in enumerate(before.arguments):
-                yield _Slot((argument,), (after.terminator.operands[i],), (op.operands[i],))
-            for i, result in enumerate(op.results):
-                handed = before.terminator.operands[1 + i]
-                yield _Slot((after.arguments[i], result), (handed,), ())
-
-
-def _targets(op: Operation) -> list[Value | None]:
-    """For each operand of a loop or terminator the argument or result that it becomes."""
-    match op.name:
-        case "scf.for":
-            return [None, None, None, *op.regions[0].block.arguments[1:]]
-        case "scf.while":
-            return list(op.regions[0].block.arguments)
-    parent = op.block.parent_op if op.block is not None else None
-    assert parent is not None
-    if op.name == "scf.condition":
-        return [None, *parent.regions[1].block.arguments]
-    if parent.name == "scf.while":
-        return list(parent.regions[0].block.arguments)
-    return list(parent.results)
-
-
-def _carried(op: Operation, value: Value) -> list[Value]:
-    if op.name == "scf.if":
-        return []
-    return [
-        target
-        for operand, target in zip(op.operands, _targets(op), strict=True)
-        if operand is value and target is not None
-    ]
+def _tied(op: Operation) -> list[TiedValues]:
+    return [tied for junction in junctions(op) for tied in junction.tied()]

@@ -1,0 +1,80 @@
+"""Data flow over structured control flow: facts forward to a fixed point, needs backward.
+
+Edges are those of `tkdebug.compiler.ir.control_flow`. Facts that meet in one value are joined;
+an analysis ends because joins only lose information, of which there is finitely much.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from tkdebug.compiler.ir.control_flow import edges_from
+from tkdebug.compiler.ir.core import Block, Operation, Value
+
+Fact = TypeVar("Fact")
+
+
+class ForwardAnalysis(ABC, Generic[Fact]):
+    """Facts about values, in program order; loops are walked until nothing changes.
+
+    Attributes:
+        facts: by value; a value without one was not reached, or is of no concern.
+    """
+
+    def __init__(self) -> None:
+        self.facts: dict[Value, Fact] = {}
+
+    @abstractmethod
+    def visit(self, op: Operation) -> None:
+        """Set the facts of what `op` gives, but for what edges forward."""
+
+    @abstractmethod
+    def join(self, value: Value, known: Fact, fact: Fact) -> Fact:
+        """What holds of `value` if either may."""
+
+    def set(self, value: Value, fact: Fact) -> None:
+        """Note the facts of a value."""
+        self.facts[value] = fact
+
+    def run(self, block: Block) -> bool:
+        """Work through a block; whether a loop that it belongs to has to be walked once more."""
+        again = False
+        for op in block.operations:
+            self.visit(op)
+            again |= self._follow_edges(op)
+            while op.regions and any([self.run(region.block) for region in op.regions]):
+                pass
+        return again
+
+    def _follow_edges(self, branch: Operation) -> bool:
+        """Forward along all edges from an op; whether that changed anything on a back edge."""
+        again = False
+        for edge in edges_from(branch):
+            for source, target in zip(edge.operands, edge.values, strict=True):
+                if source in self.facts and self._meet(target, self.facts[source]):
+                    again |= edge.is_back_edge
+        return again
+
+    def _meet(self, value: Value, fact: Fact) -> bool:
+        known = self.facts.get(value)
+        self.set(value, fact if known is None else self.join(value, known, fact))
+        return self.facts[value] != known
+
+
+def backward(values: Iterable[Value], needs: Callable[[Value], Iterable[Value]]) -> set[Value]:
+    """All that `values` need, themselves included.
+
+    Args:
+        values: where to begin.
+        needs: what one value needs directly; asked once of each.
+    """
+    found = set(values)
+    pending = list(found)
+    while pending:
+        for value in needs(pending.pop()):
+            if value not in found:
+                found.add(value)
+                pending.append(value)
+    return found
