@@ -23,6 +23,7 @@ from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.pointer_origins import may_meet, pointer_origin
 from tkdebug.compiler.analysis.tensor_map_use import LOAD, STORE, UNIT_BYTES, misplaced, misuse
 from tkdebug.compiler.analysis.tensor_maps import KERNEL_MADE, MAKE, misfit
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.types import DescriptorType
@@ -106,7 +107,7 @@ class KernelMaps:
         ]
         unit = UNIT_BYTES // element_bytes
         if self._infos[sizes[-1]].divisibility[0] % unit:
-            rest = build.binary("andi", sizes[-1], unit - 1)
+            rest = build.binary(arith.AndI, sizes[-1], unit - 1)
             asked.append(build.compare("eq", rest, build.constant(rest.type, 0)))
         return asked + self._non_negative(strides, build)
 
@@ -165,7 +166,7 @@ def _store_both_ways(
 ) -> None:
     """Store by the tensor map where all that is asked holds, by the other descriptor elsewhere."""
     build = OpBuilder(rewriter, store, _RULE)
-    condition = reduce(lambda a, b: build.binary("andi", a, b), asked)
+    condition = reduce(lambda a, b: build.binary(arith.AndI, a, b), asked)
     regions = []
     for descriptor in (store.operands[0], plain):
         block = Block()

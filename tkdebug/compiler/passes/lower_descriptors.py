@@ -16,6 +16,7 @@ from functools import reduce
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.tensor_maps import is_mapped
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
@@ -91,7 +92,7 @@ def _extent(build: OpBuilder, size: Value) -> Value:
     number = constant_value(size)
     if isinstance(number, int) and number >= 0:
         return size
-    return build.binary("maxsi", size, 0)
+    return build.binary(arith.MaxSI, size, 0)
 
 
 def _aligned(build: OpBuilder, stride: Value, unit: int) -> Value:
@@ -138,11 +139,11 @@ def _pointers(
         stride = descriptor.strides[place] if place < len(descriptor.strides) else None
         if axis.start is not None:
             step = _times(build, axis.start, stride)
-            start = step if start is None else build.binary("addi", start, step)
+            start = step if start is None else build.binary(arith.AddI, start, step)
         if axis.lanes is not None:
             lanes = build.along(_times(build, axis.lanes, stride), place, len(axes))
             lanes = build.broadcast(lanes, shape)
-            offset = lanes if offset is None else build.binary("addi", offset, lanes)
+            offset = lanes if offset is None else build.binary(arith.AddI, offset, lanes)
     if start is not None:
         base = build.op("tt.addptr", (base, start))
     pointers = build.splat(base, shape)
@@ -157,7 +158,7 @@ def _times(build: OpBuilder, index: Value, stride: Value | None) -> Value:
     if stride is None:
         return wide
     shape = shape_of(wide.type)
-    return build.binary("muli", wide, build.splat(stride, shape) if shape else stride)
+    return build.binary(arith.MulI, wide, build.splat(stride, shape) if shape else stride)
 
 
 def _mask(
@@ -170,16 +171,16 @@ def _mask(
         if axis.lanes is None:
             assert axis.start is not None
             inside = build.compare("ult", axis.start, extent)
-            whole = inside if whole is None else build.binary("andi", whole, inside)
+            whole = inside if whole is None else build.binary(arith.AndI, whole, inside)
             continue
         index, lanes = axis.lanes, shape_of(axis.lanes.type)
         if axis.start is not None:
-            index = build.binary("addi", build.splat(axis.start, lanes), index)
+            index = build.binary(arith.AddI, build.splat(axis.start, lanes), index)
         inside = build.compare("ult", index, build.splat(extent, lanes))
         parts.append(build.broadcast(build.along(inside, place, len(axes)), shape))
     if whole is not None:
         parts.append(build.splat(whole, shape))
-    return reduce(lambda a, b: build.binary("andi", a, b), parts)
+    return reduce(lambda a, b: build.binary(arith.AndI, a, b), parts)
 
 
 def _padding(build: OpBuilder, descriptor: Descriptor, type_: ir.Type) -> Value:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of, with_element
@@ -84,7 +85,7 @@ def _widened(
 def _unpacked(build: OpBuilder, codes: Value, axis: int, wide: _Wide) -> Value:
     """Two e2m1 a byte, the first in the low bits, side by side along `axis`."""
     bits = build.cast("arith.extui", codes, ir.I16)
-    halves = (bits, build.binary("shrui", bits, 4))
+    halves = (bits, build.binary(arith.ShRUI, bits, 4))
     low, high = (_from_e2m1(build, half, wide) for half in halves)
     pair = build.op("tt.join", (low, high))
     shape = shape_of(codes.type)
@@ -102,11 +103,11 @@ def _from_e2m1(build: OpBuilder, bits: Value, wide: _Wide) -> Value:
     Put where the wide format has its exponent and fraction, the bits are the number times a power
     of 2, subnormal ones included.
     """
-    magnitude = build.binary("shli", build.binary("andi", bits, 7), wide.e2m1_shift)
-    sign = build.binary("shli", build.binary("andi", bits, 8), 12)
-    both = build.binary("ori", magnitude, sign)
+    magnitude = build.binary(arith.ShLI, build.binary(arith.AndI, bits, 7), wide.e2m1_shift)
+    sign = build.binary(arith.ShLI, build.binary(arith.AndI, bits, 8), 12)
+    both = build.binary(arith.OrI, magnitude, sign)
     small = build.cast("tt.bitcast", both, wide.element)
-    return build.binary("mulf", small, wide.e2m1_factor)
+    return build.binary(arith.MulF, small, wide.e2m1_factor)
 
 
 def _scaled(
@@ -148,7 +149,7 @@ def _powers(build: OpBuilder, codes: Value, wide: _Wide) -> Value:
     # bf16 has fp32's exponent bits at the top, as fp32 has.
     carrier, fraction_bits = (ir.I32, 23) if wide is _F16 else (ir.I16, 7)
     wide_codes = build.cast("arith.extui", codes, carrier)
-    bits = build.binary("shli", wide_codes, fraction_bits)
+    bits = build.binary(arith.ShLI, wide_codes, fraction_bits)
     # 2 ** -127 is subnormal.
     is_least = build.compare("eq", wide_codes, build.constant(wide_codes.type, 0))
     least = build.constant(bits.type, 1 << fraction_bits - 1)

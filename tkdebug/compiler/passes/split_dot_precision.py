@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import element_of
@@ -62,5 +63,5 @@ def _parts(build: OpBuilder, value: Value, count: int) -> list[Value]:
         part = build.cast("arith.truncf", value, ir.BF16)
         parts.append(part)
         if index + 1 < count:
-            value = build.binary("subf", value, build.cast("arith.extf", part, ir.F32))
+            value = build.binary(arith.SubF, value, build.cast("arith.extf", part, ir.F32))
     return parts

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import I64
@@ -59,7 +60,7 @@ def _unroll(loop: Operation, factor: int, rewriter: Rewriter) -> None:
     if middle is not upper:
         _add_rest(loop, middle, rewriter)
     if stride is None:
-        long_step = build.binary("muli", step, factor)
+        long_step = build.binary(arith.MulI, step, factor)
     else:
         long_step = build.constant(step.type, int(stride) * factor)
     _repeat_body(loop, factor, rewriter)
@@ -75,12 +76,12 @@ def _middle(build: OpBuilder, lower: Value, upper: Value, step: Value, factor: i
         value if value.type == I64 else build.op("arith.extsi", (value,), I64)
         for value in (lower, upper, step)
     )
-    distance = build.binary("maxsi", build.binary("subi", high, low), 0)
-    rounded = build.binary("addi", distance, build.binary("subi", by, 1))
-    trips = build.binary("divsi", rounded, by)
-    whole = build.binary("subi", trips, build.binary("remsi", trips, factor))
-    end = build.binary("addi", low, build.binary("muli", whole, by))
-    end = build.binary("minsi", end, build.binary("maxsi", high, low))
+    distance = build.binary(arith.MaxSI, build.binary(arith.SubI, high, low), 0)
+    rounded = build.binary(arith.AddI, distance, build.binary(arith.SubI, by, 1))
+    trips = build.binary(arith.DivSI, rounded, by)
+    whole = build.binary(arith.SubI, trips, build.binary(arith.RemSI, trips, factor))
+    end = build.binary(arith.AddI, low, build.binary(arith.MulI, whole, by))
+    end = build.binary(arith.MinSI, end, build.binary(arith.MaxSI, high, low))
     return end if lower.type == I64 else build.op("arith.trunci", (end,), lower.type)
 
 

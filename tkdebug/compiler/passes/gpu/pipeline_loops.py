@@ -40,6 +40,7 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import fuse
@@ -255,7 +256,7 @@ class _Pipeline:
     def _limit(self, count: int) -> Value:
         """Below which counter the iteration `count` later comes; i64, so it cannot wrap."""
         upper, step = (self._wide(self.before, value) for value in self.loop.operands[1:3])
-        return self.before.binary("subi", upper, self.before.binary("muli", step, count))
+        return self.before.binary(arith.SubI, upper, self.before.binary(arith.MulI, step, count))
 
     def _wide(self, build: OpBuilder, value: Value) -> Value:
         number = constant_value(value)
@@ -294,7 +295,7 @@ class _Pipeline:
             return position, self.before.constant(I1, int(k < trips))
         wide = self._wide(self.before, lower)
         if k:
-            far = self.before.binary("muli", self._wide(self.before, step), k)
+            far = self.before.binary(arith.MulI, self._wide(self.before, step), k)
             wide = self.before.op("arith.addi", (wide, far))
         return position, self.before.compare("slt", wide, self._wide(self.before, upper))
 
@@ -304,8 +305,8 @@ class _Pipeline:
             if isinstance(number, int):
                 bits = element_of(value.type).bits
                 return build.constant(value.type, wrap(number + amount * count, bits))
-            return build.binary("addi", value, amount * count)
-        far = step if count == 1 else build.binary("muli", step, count)
+            return build.binary(arith.AddI, value, amount * count)
+        far = step if count == 1 else build.binary(arith.MulI, step, count)
         return build.op("arith.addi", (value, far))
 
     def _copies(
@@ -467,11 +468,11 @@ class _Pipeline:
         after = []
         slots = [slot for slot in (reading, filling) if slot.owner is self.body]
         for slot in dict.fromkeys(slots):
-            stepped = build.binary("addi", slot, 1)
+            stepped = build.binary(arith.AddI, slot, 1)
             inside = build.compare("slt", stepped, build.constant(I32, self.buffers))
             after.append(build.op("arith.select", (inside, stepped, build.constant(I32, 0)), I32))
             if slot is reading and phase is not None:
-                turned = build.binary("xori", phase, 1)
+                turned = build.binary(arith.XOrI, phase, 1)
                 turning = build.op("arith.select", (inside, phase, turned), I32)
         if phase is not None:
             after.append(turning)
