@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis.ring_index import RingIndex, ring_index
+from tkdebug.compiler.dialects import scf, ttg
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import MemDescType
 
-ALLOC = "ttg.local_alloc"
+ALLOC = ttg.LocalAlloc.name
 # Ops whose result is another view of their first operand.
-_VIEWS = frozenset(("ttg.memdesc_index", "ttg.memdesc_trans", "ttg.memdesc_subslice"))
+_VIEWS = names_of(ttg.MemDescIndex, ttg.MemDescTrans, ttg.MemDescSubslice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,29 +113,29 @@ def buffer_aliases(function: Operation) -> BufferAliases:
 
 def _viewed(view: Operation, region: Region) -> Region:
     """The region that a view of `region` shows."""
-    if view.name != "ttg.memdesc_index":
+    if not ttg.MemDescIndex.matches(view):
         return region
-    type_ = view.operands[0].type
+    type_ = ttg.MemDescIndex(view).buffer.type
     assert isinstance(type_, MemDescType)
-    index = constant_value(view.operands[1])
+    index = constant_value(ttg.MemDescIndex(view).index)
     if isinstance(index, int):
         start = region.start_bytes + index * type_.buffer_bytes
         return Region(region.owner, start, type_.buffer_bytes)
-    return replace(region, ring=ring_index(view.operands[1], type_.buffers))
+    return replace(region, ring=ring_index(ttg.MemDescIndex(view).index, type_.buffers))
 
 
 def handed_on(op: Operation) -> Iterator[tuple[Value, Value]]:
     """(source, target) for every value that structured control flow passes on under a new name."""
     match op.name:
-        case "scf.if":
+        case scf.If.name:
             for region in op.regions:
                 yield from _pairs(region.block.terminator.operands, op.results)
-        case "scf.for":
+        case scf.For.name:
             block = op.regions[0].block
             for sources in (op.operands[3:], block.terminator.operands):
                 yield from _pairs(sources, block.arguments[1:])
                 yield from _pairs(sources, op.results)
-        case "scf.while":
+        case scf.While.name:
             before, after = (region.block for region in op.regions)
             yield from _pairs(op.operands, before.arguments)
             yield from _pairs(after.terminator.operands, before.arguments)

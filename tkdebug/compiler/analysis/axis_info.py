@@ -29,6 +29,7 @@ from tkdebug.compiler.analysis.axis_facts import (
 )
 from tkdebug.compiler.analysis.axis_rules import infer
 from tkdebug.compiler.analysis.counters import first_count
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir.core import Block, Operation, Value
 
 __all__ = ["AxisInfo", "analyse"]
@@ -46,7 +47,7 @@ def analyse(function: Operation, non_negative: Collection[Value] = ()) -> Mappin
     """
     analysis = _Analysis(promises(function))
     body = function.regions[0].block
-    divisors = function.attributes.get("arg_divisibility")
+    divisors = tt.Func(function).arg_divisibility
     known = divisors if isinstance(divisors, tuple) else (1,) * len(body.arguments)
     for argument, divisor in zip(body.arguments, known, strict=True):
         assert isinstance(divisor, int)
@@ -92,11 +93,11 @@ class _Analysis:
         """Work through the ops of a block whose arguments are known."""
         for op in block.operations:
             match op.name:
-                case "scf.for":
+                case scf.For.name:
                     self._run_for(op)
-                case "scf.while":
+                case scf.While.name:
                     self._run_while(op)
-                case "scf.if":
+                case scf.If.name:
                     self._run_if(op)
                 case _:
                     self._run_op(op)

@@ -6,25 +6,26 @@ each iteration adds the step first. What is used is never below where it would h
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import arith, scf
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 
-_SIGNS = {"arith.addi": 1, "arith.subi": -1}
+_SIGNS = {arith.AddI.name: 1, arith.SubI.name: -1}
 
 
 def first_count(op: Operation) -> Value | None:
     """The least value of `op`, a sum that counts a carried value of a loop up; None for others."""
-    if op.name != "arith.addi":
+    if not arith.AddI.matches(op):
         return None
     for carried, step in (op.operands, op.operands[::-1]):
         count = constant_value(step)
         if isinstance(carried.owner, Operation) or not isinstance(count, int) or count <= 0:
             continue
         loop = carried.owner.parent_op
-        if loop is None or loop.name != "scf.for" or carried.index == 0:
+        if loop is None or not scf.For.matches(loop) or carried.index == 0:
             continue
-        if carried.owner.terminator.operands[carried.index - 1] is op.result:
-            return _plus(loop.operands[2 + carried.index], count)
+        if scf.For(loop).yielded[carried.index - 1] is op.result:
+            return _plus(scf.For(loop).inits[carried.index - 1], count)
     return None
 
 
@@ -33,7 +34,7 @@ def _plus(value: Value, count: int) -> Value | None:
     op = value.defining_op
     if op is None or op.name not in _SIGNS:
         return None
-    number = constant_value(op.operands[1])
+    number = constant_value(arith.Binary(op).rhs)
     if not isinstance(number, int) or _SIGNS[op.name] * number != -count:
         return None
-    return op.operands[0]
+    return arith.Binary(op).lhs

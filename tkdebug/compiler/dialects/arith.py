@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.dialects.interfaces import OneResult
+from tkdebug.compiler.dialects.interfaces import Cast, OneResult
 from tkdebug.compiler.ir.op_view import (
     CONDITIONS,
     FLOATS,
@@ -229,12 +229,6 @@ class MinimumF(FloatBinary):
     """Minimum that propagates NaN."""
 
     name = "arith.minimumf"
-
-
-class Cast(OneResult):
-    """One operand, whose elements become those of another type."""
-
-    source = operand_def(VALUES)
 
 
 class ExtSI(Cast):

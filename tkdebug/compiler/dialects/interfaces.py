@@ -5,6 +5,7 @@ from __future__ import annotations
 from tkdebug.compiler.ir.op_view import (
     POINTERS,
     TILES_OR_BUFFERS,
+    VALUES,
     OptionalOperandDef,
     OpView,
     attribute_def,
@@ -18,6 +19,12 @@ class OneResult(OpView):
     """An op of exactly one result."""
 
     result = result_def()
+
+
+class Cast(OneResult):
+    """One operand, whose elements become those of another type."""
+
+    source = operand_def(VALUES)
 
 
 class PointerAccess(OpView):
@@ -42,7 +49,7 @@ class DotLike(OneResult):
     a = operand_def(TILES_OR_BUFFERS)
     b = operand_def(TILES_OR_BUFFERS)
     accumulator = operand_def(TILES_OR_BUFFERS)
-    input_precision = attribute_def("input_precision", str, "tf32")
+    input_precision = optional_attribute_def("input_precision", str)
     max_num_imprecise_acc = optional_attribute_def("max_num_imprecise_acc", int)
     # What computes it: "fma", "mma" or "wgmma".
     unit = optional_attribute_def("unit", str)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.dialects.interfaces import DotLike, MaskedAccess, OneResult, PointerAccess
+from tkdebug.compiler.dialects.interfaces import (
+    Cast,
+    DotLike,
+    MaskedAccess,
+    OneResult,
+    PointerAccess,
+)
 from tkdebug.compiler.ir.core import Block
 from tkdebug.compiler.ir.op_view import (
     CONDITIONS,
@@ -19,6 +25,7 @@ from tkdebug.compiler.ir.op_view import (
     OpView,
     VariadicOperandsDef,
     attribute_def,
+    late_attribute_def,
     operand_def,
     optional_attribute_def,
     optional_operand_def,
@@ -34,7 +41,7 @@ class Unary(OneResult):
     source = operand_def(VALUES)
 
 
-class FpToFp(Unary):
+class FpToFp(Cast):
     """Float conversion with a rounding mode, fp8 saturating."""
 
     name = "tt.fp_to_fp"
@@ -42,19 +49,19 @@ class FpToFp(Unary):
     rounding = optional_attribute_def("rounding", str)
 
 
-class Bitcast(Unary):
+class Bitcast(Cast):
     """The same bits under another type of equal width."""
 
     name = "tt.bitcast"
 
 
-class PtrToInt(Unary):
+class PtrToInt(Cast):
     """Address of a pointer in bytes."""
 
     name = "tt.ptr_to_int"
 
 
-class IntToPtr(Unary):
+class IntToPtr(Cast):
     """Pointer to an address in bytes."""
 
     name = "tt.int_to_ptr"
@@ -304,13 +311,18 @@ class ReduceReturn(OpView):
     values = variadic_operands_def()
 
 
-class Gather(OneResult):
+class AlongAxis(OneResult):
+    """Moves the elements of a tile along one axis."""
+
+    source = operand_def(VALUES)
+    axis = attribute_def("axis", int)
+
+
+class Gather(AlongAxis):
     """The elements of the first tile at the indices of the second along `axis`."""
 
     name = "tt.gather"
-    source = operand_def(TILES)
     indices = operand_def(INTEGERS)
-    axis = attribute_def("axis", int)
 
 
 class Histogram(OneResult):
@@ -323,12 +335,10 @@ class Histogram(OneResult):
     unsigned = attribute_def("unsigned", bool, False)
 
 
-class Flip(OneResult):
+class Flip(AlongAxis):
     """The elements in reverse order along `axis`."""
 
     name = "tt.flip"
-    source = operand_def(VALUES)
-    axis = attribute_def("axis", int)
 
 
 class Sorting(OneResult):
@@ -382,18 +392,22 @@ class AtomicCas(Atomic):
     value = operand_def(NUMBERS)
 
 
-class GetProgramId(OneResult):
+class GridQuery(OneResult):
+    """A number that says where in the grid the program is."""
+
+    axis = attribute_def("axis", int)
+
+
+class GetProgramId(GridQuery):
     """This program's position along a grid axis."""
 
     name = "tt.get_program_id"
-    axis = attribute_def("axis", int)
 
 
-class GetNumPrograms(OneResult):
+class GetNumPrograms(GridQuery):
     """The grid's extent along an axis."""
 
     name = "tt.get_num_programs"
-    axis = attribute_def("axis", int)
 
 
 class Assert(OpView):
@@ -412,7 +426,7 @@ class Print(OpView):
     values = variadic_operands_def(VALUES)
     prefix = attribute_def("prefix", str, "")
     hex = attribute_def("hex", bool, False)
-    signed = attribute_def("signed", tuple[bool, ...], ())
+    signed = optional_attribute_def("signed", tuple[bool, ...])
 
 
 class Barrier(OpView):
@@ -443,11 +457,11 @@ class Func(OpView):
     name = "tt.func"
     sym_name = optional_attribute_def("sym_name", str)
     arg_names = attribute_def("arg_names", tuple[str, ...], ())
-    arg_divisibility = attribute_def("arg_divisibility", tuple[int, ...], ())
+    arg_divisibility = optional_attribute_def("arg_divisibility", tuple[int, ...])
     nan_padded = attribute_def("nan_padded", tuple[str, ...], ())
     mappable = attribute_def("mappable", tuple[str, ...], ())
     tensor_maps = attribute_def("tensor_maps", tuple[str, ...], ())
-    num_warps = attribute_def("num_warps", int, 4)
+    num_warps = late_attribute_def("num_warps", int)
     target = optional_attribute_def("target", str)
     shared_bytes = attribute_def("shared_bytes", int, 0)
     fp_fusion = attribute_def("fp_fusion", bool, True)

@@ -32,7 +32,7 @@ class LocalAlloc(OneResult):
     name = "ttg.local_alloc"
     source = optional_operand_def(TILES)
     # In bytes.
-    alignment = attribute_def("alignment", int, 16)
+    alignment = optional_attribute_def("alignment", int)
     offset = optional_attribute_def("offset", int)
 
 

@@ -183,13 +183,23 @@ class VariadicResultsDef(_Place):
 class AttributeDef(Generic[T]):
     """An attribute by its name in IR text.
 
-    A default stands for an attribute that is missing; setting an attribute to it removes it.
+    A default stands for one that is missing; setting it to None, or deleting it, removes it.
+
+    Attributes:
+        is_required: whether every op has it.
     """
 
-    def __init__(self, key: str, types: tuple[object, ...], default: T = _REQUIRED) -> None:
+    def __init__(
+        self,
+        key: str,
+        types: tuple[object, ...],
+        default: T = _REQUIRED,
+        is_late: bool = False,
+    ) -> None:
         self.key = key
         self.types = types
         self.default = default
+        self.is_required = default is _REQUIRED and not is_late
 
     @overload
     def __get__(self, view: None, owner: type[OpView]) -> AttributeDef[T]: ...
@@ -204,15 +214,13 @@ class AttributeDef(Generic[T]):
         return attributes.get(self.key, self.default)  # type: ignore[return-value]
 
     def __set__(self, view: OpView, value: T) -> None:
-        if value == self.default:
+        if value is None:
             view.op.attributes.pop(self.key, None)
         else:
             view.op.attributes[self.key] = value  # type: ignore[assignment]
 
-    @property
-    def is_required(self) -> bool:
-        """Whether every op has it."""
-        return self.default is _REQUIRED
+    def __delete__(self, view: OpView) -> None:
+        view.op.attributes.pop(self.key, None)
 
     def holds(self, value: Attribute) -> bool:
         """Whether `value` is of one of the declared types."""
@@ -263,6 +271,11 @@ def variadic_results_def(kind: Kind = ANY) -> VariadicResultsDef:
 def attribute_def(key: str, type_: type[T], default: T = _REQUIRED) -> AttributeDef[T]:
     """An attribute; required unless it has a default."""
     return AttributeDef(key, (type_,), default)
+
+
+def late_attribute_def(key: str, type_: type[T]) -> AttributeDef[T]:
+    """An attribute that a pass sets, and that is only read after that pass."""
+    return AttributeDef(key, (type_,), is_late=True)
 
 
 def optional_attribute_def(key: str, type_: type[T]) -> AttributeDef[T | None]:
@@ -407,3 +420,8 @@ OpName = str | type[OpView]
 def op_name(op: OpName) -> str:
     """The name of an op given by its name or its view class."""
     return op if isinstance(op, str) else op.name
+
+
+def names_of(*views: type[OpView]) -> frozenset[str]:
+    """The names of several ops."""
+    return frozenset().union(*(view.names for view in views))

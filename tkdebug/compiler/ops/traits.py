@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 
@@ -21,11 +22,10 @@ REGION_TERMINATORS: dict[str, tuple[str, ...]] = {
     tt.MapElementwise.name: (tt.MapElementwiseReturn.name,),
 }
 # Their regions use no value from outside, and nothing is moved or merged across their border.
-ISOLATED = frozenset((tt.Func.name, tt.Reduce.name, tt.Scan.name, tt.MapElementwise.name))
+ISOLATED = names_of(tt.Func, tt.Reduce, tt.Scan, tt.MapElementwise)
 # They have the effects of what is inside them and no others. scf.while is not one of them:
 # it may never end, and a kernel that hangs must still hang after every pass.
-TRANSPARENT = frozenset((scf.For.name, scf.If.name))
-LOOPS = frozenset((scf.For.name, scf.While.name))
+TRANSPARENT = names_of(scf.For, scf.If)
 # By name, since every pass asks for every op, and flags of an enum are slow to ask.
 _TERMINATORS = frozenset(name for name, spec in OPS.items() if Effects.TERMINATOR in spec.effects)
 PURE = frozenset(name for name, spec in OPS.items() if not spec.effects)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.traits import PURE, TRANSPARENT, is_terminator
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 # Ops whose results are handed out of their regions one by one, so that single ones can go.
-_SLOTTED = frozenset(("scf.for", "scf.if", "scf.while"))
+_SLOTTED = names_of(scf.For, scf.If, scf.While)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,9 @@ class _Liveness:
 def _own_operands(op: Operation) -> tuple[Value, ...]:
     """The operands a live `op` needs whichever of its results are live."""
     match op.name:
-        case "scf.for":
+        case scf.For.name:
             return op.operands[:3]
-        case "scf.while":
+        case scf.While.name:
             return ()
         case _:
             return op.operands
@@ -92,7 +94,7 @@ def _own_operands(op: Operation) -> tuple[Value, ...]:
 
 def _always_handed_on(op: Operation, block: Block) -> tuple[Value, ...]:
     """What the terminator of a region of a live `op` always needs."""
-    if op.name == "scf.while" and block is op.regions[0].block:
+    if scf.While.matches(op) and block is op.regions[0].block:
         return block.terminator.operands[:1]
     if op.name in _SLOTTED or not block.operations:
         return ()
@@ -104,9 +106,9 @@ def _slot_sources(op: Operation, value: Value) -> list[Value]:
     index = value.index
     is_result = value.owner is op
     match op.name:
-        case "scf.if":
+        case scf.If.name:
             return [region.block.terminator.operands[index] for region in op.regions]
-        case "scf.for":
+        case scf.For.name:
             block = op.regions[0].block
             if not is_result:
                 if index == 0:
@@ -149,7 +151,7 @@ def _sweep(block: Block, live: _Liveness, rewriter: Rewriter) -> None:
 
 def _drop_dead_slots(op: Operation, live: _Liveness, rewriter: Rewriter) -> None:
     kept = [index for index, result in enumerate(op.results) if result in live.values]
-    if op.name == "scf.while":
+    if scf.While.matches(op):
         _drop_while_inits(op, live, rewriter)
         if len(kept) == len(op.results):
             return
@@ -166,7 +168,7 @@ def _drop_dead_slots(op: Operation, live: _Liveness, rewriter: Rewriter) -> None
         for region in op.regions:
             terminator = region.block.terminator
             terminator.operands = tuple(terminator.operands[index] for index in kept)
-        if op.name == "scf.for":
+        if scf.For.matches(op):
             op.operands = (*op.operands[:3], *(op.operands[3 + index] for index in kept))
             _keep_arguments(op.regions[0].block, [0, *(1 + index for index in kept)])
     rewriter.keep_results(op, kept, "drop-dead-results")

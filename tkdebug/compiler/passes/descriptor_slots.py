@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Block, Operation, Region, Value
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, TensorType, Type
-from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import CompileError, IRError
 
 _RULE = "spread-descriptor"
 # Ops that hand values on; a descriptor anywhere else is an error.
-_HANDING_ON = frozenset(("scf.for", "scf.while", "scf.if", "scf.yield", "scf.condition"))
+_HANDING_ON = frozenset(
+    (scf.For.name, scf.While.name, scf.If.name, scf.Yield.name, scf.Condition.name)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,12 @@ class Slots:
             return
         names = function.attributes.get("arg_names")
         divisors = function.attributes.get("arg_divisibility")
-        padded = function.attributes.pop(NAN_PADDED, ())
-        mapped = function.attributes.get(TENSOR_MAPS, ())
-        function.attributes.pop(MAPPABLE, None)
-        assert isinstance(padded, tuple)
-        assert isinstance(mapped, tuple)
+        view = tt.Func(function)
+        padded, mapped = view.nan_padded, view.tensor_maps
+        del view.nan_padded
+        del view.mappable
         if kept := tuple(name for name in padded if name in mapped):
-            function.attributes[NAN_PADDED] = kept
+            view.nan_padded = kept
         parts: list[tuple[Value, list[Value]]] = []
         new_names: list[Attribute] = []
         new_divisors: list[Attribute] = []
@@ -121,7 +122,7 @@ class Slots:
         first = block.operations[0]
         build = OpBuilder(self._rewriter, first, _RULE, function.location)
         # Extents are i32 in the language, and positive where the host makes the descriptor.
-        shape = tuple(build.op("arith.trunci", (size,), ir.I32) for size in dimensions[:rank])
+        shape = tuple(build.op(arith.TruncI, (size,), ir.I32) for size in dimensions[:rank])
         strides = tuple(dimensions[rank:-1])
         self.known[argument] = Descriptor(type_.block, shape, strides, padding)
 
@@ -155,7 +156,7 @@ class Slots:
             return
         # Of a while loop the first region hands on the results, of a branch either.
         source = op.regions[0].block.terminator
-        handed_on = source.operands[1:] if source.name == "scf.condition" else source.operands
+        handed_on = source.operands[1:] if scf.Condition.matches(source) else source.operands
         results = self._spread(op.results, handed_on, lambda t: Value(t, op, 0), op)
         op.results = tuple(results)
         for index, value in enumerate(op.results):
@@ -164,12 +165,12 @@ class Slots:
 
     def _handed_to(self, op: Operation, region: Region) -> tuple[Value, ...]:
         """What stands for the arguments of a region when it is first entered."""
-        if op.name == "scf.for":
+        if scf.For.matches(op):
             # The loop's position is an argument of its own.
             return (region.block.arguments[0], *op.operands[3:])
-        if op.name == "scf.while" and region is op.regions[0]:
+        if scf.While.matches(op) and region is op.regions[0]:
             return op.operands
-        if op.name == "scf.while":
+        if scf.While.matches(op):
             return op.regions[0].block.terminator.operands[1:]
         raise IRError(f"{_where(op)}: has no form for tensor descriptors")
 
@@ -201,11 +202,11 @@ class Slots:
     def _check_handed_back(self, op: Operation, region: Region) -> None:
         """All descriptors that meet in one slot must pad alike."""
         terminator = region.block.terminator
-        if op.name == "scf.for":
+        if scf.For.matches(op):
             slots: Iterable[Value] = region.block.arguments[1:]
-        elif op.name == "scf.if":
+        elif scf.If.matches(op):
             slots = op.regions[0].block.terminator.operands
-        elif op.name == "scf.while" and region is op.regions[1]:
+        elif scf.While.matches(op) and region is op.regions[1]:
             slots = op.regions[0].block.arguments
         else:
             return

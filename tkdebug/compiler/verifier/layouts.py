@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tkdebug.compiler.dialects import scf, tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import TensorType
 from tkdebug.compiler.layouts import (
     BLOCK,
@@ -48,8 +51,8 @@ _FREE = frozenset(
         "tt.dot_scaled"
     ).split()
 )
-_CONTROL = frozenset(("tt.func", "tt.return", "scf.yield", "scf.condition"))
-_LOOPS_AND_BRANCHES = frozenset(("scf.for", "scf.if", "scf.while"))
+_CONTROL = names_of(tt.Func, tt.Return, scf.Yield, scf.Condition)
+_LOOPS_AND_BRANCHES = names_of(scf.For, scf.If, scf.While)
 
 
 def check_layouts(function: Operation, check: Callable[[Operation, str], IRError]) -> None:
@@ -143,10 +146,10 @@ def _same(op: Operation) -> str | None:
 
 def _slots(op: Operation) -> str | None:
     """Carried values keep their type; blocks that hand them on are checked by the verifier."""
-    if op.name == "scf.while":
+    if scf.While.matches(op):
         before, after = (region.block for region in op.regions)
         pairs = [(op.operands, before.arguments), (op.results, after.arguments)]
-    elif op.name == "scf.for":
+    elif scf.For.matches(op):
         arguments = op.regions[0].block.arguments[1:]
         pairs = [(op.operands[3:], arguments), (op.results, arguments)]
     else:
@@ -183,20 +186,26 @@ def _order(op: Operation) -> list[int]:
 
 
 def _expand(op: Operation) -> str | None:
-    return _expect(_only(op.result), expand_dims(_only(op.operands[0]), _axis(op)), "the result")
+    return _expect(
+        _only(op.result),
+        expand_dims(_only(tt.ExpandDims(op).source), tt.ExpandDims(op).axis),
+        "the result",
+    )
 
 
 def _trans(op: Operation) -> str | None:
-    return _expect(_only(op.result), transpose(_only(op.operands[0]), _order(op)), "the result")
+    return _expect(
+        _only(op.result), transpose(_only(tt.Trans(op).source), tt.Trans(op).order), "the result"
+    )
 
 
 def _reshape(op: Operation) -> str | None:
-    wanted = reshape(_only(op.operands[0]), ir.shape_of(op.result.type))
+    wanted = reshape(_only(tt.Reshape(op).source), ir.shape_of(op.result.type))
     return _expect(_only(op.result), wanted, "the result")
 
 
 def _broadcast(op: Operation) -> str | None:
-    source = op.operands[0]
+    source = tt.Broadcast(op).source
     wanted = broadcast_source(_only(op.result), ir.shape_of(source.type))
     return _expect(_only(source), wanted, "the operand")
 
@@ -220,7 +229,7 @@ def _split(op: Operation) -> str | None:
     results = _layouts(op.results)
     if len(set(results)) > 1:
         return "its results have different layouts, expected one for both"
-    return _expect(_only(op.operands[0]), join(results[0]), "the operand") if results else None
+    return _expect(_only(tt.Split(op).source), join(results[0]), "the operand") if results else None
 
 
 def _cat(op: Operation) -> str | None:
@@ -231,7 +240,7 @@ def _cat(op: Operation) -> str | None:
 
 
 def _dot(op: Operation) -> str | None:
-    accumulator = _only(op.operands[2])
+    accumulator = _only(DotLike(op).accumulator)
     if accumulator != _only(op.result):
         return "the result and the accumulator have different layouts"
     for index in (0, 1):
@@ -267,16 +276,16 @@ def _histogram(op: Operation) -> str | None:
 
 
 _RULES: dict[str, Callable[[Operation], str | None]] = {
-    "tt.expand_dims": _expand,
-    "tt.trans": _trans,
-    "tt.reshape": _reshape,
-    "tt.broadcast": _broadcast,
-    "tt.reduce": _reduce,
-    "tt.histogram": _histogram,
-    "tt.join": _join,
-    "tt.split": _split,
-    "tt.cat": _cat,
-    "tt.dot": _dot,
-    "ttg.local_dot": _dot,
-    "ttng.warp_group_dot": _dot,
+    tt.ExpandDims.name: _expand,
+    tt.Trans.name: _trans,
+    tt.Reshape.name: _reshape,
+    tt.Broadcast.name: _broadcast,
+    tt.Reduce.name: _reduce,
+    tt.Histogram.name: _histogram,
+    tt.Join.name: _join,
+    tt.Split.name: _split,
+    tt.Cat.name: _cat,
+    tt.Dot.name: _dot,
+    ttg.LocalDot.name: _dot,
+    ttng.WarpGroupDot.name: _dot,
 }

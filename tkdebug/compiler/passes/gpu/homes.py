@@ -11,7 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.analysis import layout_inference
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import TensorType, shape_of
 from tkdebug.compiler.layouts import LinearLayout, views
 from tkdebug.compiler.ops.table import OPS
@@ -19,7 +21,7 @@ from tkdebug.errors import IRError
 
 _MAX_SWEEPS = 1000
 # They compute across elements, so making them twice costs.
-_NOT_REMADE = frozenset(("tt.scan", "tt.sort", "tt.bitonic_merge", "tt.flip"))
+_NOT_REMADE = names_of(tt.Scan, tt.Sort, tt.BitonicMerge, tt.Flip)
 _WARP_LANES = 32
 
 
@@ -76,7 +78,7 @@ class Homes:
 
     def _find_flexible(self, block: Block) -> None:
         for op in block.operations:
-            if op.name.startswith("scf.") or op.name == "tt.func":
+            if op.name.startswith("scf.") or tt.Func.matches(op):
                 for region in op.regions:
                     self._find_flexible(region.block)
             elif self._can_be_remade(op):
@@ -103,7 +105,7 @@ class Homes:
         A vector of no more elements than there are threads is in the cache after the first of
         them; handing it around takes shared memory and two barriers.
         """
-        if op.name != "tt.load" or op.attributes.get("volatile"):
+        if not tt.Load.matches(op) or tt.Load(op).volatile:
             return False
         shape = shape_of(op.result.type)
         size = math.prod(shape)
@@ -147,7 +149,7 @@ class Homes:
         if not any(isinstance(result.type, TensorType) for result in op.results):
             return False
         given = self._anchor(op)
-        heavy = op.name == "tt.dot"
+        heavy = tt.Dot.matches(op)
         parent: LinearLayout | None = None
         if given is None:
             source = self._main_operand(op)
@@ -156,7 +158,7 @@ class Homes:
             heavy = source in self._heavy
             parent = self._parents.get(source)
             given = self._following_home(op, source, parent)
-            if op.name == "tt.reduce":
+            if tt.Reduce.matches(op):
                 parent = self._homes[source]
         changed = False
         for result in op.results:
@@ -167,28 +169,28 @@ class Homes:
 
     def _anchor(self, op: Operation) -> LinearLayout | None:
         """The layout of an op that does not take it from its operands."""
-        layout = op.attributes.get("layout")
-        if isinstance(layout, LinearLayout):
+        layout = OpView(op).layout
+        if layout is not None:
             return layout
         shape = shape_of(op.results[0].type)
-        if op.name in ("tt.histogram", "tt.topk"):
+        if op.name in (tt.Histogram.name, tt.TopK.name):
             return layout_inference.default_layout(shape, self.num_warps)
-        if op.name == "tt.gather":
-            return self._homes.get(op.operands[1]) or layout_inference.default_layout(
+        if tt.Gather.matches(op):
+            return self._homes.get(tt.Gather(op).indices) or layout_inference.default_layout(
                 shape, self.num_warps
             )
         tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
         if not tiles or all(value.defining_op in self._flexible for value in tiles):
-            if op.name == "tt.reduce":
+            if tt.Reduce.matches(op):
                 source = layout_inference.default_layout(shape_of(tiles[0].type), self.num_warps)
                 return layout_inference.result_layout(op, source)
             return layout_inference.default_layout(shape, self.num_warps)
-        if op.name == "tt.split":
+        if tt.Split.matches(op):
             return views.split(self._split_source(op))
         return None
 
     def _split_source(self, op: Operation) -> LinearLayout:
-        home = self._homes.get(op.operands[0])
+        home = self._homes.get(tt.Split(op).source)
         wanted = None if home is None else views.split_source(home)
         if wanted is None:
             half = layout_inference.default_layout(shape_of(op.results[0].type), self.num_warps)
@@ -204,7 +206,7 @@ class Homes:
         self, op: Operation, source: Value, parent: LinearLayout | None
     ) -> LinearLayout | None:
         home = self._homes[source]
-        if op.name != "tt.broadcast":
+        if not tt.Broadcast.matches(op):
             return layout_inference.result_layout(op, home)
         shape = shape_of(op.result.type)
         if parent is not None and parent.shape == shape:
@@ -255,12 +257,11 @@ class Homes:
 
     def _demand_of(self, user: Operation, value: Value, seen: set[Value]) -> LinearLayout | None:
         if user.name in layout_inference.ACCESSES:
-            layout = user.attributes.get("layout")
-            return layout if isinstance(layout, LinearLayout) else None
-        if user.name == "tt.dot":
-            layout = user.attributes.get("layout")
-            is_acc = user.operands[2] is value
-            return layout if is_acc and isinstance(layout, LinearLayout) else None
+            return OpView(user).layout
+        if tt.Dot.matches(user):
+            layout = tt.Dot(user).layout
+            is_acc = tt.Dot(user).accumulator is value
+            return layout if is_acc else None
         if layout_inference.is_elementwise(user):
             for other in user.operands:
                 if other in self._homes and shape_of(other.type) == shape_of(value.type):
@@ -287,7 +288,7 @@ class Homes:
 
     def operand_layouts(self, op: Operation) -> list[LinearLayout | None]:
         """For each operand the layout in which `op` takes it; None for what has none."""
-        if op.name in ("scf.yield", "scf.condition", "scf.for", "scf.while"):
+        if op.name in (scf.Yield.name, scf.Condition.name, scf.For.name, scf.While.name):
             return [
                 self._homes.get(target) if target is not None else None for target in _targets(op)
             ]
@@ -306,20 +307,22 @@ class Homes:
         return layout_inference.default_layout(shape_of(value.type), self.num_warps)
 
     def _wanted_by(self, op: Operation) -> LinearLayout | None:
-        layout = op.attributes.get("layout")
-        if isinstance(layout, LinearLayout):
+        layout = OpView(op).layout
+        if layout is not None:
             return layout
-        if op.name == "tt.split":
+        if tt.Split.matches(op):
             return self._split_source(op)
-        if op.name == "tt.reduce":
+        if tt.Reduce.matches(op):
             source = self._main_operand(op)
             if source is not None:
                 return self._homes[source]
-            return layout_inference.default_layout(shape_of(op.operands[0].type), self.num_warps)
-        if op.name == "tt.histogram":
+            return layout_inference.default_layout(
+                shape_of(tt.Reduce(op).sources[0].type), self.num_warps
+            )
+        if tt.Histogram.matches(op):
             # Values and their mask lie alike.
-            return self._own_or_default(op.operands[0])
-        if op.name in ("tt.gather", "tt.topk") or not op.results:
+            return self._own_or_default(tt.Histogram(op).source)
+        if op.name in (tt.Gather.name, tt.TopK.name) or not op.results:
             return None
         home = next((self._homes[r] for r in op.results if r in self._homes), None)
         if home is None:
@@ -350,7 +353,7 @@ class _Slot:
 
 def _slots(op: Operation) -> Iterator[_Slot]:
     match op.name:
-        case "scf.for":
+        case scf.For.name:
             block = op.regions[0].block
             for i, result in enumerate(op.results):
                 yield _Slot(
@@ -358,11 +361,11 @@ def _slots(op: Operation) -> Iterator[_Slot]:
                     (block.terminator.operands[i],),
                     (op.operands[3 + i],),
                 )
-        case "scf.if":
+        case scf.If.name:
             for i, result in enumerate(op.results):
                 ends = [region.block.terminator.operands[i] for region in op.regions]
                 yield _Slot((result,), ends, ())
-        case "scf.while":
+        case scf.While.name:
             before, after = (region.block for region in op.regions)
             for i, argument in enumerate(before.arguments):
                 yield _Slot((argument,), (after.terminator.operands[i],), (op.operands[i],))
@@ -374,21 +377,21 @@ def _slots(op: Operation) -> Iterator[_Slot]:
 def _targets(op: Operation) -> list[Value | None]:
     """For each operand of a loop or terminator the argument or result that it becomes."""
     match op.name:
-        case "scf.for":
+        case scf.For.name:
             return [None, None, None, *op.regions[0].block.arguments[1:]]
-        case "scf.while":
+        case scf.While.name:
             return list(op.regions[0].block.arguments)
     parent = op.block.parent_op if op.block is not None else None
     assert parent is not None
-    if op.name == "scf.condition":
+    if scf.Condition.matches(op):
         return [None, *parent.regions[1].block.arguments]
-    if parent.name == "scf.while":
+    if scf.While.matches(parent):
         return list(parent.regions[0].block.arguments)
     return list(parent.results)
 
 
 def _carried(op: Operation, value: Value) -> list[Value]:
-    if op.name == "scf.if":
+    if scf.If.matches(op):
         return []
     return [
         target
