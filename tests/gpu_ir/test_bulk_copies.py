@@ -160,7 +160,7 @@ def test_buffer_that_changes_while_it_is_stored_is_stored_as_poison() -> None:
     [
         ("init %b", f"ttng.init_barrier %b {{count = 0}} : {WORD}", "count is 0"),
         ("init %b", f"ttng.init_barrier %m {{count = 1}} : {BUFFER}", "expected an mbarrier"),
-        ("wait %b %zero", f"ttng.wait_barrier %b, %true : {WORD}, i1", "operand 1 is i1"),
+        ("wait %b %zero", f"ttng.wait_barrier %b, %true : {WORD}, i1", "phase: got i1, expected i32"),
         ("expect %b %true 512", f"ttng.barrier_expect %b, %true {{size_bytes = 0}} : {WORD}, i1", "size_bytes is 0"),
         ("copy %b %true", f"ttng.async_tma_copy_global_to_local %x, %m, %b, %true, %n : {DESC}, {BUFFER}, {WORD}, i1, i32", "2 coordinates"),
     ],

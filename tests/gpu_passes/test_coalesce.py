@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
-from tkdebug.compiler.analysis.vectorization import mask_index, vector_elems
+from tkdebug.compiler.analysis.vectorization import mask_of, vector_elems
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
@@ -51,8 +51,8 @@ def layout_of(op: Operation) -> LinearLayout:
 def width(module: Module, op: Operation) -> int:
     """Elements of one access in the layout that the pass chose."""
     infos = analyse(module.function)
-    place = mask_index(op)
-    mask = None if place is None else infos[op.operands[place]]
+    mask_value = mask_of(op)
+    mask = None if mask_value is None else infos[mask_value]
     return vector_elems(op, layout_of(op), infos[op.operands[0]], mask)
 
 

@@ -25,7 +25,10 @@ TAIL = "\n  tt.return\n}"
         ("%x = arith.addf %f : (f32) -> f32", "got 1 operands, expected 2"),
         ("%x = math.exp %i : (i32) -> i32", "got i32, expected floats"),
         ("%x = math.absi %f : (f32) -> f32", "got f32, expected integers"),
-        ("%x = arith.select %i, %f, %f : (i32, f32, f32) -> f32", "a condition of i32"),
+        (
+            "%x = arith.select %i, %f, %f : (i32, f32, f32) -> f32",
+            "got i32, expected i1",
+        ),
         ("%x = arith.select %b, %f, %d : (i1, f32, f64) -> f32", "operand types differ: f32, f64"),
         (
             "%x = arith.select %c, %f, %f : (tensor<8xi1>, f32, f32) -> f32",

@@ -5,6 +5,7 @@ What diffs between passes are made of: an op is known by its id, never by its te
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.layout_text import LayoutAliases
 from tkdebug.compiler.ir.printer import attribute_text
@@ -60,7 +61,7 @@ def _attributes(op: Operation, aliases: LayoutAliases) -> dict[str, str]:
     return {
         name: attribute_text(value, aliases)
         for name, value in op.attributes.items()
-        if not (op.name == "tt.func" and name in _COMPILE_OPTIONS)
+        if not (tt.Func.matches(op) and name in _COMPILE_OPTIONS)
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.errors import IRError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.specialization import Specialization
@@ -147,7 +148,7 @@ class StageOverride:
             return None
         try:
             module = parse_module(text)
-            if [op.name for op in module.body.operations] != ["tt.func"]:
+            if [op.name for op in module.body.operations] != [tt.Func.name]:
                 raise IRError("expected one tt.func and nothing beside it")
             verify(module)
         except IRError as error:

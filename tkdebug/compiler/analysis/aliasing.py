@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
 from tkdebug.compiler.analysis.ring_index import RingIndex, ring_index
+from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import MemDescType
 
-ALLOC = "ttg.local_alloc"
+ALLOC = ttg.LocalAlloc.name
 # Ops whose result is another view of their first operand.
-_VIEWS = frozenset(("ttg.memdesc_index", "ttg.memdesc_trans", "ttg.memdesc_subslice"))
+_VIEWS = names_of(ttg.MemDescIndex, ttg.MemDescTrans, ttg.MemDescSubslice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,11 @@ class _Analysis(ForwardAnalysis[frozenset[Region]]):
 
 def _viewed(view: Operation, region: Region) -> Region:
     """The region that a view of `region` shows."""
-    if view.name != "ttg.memdesc_index":
+    if not ttg.MemDescIndex.matches(view):
         return region
-    type_ = view.operands[0].type
+    type_ = ttg.MemDescIndex(view).buffer.type
     assert isinstance(type_, MemDescType)
-    index = constant_value(view.operands[1])
+    index = constant_value(ttg.MemDescIndex(view).index)
     if isinstance(index, int):
         start = region.start_bytes + index * type_.buffer_bytes
         return Region(region.owner, start, type_.buffer_bytes)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import shape_of
 
-_REMAINDERS = ("arith.remsi", "arith.remui")
+_REMAINDERS = (arith.RemSI.name, arith.RemUI.name)
 _MIRRORED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle", "eq": "eq"}
 
 
@@ -38,9 +39,9 @@ def promises(function: Operation) -> Mapping[Value, Promise]:
     found: dict[Value, Promise] = {}
     body = function.regions[0].block
     for op in function.walk():
-        if op.name != "tt.assume":
+        if not tt.Assume.matches(op):
             continue
-        for value, promise in _facts(op.operands[0]):
+        for value, promise in _facts(tt.Assume(op).condition):
             if op.block is body or op.block is value.parent_block:
                 found[value] = found.get(value, Promise()) & promise
     return found
@@ -50,13 +51,13 @@ def _facts(condition: Value) -> Iterator[tuple[Value, Promise]]:
     op = condition.defining_op
     if op is None or shape_of(condition.type):
         return
-    if op.name == "arith.andi":
+    if arith.AndI.matches(op):
         for part in op.operands:
             yield from _facts(part)
-    if op.name != "arith.cmpi":
+    if not arith.CmpI.matches(op):
         return
     left, right = op.operands
-    predicate = str(op.attributes["predicate"])
+    predicate = arith.CmpI(op).predicate
     yield from _comparison(left, predicate, constant_value(right))
     if predicate in _MIRRORED:
         yield from _comparison(right, _MIRRORED[predicate], constant_value(left))
@@ -78,5 +79,5 @@ def _comparison(
         return
     if op.name in _REMAINDERS:
         yield op.operands[0], Promise(divisor=number & -number)
-    elif op.name == "arith.andi" and number & (number + 1) == 0:
+    elif arith.AndI.matches(op) and number & (number + 1) == 0:
         yield op.operands[0], Promise(divisor=number + 1)

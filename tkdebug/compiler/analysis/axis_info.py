@@ -30,6 +30,7 @@ from tkdebug.compiler.analysis.axis_facts import (
 from tkdebug.compiler.analysis.axis_rules import infer
 from tkdebug.compiler.analysis.counters import first_count
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.compiler.ir.core import Operation, Value
 
@@ -48,7 +49,7 @@ def analyse(function: Operation, non_negative: Collection[Value] = ()) -> Mappin
     """
     analysis = _Analysis(promises(function))
     body = function.regions[0].block
-    divisors = function.attributes.get("arg_divisibility")
+    divisors = tt.Func(function).arg_divisibility
     known = divisors if isinstance(divisors, tuple) else (1,) * len(body.arguments)
     for argument, divisor in zip(body.arguments, known, strict=True):
         assert isinstance(divisor, int)

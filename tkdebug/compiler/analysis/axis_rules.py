@@ -21,13 +21,15 @@ from tkdebug.compiler.analysis.axis_facts import (
     unknown,
 )
 from tkdebug.compiler.analysis.axis_shapes import SHAPE_RULES, splat_info
+from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects.interfaces import Cast
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import I1, PointerType, ScalarType, Type, element_of
 from tkdebug.compiler.ops.table import OPS
 
 Infos = Sequence[AxisInfo]
 Rule = Callable[[Operation, Infos], AxisInfo]
-_DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
+_DIVISIONS = (arith.DivSI.name, arith.DivUI.name, arith.RemSI.name, arith.RemUI.name)
 # Families whose ops compute each element from the operands' elements at the same place.
 _ELEMENTWISE = ("arith.", "math.")
 
@@ -161,7 +163,7 @@ def _divide(op: Operation, operands: Infos) -> AxisInfo:
     if b.constant == 1:
         return replace(a, constant=None)
     # Toward zero: groups of negative numbers are cut one element off.
-    is_exact = op.name == "arith.divui" or a.non_negative
+    is_exact = arith.DivUI.matches(op) or a.non_negative
     return _quotient(a, b, is_exact, a.non_negative and (b.constant is None or b.constant > 0))
 
 
@@ -181,7 +183,7 @@ def _quotient(a: AxisInfo, b: AxisInfo, is_exact: bool, non_negative: bool) -> A
 
 def _remainder(op: Operation, operands: Infos) -> AxisInfo:
     a, b = _spread(op, operands)
-    is_signed = op.name == "arith.remsi"
+    is_signed = arith.RemSI.matches(op)
     is_exact = not is_signed or a.non_negative
     non_negative = a.non_negative or (not is_signed and b.non_negative)
     return _rest(a, b, is_exact, non_negative)
@@ -228,11 +230,11 @@ def _shift_right(op: Operation, operands: Infos) -> AxisInfo:
     a, b = _spread(op, operands)
     bits = element_of(op.result.type).bits
     if b.constant is None or not 0 < b.constant < bits - 1:
-        is_signed = op.name == "arith.shrsi"
+        is_signed = arith.ShRSI.matches(op)
         return _loose(1, _equal((a, b)), a.non_negative and is_signed)
     step = uniform(op.result.type, 1 << b.constant)
     # Toward minus infinity (or unsigned): exact for negative numbers too.
-    return _quotient(a, step, True, a.non_negative or op.name == "arith.shrui")
+    return _quotient(a, step, True, a.non_negative or arith.ShRUI.matches(op))
 
 
 # Choices.
@@ -241,7 +243,7 @@ def _shift_right(op: Operation, operands: Infos) -> AxisInfo:
 def _extremum(op: Operation, operands: Infos) -> AxisInfo:
     a, b = _spread(op, operands)
     signs = (a.non_negative, b.non_negative)
-    either = op.name in ("arith.maxsi", "arith.minui")
+    either = op.name in (arith.MaxSI.name, arith.MinUI.name)
     return _one_of(a, b, a.contiguity, any(signs) if either else all(signs))
 
 
@@ -271,7 +273,7 @@ def _one_of(
 
 def _compare(op: Operation, operands: Infos) -> AxisInfo:
     a, b = _spread(op, operands)
-    predicate = str(op.attributes["predicate"])
+    predicate = arith.Compare(op).predicate
     equal = list(_equal((a, b)))
     for axis in range(len(equal)):
         # x < n and x >= n change only where x is a multiple of what divides n.
@@ -288,9 +290,9 @@ def _compare(op: Operation, operands: Infos) -> AxisInfo:
 
 def _extend(op: Operation, operands: Infos) -> AxisInfo:
     (a,) = operands
-    if element_of(op.operands[0].type) == I1:
-        return _loose(1, a.constancy, op.name == "arith.extui")
-    return replace(a, non_negative=a.non_negative or op.name == "arith.extui")
+    if element_of(Cast(op).source.type) == I1:
+        return _loose(1, a.constancy, arith.ExtUI.matches(op))
+    return replace(a, non_negative=a.non_negative or arith.ExtUI.matches(op))
 
 
 def _truncate(op: Operation, operands: Infos) -> AxisInfo:
@@ -303,7 +305,7 @@ def _truncate(op: Operation, operands: Infos) -> AxisInfo:
 def _reinterpret(op: Operation, operands: Infos) -> AxisInfo:
     """Pointers to integers, back, and to other elements; bit casts of numbers."""
     (a,) = operands
-    source, target = op.operands[0].type, op.result.type
+    source, target = Cast(op).source.type, op.result.type
     if not _is_index(source) or not _is_index(target):
         return _loose(1, a.constancy)
     before, after = unit_of(source), unit_of(target)
@@ -319,14 +321,13 @@ def _is_index(type_: Type) -> bool:
 
 def _hint(op: Operation, operands: Infos) -> AxisInfo:
     (a,) = operands
-    values = op.attributes["values"]
-    assert isinstance(values, tuple)
-    promised = [largest_divisor(v) if isinstance(v, int) and v else 1 for v in values]
+    values = tt.Hint(op).values
+    promised = [largest_divisor(v) if v else 1 for v in values]
     shape = extents(op.result.type)
     if len(promised) != len(shape):
         return a
     within = tuple(map(min, promised, shape))
-    match op.attributes["kind"]:
+    match tt.Hint(op).kind:
         case "divisibility":
             return replace(a, divisibility=tuple(map(max, a.divisibility, promised)))
         case "contiguity":
@@ -337,13 +338,13 @@ def _hint(op: Operation, operands: Infos) -> AxisInfo:
 
 def _load(op: Operation, operands: Infos) -> AxisInfo:
     """One address gives one value."""
-    if op.attributes.get("volatile"):
+    if tt.Load(op).volatile:
         return unknown(op.result.type)
     return _loose(1, _equal(_spread(op, operands)))
 
 
 def _constant(op: Operation, operands: Infos) -> AxisInfo:
-    value, type_ = op.attributes["value"], op.result.type
+    value, type_ = arith.Constant(op).value, op.result.type
     element = element_of(type_)
     if isinstance(value, int) and isinstance(element, ScalarType) and element.is_integer:
         return uniform(type_, int(value))
@@ -360,36 +361,36 @@ def _same(op: Operation, operands: Infos) -> AxisInfo:
 
 RULES: dict[str, Rule] = {
     **SHAPE_RULES,
-    "arith.constant": _constant,
-    "arith.addi": _add,
-    "arith.subi": _subtract,
-    "arith.muli": _multiply,
-    "arith.divsi": _divide,
-    "arith.divui": _divide,
-    "arith.remsi": _remainder,
-    "arith.remui": _remainder,
-    "arith.andi": _and,
-    "arith.ori": _or,
-    "arith.xori": _or,
-    "arith.shli": _shift_left,
-    "arith.shrsi": _shift_right,
-    "arith.shrui": _shift_right,
-    "arith.minsi": _extremum,
-    "arith.maxsi": _extremum,
-    "arith.minui": _extremum,
-    "arith.maxui": _extremum,
-    "arith.cmpi": _compare,
-    "arith.select": _select,
-    "arith.extsi": _extend,
-    "arith.extui": _extend,
-    "arith.trunci": _truncate,
-    "tt.bitcast": _reinterpret,
-    "tt.ptr_to_int": _reinterpret,
-    "tt.int_to_ptr": _reinterpret,
-    "tt.addptr": _add_pointer,
-    "tt.load": _load,
-    "tt.hint": _hint,
-    "tt.get_program_id": _program,
-    "tt.get_num_programs": _program,
-    "ttg.convert_layout": _same,
+    arith.Constant.name: _constant,
+    arith.AddI.name: _add,
+    arith.SubI.name: _subtract,
+    arith.MulI.name: _multiply,
+    arith.DivSI.name: _divide,
+    arith.DivUI.name: _divide,
+    arith.RemSI.name: _remainder,
+    arith.RemUI.name: _remainder,
+    arith.AndI.name: _and,
+    arith.OrI.name: _or,
+    arith.XOrI.name: _or,
+    arith.ShLI.name: _shift_left,
+    arith.ShRSI.name: _shift_right,
+    arith.ShRUI.name: _shift_right,
+    arith.MinSI.name: _extremum,
+    arith.MaxSI.name: _extremum,
+    arith.MinUI.name: _extremum,
+    arith.MaxUI.name: _extremum,
+    arith.CmpI.name: _compare,
+    arith.Select.name: _select,
+    arith.ExtSI.name: _extend,
+    arith.ExtUI.name: _extend,
+    arith.TruncI.name: _truncate,
+    tt.Bitcast.name: _reinterpret,
+    tt.PtrToInt.name: _reinterpret,
+    tt.IntToPtr.name: _reinterpret,
+    tt.AddPtr.name: _add_pointer,
+    tt.Load.name: _load,
+    tt.Hint.name: _hint,
+    tt.GetProgramId.name: _program,
+    tt.GetNumPrograms.name: _program,
+    ttg.ConvertLayout.name: _same,
 }

@@ -14,6 +14,7 @@ from tkdebug.compiler.analysis.axis_facts import (
     unit_of,
     unknown,
 )
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Operation
 
 Infos = Sequence[AxisInfo]
@@ -28,8 +29,7 @@ def splat_info(info: AxisInfo, shape: tuple[int, ...]) -> AxisInfo:
 
 
 def _make_range(op: Operation, operands: Infos) -> AxisInfo:
-    start = op.attributes["start"]
-    assert isinstance(start, int)
+    start = tt.MakeRange(op).start
     (extent,) = extents(op.result.type)
     return AxisInfo((extent,), (largest_divisor(start),), (1,), None, start >= 0)
 
@@ -45,8 +45,7 @@ def _unsplat(op: Operation, operands: Infos) -> AxisInfo:
 
 def _expand_dims(op: Operation, operands: Infos) -> AxisInfo:
     (a,) = operands
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
+    axis = tt.ExpandDims(op).axis
 
     def insert(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
         return (*numbers[:axis], number, *numbers[axis:])
@@ -61,7 +60,7 @@ def _expand_dims(op: Operation, operands: Infos) -> AxisInfo:
 
 def _broadcast(op: Operation, operands: Infos) -> AxisInfo:
     (a,) = operands
-    source, target = extents(op.operands[0].type), extents(op.result.type)
+    source, target = extents(tt.Broadcast(op).source.type), extents(op.result.type)
     equal = tuple(
         size if size != before else same
         for size, before, same in zip(target, source, a.constancy, strict=True)
@@ -71,11 +70,10 @@ def _broadcast(op: Operation, operands: Infos) -> AxisInfo:
 
 def _transpose(op: Operation, operands: Infos) -> AxisInfo:
     (a,) = operands
-    order = op.attributes["order"]
-    assert isinstance(order, tuple)
+    order = tt.Trans(op).order
 
     def permuted(numbers: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(numbers[axis] for axis in order if isinstance(axis, int))
+        return tuple(numbers[axis] for axis in order)
 
     return replace(
         a,
@@ -88,7 +86,7 @@ def _transpose(op: Operation, operands: Infos) -> AxisInfo:
 def _reshape(op: Operation, operands: Infos) -> AxisInfo:
     """Row-major: each axis of the result steps through the source from some axis on, outwards."""
     (a,) = operands
-    source, target = extents(op.operands[0].type), extents(op.result.type)
+    source, target = extents(tt.Reshape(op).source.type), extents(op.result.type)
     unit = unit_of(op.result.type)
     runs, divisors, equal = [], [], []
     for place, size in enumerate(target):
@@ -132,7 +130,7 @@ def _join(op: Operation, operands: Infos) -> AxisInfo:
     both = join(a, b, unit)
     rank = len(shape) - 1
     every = min(a.every_divisor(unit), b.every_divisor(unit))
-    same = 2 if op.operands[0] is op.operands[1] else 1
+    same = 2 if tt.Pair(op).lhs is tt.Pair(op).rhs else 1
     return AxisInfo(
         (*both.contiguity[:rank], 1),
         (*both.divisibility[:rank], every),
@@ -162,14 +160,14 @@ def _cat(op: Operation, operands: Infos) -> AxisInfo:
 
 
 SHAPE_RULES: dict[str, Callable[[Operation, Infos], AxisInfo]] = {
-    "tt.make_range": _make_range,
-    "tt.splat": _splat,
-    "tt.unsplat": _unsplat,
-    "tt.expand_dims": _expand_dims,
-    "tt.broadcast": _broadcast,
-    "tt.trans": _transpose,
-    "tt.reshape": _reshape,
-    "tt.join": _join,
-    "tt.split": _split,
-    "tt.cat": _cat,
+    tt.MakeRange.name: _make_range,
+    tt.Splat.name: _splat,
+    tt.Unsplat.name: _unsplat,
+    tt.ExpandDims.name: _expand_dims,
+    tt.Broadcast.name: _broadcast,
+    tt.Trans.name: _transpose,
+    tt.Reshape.name: _reshape,
+    tt.Join.name: _join,
+    tt.Split.name: _split,
+    tt.Cat.name: _cat,
 }

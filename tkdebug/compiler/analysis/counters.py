@@ -6,16 +6,17 @@ each iteration adds the step first. What is used is never below where it would h
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
 
-_SIGNS = {"arith.addi": 1, "arith.subi": -1}
+_SIGNS = {arith.AddI.name: 1, arith.SubI.name: -1}
 
 
 def first_count(op: Operation) -> Value | None:
     """The least value of `op`, a sum that counts a carried value of a loop up; None for others."""
-    if op.name != "arith.addi":
+    if not arith.AddI.matches(op):
         return None
     for carried, step in (op.operands, op.operands[::-1]):
         count = constant_value(step)
@@ -32,7 +33,7 @@ def _plus(value: Value, count: int) -> Value | None:
     op = value.defining_op
     if op is None or op.name not in _SIGNS:
         return None
-    number = constant_value(op.operands[1])
+    number = constant_value(arith.Binary(op).rhs)
     if not isinstance(number, int) or _SIGNS[op.name] * number != -count:
         return None
-    return op.operands[0]
+    return arith.Binary(op).lhs

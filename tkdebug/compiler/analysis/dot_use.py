@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tkdebug.compiler.analysis.layout_inference import is_elementwise
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Value
 
 
@@ -13,8 +15,8 @@ def feeds_dot(value: Value) -> bool:
     while pending:
         current = pending.pop()
         for user in current.uses:
-            if user.name == "tt.dot":
-                if current in user.operands[:2]:
+            if tt.Dot.matches(user):
+                if current in (DotLike(user).a, DotLike(user).b):
                     return True
             elif not user.regions:
                 pending += (result for result in user.results if result not in seen)
@@ -29,7 +31,7 @@ def comes_from_dot(value: Value) -> bool:
         op = pending.pop().defining_op
         if op is None:
             continue
-        if op.name == "tt.dot":
+        if tt.Dot.matches(op):
             return True
         if is_elementwise(op):
             operands = [operand for operand in op.operands if operand not in seen]

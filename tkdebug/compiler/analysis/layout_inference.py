@@ -10,34 +10,45 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked, views
 
 ELEMENTWISE_DIALECTS = ("arith.", "math.")
 ELEMENTWISE = frozenset(
     (
-        "tt.fp_to_fp",
-        "tt.bitcast",
-        "tt.ptr_to_int",
-        "tt.int_to_ptr",
-        "tt.precise_divf",
-        "tt.precise_sqrt",
-        "tt.addptr",
-        "tt.hint",
-        "tt.map_elementwise",
-        "tt.elementwise_inline_asm",
-        "tt.extern_elementwise",
-        "tt.flip",
-        "tt.sort",
-        "tt.bitonic_merge",
-        "tt.scan",
+        tt.FpToFp.name,
+        tt.Bitcast.name,
+        tt.PtrToInt.name,
+        tt.IntToPtr.name,
+        tt.PreciseDivF.name,
+        tt.PreciseSqrt.name,
+        tt.AddPtr.name,
+        tt.Hint.name,
+        tt.MapElementwise.name,
+        tt.ElementwiseInlineAsm.name,
+        tt.ExternElementwise.name,
+        tt.Flip.name,
+        tt.Sort.name,
+        tt.BitonicMerge.name,
+        tt.Scan.name,
     )
 )
 # They make a tile out of scalars or nothing, in whichever layout is wanted.
-SOURCES = frozenset(("tt.make_range", "tt.splat", "arith.constant"))
-ACCESSES = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"))
-VIEWS = frozenset(("tt.expand_dims", "tt.trans", "tt.reshape", "tt.broadcast", "tt.join", "tt.cat"))
+SOURCES = names_of(tt.MakeRange, tt.Splat, arith.Constant)
+ACCESSES = names_of(tt.Load, tt.Store, tt.AtomicRmw, tt.AtomicCas)
+VIEWS = frozenset(
+    (
+        tt.ExpandDims.name,
+        tt.Trans.name,
+        tt.Reshape.name,
+        tt.Broadcast.name,
+        tt.Join.name,
+        tt.Cat.name,
+    )
+)
 _WARP_LANES = 32
 
 
@@ -72,20 +83,20 @@ def result_layout(op: Operation, source: LinearLayout) -> LinearLayout | None:
     if is_elementwise(op):
         return source
     match op.name:
-        case "tt.expand_dims":
+        case tt.ExpandDims.name:
             return views.expand_dims(source, axis_of(op))
-        case "tt.trans":
+        case tt.Trans.name:
             return views.transpose(source, _order(op))
-        case "tt.reshape":
+        case tt.Reshape.name:
             return views.reshape(source, shape_of(op.result.type))
-        case "tt.join":
+        case tt.Join.name:
             return views.join(source)
-        case "tt.cat":
+        case tt.Cat.name:
             return views.concatenate(source)
-        case "tt.split":
+        case tt.Split.name:
             ordered = views.split_source(source)
             return None if ordered is None else views.split(ordered)
-        case "tt.reduce":
+        case tt.Reduce.name:
             return views.slice_layout(source, axis_of(op))
     return None
 
@@ -98,19 +109,19 @@ def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
     if is_elementwise(op):
         return result
     match op.name:
-        case "tt.expand_dims":
+        case tt.ExpandDims.name:
             return views.slice_layout(result, axis_of(op))
-        case "tt.broadcast":
-            return views.broadcast_source(result, shape_of(op.operands[0].type))
-        case "tt.trans":
+        case tt.Broadcast.name:
+            return views.broadcast_source(result, shape_of(tt.Broadcast(op).source.type))
+        case tt.Trans.name:
             order = _order(op)
             back = tuple(order.index(d) for d in range(len(order)))
             return views.transpose(result, back)
-        case "tt.reshape":
-            return views.reshape(result, shape_of(op.operands[0].type))
-        case "tt.join":
+        case tt.Reshape.name:
+            return views.reshape(result, shape_of(tt.Reshape(op).source.type))
+        case tt.Join.name:
             return views.split(result) if views.split_source(result) == result else None
-        case "tt.cat":
+        case tt.Cat.name:
             return views.concatenate_source(result)
     return None
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_aliases
+from tkdebug.compiler.dialects import scf, ttg, ttng
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ops.traits import LOOPS
 
 # What an op starts goes on until such a wait has let nothing pending: (wait, its count).
 _WAITS = {
-    "ttg.async_copy_global_to_local": ("ttg.async_wait", "num"),
-    "ttng.warp_group_dot": ("ttng.warp_group_dot_wait", "pendings"),
-    "ttng.async_tma_copy_local_to_global": ("ttng.async_tma_store_wait", "pendings"),
+    ttg.AsyncCopyGlobalToLocal.name: (ttg.AsyncWait.name, "num"),
+    ttng.WarpGroupDot.name: (ttng.WarpGroupDotWait.name, "pendings"),
+    ttng.AsyncTmaCopyLocalToGlobal.name: (ttng.AsyncTmaStoreWait.name, "pendings"),
 }
 
 
@@ -79,7 +79,7 @@ class Timeline:
                 assert outer.block is not None
                 assert outer.block.parent_op is not None
                 outer = outer.block.parent_op
-                if outer.name in LOOPS:
+                if scf.Loop.matches(outer):
                     last = self.span(outer).end
             end = max(end, last)
         return Interval(start, end)
@@ -112,7 +112,7 @@ def live_buffers(
 
 def _until_wait(op: Operation, timeline: Timeline) -> Interval:
     """From `op` to the wait after which nothing that it started can be pending."""
-    if op.name == "ttng.warp_group_dot" and not op.attributes.get("async"):
+    if ttng.WarpGroupDot.matches(op) and not ttng.WarpGroupDot(op).is_async:
         return timeline.span(op)
     wait, count = _WAITS[op.name]
     begin = timeline.span(op).start
@@ -125,7 +125,7 @@ def _until_wait(op: Operation, timeline: Timeline) -> Interval:
         parent = inner.block.parent_op
         if parent is None:
             break
-        if parent.name in LOOPS:
+        if scf.Loop.matches(parent):
             # It may still go on in the next iteration.
             begin = min(begin, timeline.span(parent).start)
         inner = parent

@@ -21,32 +21,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tkdebug.compiler.dialects import scf, tt, ttg
+from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir.control_flow import iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
 
 _KINDS: Mapping[str, Literal["load", "store", "atomic"]] = {
-    "tt.load": "load",
-    "ttg.async_copy_global_to_local": "load",
-    "tt.store": "store",
-    "tt.atomic_rmw": "atomic",
-    "tt.atomic_cas": "atomic",
+    tt.Load.name: "load",
+    ttg.AsyncCopyGlobalToLocal.name: "load",
+    tt.Store.name: "store",
+    tt.AtomicRmw.name: "atomic",
+    tt.AtomicCas.name: "atomic",
 }
 # Ops whose result points where their first operand does, or to other elements from there.
 POINTER_VIEWS = frozenset(
     (
-        "tt.addptr",
-        "tt.splat",
-        "tt.broadcast",
-        "tt.expand_dims",
-        "tt.reshape",
-        "tt.trans",
-        "tt.hint",
-        "ttg.convert_layout",
+        tt.AddPtr.name,
+        tt.Splat.name,
+        tt.Broadcast.name,
+        tt.ExpandDims.name,
+        tt.Reshape.name,
+        tt.Trans.name,
+        tt.Hint.name,
+        ttg.ConvertLayout.name,
     )
 )
-_STEPS = frozenset(("tt.addptr", "tt.hint", "ttg.convert_layout"))
+_STEPS = names_of(tt.AddPtr, tt.Hint, ttg.ConvertLayout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
     for op in function.walk():
         kind = _KINDS.get(op.name)
         if kind is not None and not _waits_for_others(op):
-            pointer = op.operands[0]
+            pointer = PointerAccess(op).pointer
             tile = Tile(pointer_base(pointer), encoding_of(pointer.type), kind)
             by_base.setdefault(tile.base, {})[op] = tile
     found: dict[Operation, Tile] = {}
@@ -100,12 +103,12 @@ def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
 
 
 def _waits_for_others(op: Operation) -> bool:
-    if op.attributes.get("volatile"):
+    if tt.Load.matches(op) and tt.Load(op).volatile:
         return True
     block = op.block
     assert block is not None
     loop = block.parent_op
-    return loop is not None and loop.name == "scf.while" and loop.regions[0].block is block
+    return loop is not None and scf.While.matches(loop) and loop.regions[0].block is block
 
 
 def pointer_base(value: Value) -> Value:

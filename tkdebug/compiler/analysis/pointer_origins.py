@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from tkdebug.compiler.analysis.memory_tiles import pointer_base
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, element_of
 
@@ -22,7 +23,7 @@ class Origin(Enum):
     UNKNOWN = "unknown"
 
 
-_INTEGER_OPS: Final = ("arith.", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.hint")
+_INTEGER_OPS: Final = ("arith.", tt.Splat.name, tt.Broadcast.name, tt.ExpandDims.name, tt.Hint.name)
 
 
 def pointer_origin(pointer: Value) -> Value | Origin:
@@ -33,12 +34,12 @@ def pointer_origin(pointer: Value) -> Value | Origin:
         block = base.owner
         assert not isinstance(block, Operation)
         parent = block.parent_op
-        return base if parent is not None and parent.name == "tt.func" else Origin.UNKNOWN
-    if maker.name == "tt.bitcast":
+        return base if parent is not None and tt.Func.matches(parent) else Origin.UNKNOWN
+    if tt.Bitcast.matches(maker):
         return pointer_origin(maker.operands[0])
-    if maker.name == "tt.load":
+    if tt.Load.matches(maker):
         return Origin.LOADED
-    if maker.name == "tt.int_to_ptr" and _is_number(maker.operands[0]):
+    if tt.IntToPtr.matches(maker) and _is_number(tt.IntToPtr(maker).source):
         return Origin.LOADED
     return Origin.UNKNOWN
 
@@ -62,11 +63,11 @@ def _is_number(value: Value) -> bool:
         if maker is None:
             block = current.owner
             assert not isinstance(block, Operation)
-            if block.parent_op is None or block.parent_op.name != "tt.func":
+            if block.parent_op is None or not tt.Func.matches(block.parent_op):
                 return False
         elif maker.name.startswith(_INTEGER_OPS):
             pending += [operand for operand in maker.operands if operand not in seen]
             seen.update(maker.operands)
-        elif maker.name not in ("tt.load", "tt.get_program_id", "tt.get_num_programs"):
+        elif maker.name not in (tt.Load.name, tt.GetProgramId.name, tt.GetNumPrograms.name):
             return False
     return True

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import arith, scf
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 
-_REMAINDERS = frozenset(("arith.remsi", "arith.remui"))
+_REMAINDERS = names_of(arith.RemSI, arith.RemUI)
 # Comparisons of x + 1 with the size under which `select` takes x + 1, and those that take 0.
 _BELOW = frozenset(("slt", "ult", "ne"))
 _REACHED = frozenset(("sge", "uge", "eq"))
@@ -39,8 +41,8 @@ def ring_index(value: Value, stages: int) -> RingIndex | None:
         return None if ring is None else ring.shifted(-1)
     op = value.defining_op
     if op is not None:
-        if op.name in _REMAINDERS and constant_value(op.operands[1]) == stages:
-            return _of_count(op.operands[0], stages)
+        if op.name in _REMAINDERS and constant_value(arith.Binary(op).rhs) == stages:
+            return _of_count(arith.Binary(op).lhs, stages)
         return None
     carried, start = iter_arg(value), _start(value)
     if carried is None or start is None or not 0 <= start < stages:
@@ -75,9 +77,9 @@ def _of_count(value: Value, stages: int) -> RingIndex | None:
 def _loop_counter(value: Value) -> tuple[Operation, int] | None:
     """The loop whose variable this is, and where it starts; only with a step of one."""
     loop = None if isinstance(value.owner, Operation) else value.owner.parent_op
-    if loop is None or loop.name != "scf.for" or value.index != 0:
+    if loop is None or not scf.For.matches(loop) or value.index != 0:
         return None
-    lower, step = constant_value(loop.operands[0]), constant_value(loop.operands[2])
+    lower, step = constant_value(scf.For(loop).lower), constant_value(scf.For(loop).step)
     return (loop, int(lower)) if lower is not None and step == 1 else None
 
 
@@ -90,7 +92,7 @@ def _start(value: Value) -> int | None:
 
 def _plus_constant(value: Value) -> tuple[Value, int] | None:
     op = value.defining_op
-    if op is None or op.name != "arith.addi":
+    if op is None or not arith.AddI.matches(op):
         return None
     for x, y in (op.operands, op.operands[::-1]):
         amount = constant_value(y)
@@ -115,9 +117,9 @@ def _wrapped_increment(value: Value, stages: int) -> Value | None:
         return None
     test, yes, no = op.operands
     comparison = test.defining_op
-    if comparison is None or comparison.name != "arith.cmpi":
+    if comparison is None or not arith.CmpI.matches(comparison):
         return None
-    predicate = comparison.attributes["predicate"]
+    predicate = arith.CmpI(comparison).predicate
     if predicate in _REACHED:
         yes, no = no, yes
     elif predicate not in _BELOW:

@@ -21,17 +21,20 @@ from dataclasses import dataclass, field, replace
 from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, Region, offset_of
 from tkdebug.compiler.analysis.memory_tiles import Tile
 from tkdebug.compiler.analysis.ring_index import RingIndex
+from tkdebug.compiler.dialects import gpu, tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.ops import bulk_copies
 
-BARRIERS = frozenset(("gpu.barrier", "tt.barrier"))
+BARRIERS = names_of(gpu.Barrier, tt.Barrier)
 # Ops that change what is under way.
 QUEUE_OPS = frozenset(
     (
-        "ttg.async_commit_group",
-        "ttg.async_wait",
-        "ttng.warp_group_dot_wait",
+        ttg.AsyncCommitGroup.name,
+        ttg.AsyncWait.name,
+        ttng.WarpGroupDotWait.name,
         bulk_copies.STORE_WAIT,
     )
 )
@@ -65,28 +68,31 @@ class Accesses:
 def accesses(op: Operation, aliases: BufferAliases) -> Accesses:
     """What `op` reads and writes, scratch memory not counted."""
     match op.name:
-        case "ttg.local_alloc" if op.operands:
+        case ttg.LocalAlloc.name if op.operands:
             return Accesses(writes=aliases.regions(op.result))
-        case "ttg.local_load":
-            return Accesses(reads=aliases.regions(op.operands[0]))
-        case "ttg.local_store":
-            return Accesses(writes=aliases.regions(op.operands[1]))
-        case "ttg.async_copy_global_to_local":
-            return Accesses(starts=aliases.regions(op.operands[1]))
-        case "ttg.local_dot":
-            return Accesses(reads=aliases.regions(op.operands[0]) | aliases.regions(op.operands[1]))
-        case "ttng.warp_group_dot":
-            read = aliases.regions(op.operands[0]) | aliases.regions(op.operands[1])
-            return Accesses(reads=read, lasting=read if op.attributes.get("async") else frozenset())
+        case ttg.LocalLoad.name:
+            return Accesses(reads=aliases.regions(ttg.LocalLoad(op).buffer))
+        case ttg.LocalStore.name:
+            return Accesses(writes=aliases.regions(ttg.LocalStore(op).buffer))
+        case ttg.AsyncCopyGlobalToLocal.name:
+            return Accesses(starts=aliases.regions(ttg.AsyncCopyGlobalToLocal(op).buffer))
+        case ttg.LocalDot.name:
+            return Accesses(reads=_factors(op, aliases))
+        case ttng.WarpGroupDot.name:
+            read = _factors(op, aliases)
+            return Accesses(
+                reads=read, lasting=read if ttng.WarpGroupDot(op).is_async else frozenset()
+            )
         case bulk_copies.INIT | bulk_copies.INVAL:
-            return Accesses(writes=aliases.regions(op.operands[0]))
+            return Accesses(writes=aliases.regions(ttng.BarrierOp(op).barrier))
         case bulk_copies.EXPECT | bulk_copies.WAIT:
-            return Accesses(reads=aliases.regions(op.operands[0]))
+            return Accesses(reads=aliases.regions(ttng.BarrierOp(op).barrier))
         case bulk_copies.LOAD:
-            buffer, barrier = (aliases.regions(value) for value in op.operands[1:3])
+            copy = ttng.AsyncTmaCopyGlobalToLocal(op)
+            buffer, barrier = aliases.regions(copy.buffer), aliases.regions(copy.barrier)
             return Accesses(reads=barrier, starts=buffer, lands_at_barrier=True)
         case bulk_copies.STORE:
-            read = aliases.regions(op.operands[1])
+            read = aliases.regions(ttng.BulkCopy(op).buffer)
             return Accesses(reads=read, lasting=read)
     return Accesses()
 
@@ -169,15 +175,15 @@ class HazardState:
             writes=self.writes | done.writes,
             started=self.started if done.lands_at_barrier else self.started | done.starts,
         )
-        if op.name == "ttg.async_commit_group":
+        if ttg.AsyncCommitGroup.matches(op):
             return state.committed()
-        if op.name == "ttg.async_wait":
+        if ttg.AsyncWait.matches(op):
             return state.copies_landed(_count(op, "num"))
-        if op.name == "ttng.warp_group_dot" and op.attributes.get("async"):
+        if ttng.WarpGroupDot.matches(op) and ttng.WarpGroupDot(op).is_async:
             return replace(state, dots=_with_newest(state.dots, done.lasting))
         if op.name == bulk_copies.STORE:
             return replace(state, stores=_with_newest(state.stores, done.lasting))
-        if op.name == "ttng.warp_group_dot_wait":
+        if ttng.WarpGroupDotWait.matches(op):
             ended, left = _waited(state.dots, _count(op, "pendings"))
             return replace(state, reads=state.reads | ended, dots=left)
         if op.name == bulk_copies.STORE_WAIT:
@@ -280,6 +286,11 @@ def _meet(a: Touched, b: Touched) -> bool:
     if isinstance(a, Tile):
         return isinstance(b, Tile) and a.overlaps(b)
     return isinstance(b, Region) and a.overlaps(b)
+
+
+def _factors(op: Operation, aliases: BufferAliases) -> frozenset[Region]:
+    """The buffers that a dot reads."""
+    return aliases.regions(DotLike(op).a) | aliases.regions(DotLike(op).b)
 
 
 def _count(op: Operation, name: str) -> int:

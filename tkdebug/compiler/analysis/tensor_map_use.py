@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.dot_use import feeds_dot
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Value
 from tkdebug.compiler.ir.types import DescriptorType
 
-LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
+LOAD, STORE = tt.DescriptorLoad.name, tt.DescriptorStore.name
 # What bulk stores write at once.
 UNIT_BYTES = 16
 

@@ -15,24 +15,28 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import SCALARS, DescriptorType, ScalarType, TensorType
 from tkdebug.compiler.layouts import LinearLayout, nvmma_shared
-from tkdebug.compiler.ops.descriptors import NAN_PADDED
 
 # Elements of a box along one axis.
 _MAX_BOX = 256
 _MIN_ROWS = 8
 _MIN_ROW_BYTES = 16
 _SWIZZLES = (128, 64, 32)
-MAKE = "tt.make_tensor_descriptor"
+MAKE = tt.MakeTensorDescriptor.name
 # Attributes of that op: the launch makes the descriptor; it does if no integer that is an argument
 # is negative; each program makes a tensor map of it, where the op stands.
-LAUNCH_MADE, NON_NEGATIVE, KERNEL_MADE = "by_launch", "non_negative", "by_kernel"
 # Of a tensor map, and where it may lie in shared memory and in a workspace (PTX ISA, "Tensor-map").
 MAP_BYTES = 128
 # What a launch computes of its arguments; a truncation wraps what it is given.
-_HOST_OPS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.trunci": ""}
+_HOST_OPS = {
+    arith.AddI.name: "+",
+    arith.SubI.name: "-",
+    arith.MulI.name: "*",
+    arith.TruncI.name: "",
+}
 _ELEMENT_BITS = (8, 16, 32, 64)
 # Where swizzle patterns start (PTX ISA, "Swizzling Modes").
 LANDING_ALIGNMENT = 1024
@@ -143,10 +147,8 @@ def messages(block: TensorType) -> tuple[Message, ...]:
 
 def tensor_maps(function: Operation) -> dict[int, TensorMap]:
     """The tensor maps that a `tt.func` takes, by the position of the parameter."""
-    names = function.attributes.get("arg_names", ())
-    padded = function.attributes.get(NAN_PADDED, ())
-    assert isinstance(names, tuple)
-    assert isinstance(padded, tuple)
+    names = tt.Func(function).arg_names
+    padded = tt.Func(function).nan_padded
     return {
         place: tensor_map(argument.type.block, padding_of(names, padded, place))
         for place, argument in enumerate(function.regions[0].block.arguments)
@@ -159,20 +161,21 @@ def made_maps(function: Operation) -> list[tuple[Operation, MadeMap]]:
     found = []
     integers = tuple(argument.index for argument in integer_parameters(function))
     for op in function.walk():
-        if op.name != MAKE or not op.attributes.get(LAUNCH_MADE):
+        make = tt.MakeTensorDescriptor.cast(op)
+        if make is None or not make.by_launch:
             continue
         type_ = op.result.type
         assert isinstance(type_, DescriptorType)
         rank = len(type_.block.shape)
-        texts = [launch_text(value) for value in op.operands[1:]]
+        texts = [launch_text(value) for value in (*make.shape, *make.strides)]
         assert None not in texts, f"{op.name} #{op.id} is not made of arguments"
         numbers = tuple(str(text) for text in texts)
         made = MadeMap(
-            tensor_map(type_.block, str(op.attributes.get("padding", "zero"))),
-            op.operands[0].index,
+            tensor_map(type_.block, make.padding),
+            make.base.index,
             numbers[:rank],
             numbers[rank:],
-            integers if op.attributes.get(NON_NEGATIVE) else (),
+            integers if make.non_negative else (),
         )
         found.append((op, made))
     return found
@@ -185,12 +188,13 @@ def kernel_made(function: Operation) -> list[Operation]:
 
 def is_kernel_made(op: Operation) -> bool:
     """Whether programs make a tensor map where `op` stands."""
-    return op.name == MAKE and bool(op.attributes.get(KERNEL_MADE))
+    return tt.MakeTensorDescriptor.matches(op) and tt.MakeTensorDescriptor(op).by_kernel
 
 
 def is_mapped(op: Operation) -> bool:
     """Whether a tensor map is made of the descriptor that `op` makes, by whomever."""
-    return is_kernel_made(op) or (op.name == MAKE and bool(op.attributes.get(LAUNCH_MADE)))
+    make = tt.MakeTensorDescriptor.cast(op)
+    return make is not None and (make.by_kernel or make.by_launch)
 
 
 def workspace_bytes(function: Operation) -> int:
@@ -216,14 +220,14 @@ def launch_text(value: Value) -> str | None:
     if not bits:
         return None
     if not isinstance(owner, Operation):
-        is_parameter = owner.parent_op is not None and owner.parent_op.name == "tt.func"
+        is_parameter = owner.parent_op is not None and tt.Func.matches(owner.parent_op)
         return f"{{{value.index}}}" if is_parameter else None
-    if owner.name == "arith.constant":
-        return str(owner.attributes["value"])
+    if arith.Constant.matches(owner):
+        return str(arith.Constant(owner).value)
     parts = [launch_text(operand) for operand in owner.operands]
     if None in parts:
         return None
-    if owner.name in ("arith.extsi", "tt.hint"):
+    if owner.name in (arith.ExtSI.name, tt.Hint.name):
         return parts[0]
     sign = _HOST_OPS.get(owner.name)
     return None if sign is None else f"wrapped({f' {sign} '.join(map(str, parts))}, {bits})"

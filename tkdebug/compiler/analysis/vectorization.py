@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
-from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
+from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.layouts import LinearLayout
 
 # The widest access of a thread (PTX ISA, "ld": .v4 of 32-bit or .v2 of 64-bit elements).
 MAX_ACCESS_BYTES = 16
-# How many operands of an access come before its mask.
-_MASK_PLACES = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
 
 
-def mask_index(op: Operation) -> int | None:
-    """Which operand of an access is its mask; None when it has none."""
-    place = _MASK_PLACES.get(op.name)
-    return place if place is not None and place < len(op.operands) else None
+def mask_of(op: Operation) -> Value | None:
+    """The mask of an access; None when it has none."""
+    access = MaskedAccess.cast(op)
+    return None if access is None else access.mask
 
 
 def accessible_elems(
@@ -25,7 +24,7 @@ def accessible_elems(
 
     The address must be a multiple of the access's size, and the mask one for all its elements.
     """
-    element_bytes = unit_of(op.operands[0].type)
+    element_bytes = unit_of(PointerAccess(op).pointer.type)
     count = min(pointers.run(axis, element_bytes), max(1, MAX_ACCESS_BYTES // element_bytes))
     return count if mask is None else min(count, mask.constancy[axis])
 

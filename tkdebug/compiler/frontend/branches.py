@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tkdebug.compiler.describe import describe
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dtypes import dtype, int64
 from tkdebug.compiler.frontend.arguments import remake
 from tkdebug.compiler.frontend.flow import MIXED, Flow, Outcome, Rest
@@ -181,9 +182,9 @@ def _emit_if(
 ) -> Operation:
     for block, values in ((then, then_values), (other, other_values)):
         with v.builder.inside(block):
-            v.emit.op("scf.yield", values)
+            v.emit.op(scf.Yield, values)
     types = [value.type for value in then_values]
-    return v.emit.op("scf.if", [test], types, [Region([then]), Region([other])])
+    return v.emit.op(scf.If, [test], types, [Region([then]), Region([other])])
 
 
 def _merge_names(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tkdebug.compiler.describe import describe
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.frontend.arguments import (
     ArgSpec,
     Constant,
@@ -110,9 +111,9 @@ def compile_to_tile_ir(
         with emit.builder.inside(block):
             outcome = visitor.run(definition.body, END_OF_FUNCTION)
             assert outcome.flow is Flow.RETURNS, f"{source.name} ends in {outcome.flow}"
-            emit.op("tt.return")
+            emit.op(tt.Return)
         function = emit.op(
-            "tt.func",
+            tt.Func,
             result_types=(),
             regions=[Region([block])],
             sym_name=source.name,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tkdebug.compiler.describe import describe
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dtypes import dtype
 from tkdebug.compiler.frontend.assignments import assign
 from tkdebug.compiler.frontend.branches import condition, decide
@@ -213,11 +214,11 @@ def _run_time_for(v: Visitor, node: ast.For, iteration: Iteration) -> None:
         retry(v, before, decays, [block])
     kept, dropped = split_unchanged(carried)
     with v.builder.inside(block):
-        v.emit.op("scf.yield", leaves(c.final for c in kept))
+        v.emit.op(scf.Yield, leaves(c.final for c in kept))
     seal(v, [block], kept, dropped, leading=1)
     initials = leaves(c.initial for c in kept)
     op = v.emit.op(
-        "scf.for",
+        scf.For,
         [lower, upper, stride, *initials],
         [leaf.type for leaf in initials],
         [Region([block])],
@@ -279,14 +280,14 @@ def visit_while(v: Visitor, node: ast.While, rest: Rest) -> Outcome | None:
     kept, dropped = split_unchanged(carried)
     with v.builder.inside(test_block):
         forwarded = [argument for c in kept for argument in c.arguments[0]]
-        v.emit.op("scf.condition", [test, *forwarded])
+        v.emit.op(scf.Condition, [test, *forwarded])
     with v.builder.inside(block):
-        v.emit.op("scf.yield", leaves(c.final for c in kept))
+        v.emit.op(scf.Yield, leaves(c.final for c in kept))
     seal(v, [test_block, block], kept, dropped)
     initials = leaves(c.initial for c in kept)
     types = [leaf.type for leaf in initials]
     regions = [Region([test_block]), Region([block])]
-    op = v.emit.op("scf.while", initials, types, regions, **hints)
+    op = v.emit.op(scf.While, initials, types, regions, **hints)
     leave(v, node, before, carried, kept, op.results)
     return None
 

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.dtypes import dtype
 from tkdebug.compiler.frontend.arguments import remake
 from tkdebug.compiler.ir import Value
@@ -134,7 +135,7 @@ def known_constant(value: Any) -> Any:
     if not isinstance(value, tensor) or value.type.is_block():
         return value
     op = value.value.defining_op
-    if op is None or op.name != "arith.constant":
+    if op is None or not arith.Constant.matches(op):
         return value
     number = op.attributes["value"]
     if isinstance(number, int) and isinstance(value.type, dtype):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.ir.op_view import OpName, op_name
 from tkdebug.compiler.ir.types import Type
 
 
@@ -24,16 +25,16 @@ class Builder:
 
     def build(
         self,
-        name: str,
+        name: OpName,
         operands: Sequence[Value] = (),
         result_types: Sequence[Type] = (),
         attributes: Mapping[str, Attribute] | None = None,
         regions: Sequence[Region] = (),
     ) -> Operation:
         """Build and insert an operation without consulting the op table."""
-        assert self.location is not None, f"{name} built without a location"
+        assert self.location is not None, f"{op_name(name)} built without a location"
         op = Operation(
-            name,
+            op_name(name),
             operands,
             result_types,
             attributes or {},

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ops import verifiers
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, Verifier, same_as_first
 from tkdebug.compiler.ops.verifiers import conversion
@@ -43,12 +45,12 @@ def _element_bits(op: Operation) -> int:
     return element.bits
 
 
-def _integer(name: str, doc: str, fold: Callable[[int, int, int], int]) -> OpSpec:
+def _integer(view: type[OpView], fold: Callable[[int, int, int], int]) -> OpSpec:
     def fold_op(op: Operation, operands: Sequence[Any]) -> Any:
         bits = _element_bits(op)
         return wrap(fold(int(operands[0]), int(operands[1]), bits), bits)
 
-    return OpSpec(name, doc, same_as_first, verifiers.integers, fold=fold_op, operands=2)
+    return OpSpec(view, same_as_first, verifiers.integers, fold=fold_op)
 
 
 _CMPI_PREDICATES: dict[str, Callable[[int, int, int], bool]] = {
@@ -89,13 +91,12 @@ def _fold_cmpi(op: Operation, operands: Sequence[Any]) -> Any:
     return int(predicate(int(operands[0]), int(operands[1]), _element_bits(op)))
 
 
-def _float(name: str, doc: str, operands: int = 2) -> OpSpec:
-    return OpSpec(name, doc, same_as_first, verifiers.floats, operands=operands)
+def _float(view: type[OpView]) -> OpSpec:
+    return OpSpec(view, same_as_first, verifiers.floats)
 
 
 def _cast(
-    name: str,
-    doc: str,
+    view: type[OpView],
     verify: Verifier,
     fold: Callable[[int, int, int], int] | None = None,
 ) -> OpSpec:
@@ -106,7 +107,7 @@ def _cast(
         return fold(int(operands[0]), source, target)
 
     folds = None if fold is None else fold_op
-    return OpSpec(name, doc, None, verify, operands=1, fold=folds)
+    return OpSpec(view, None, verify, fold=folds)
 
 
 def _fold_shift_left(a: int, b: int, bits: int) -> int:
@@ -114,161 +115,151 @@ def _fold_shift_left(a: int, b: int, bits: int) -> int:
 
 
 OPS: tuple[OpSpec, ...] = (
-    OpSpec("arith.constant", "A constant, or a tile of one.", None, operands=0),
-    _integer("arith.addi", "Integer sum, wrapping.", lambda a, b, n: a + b),
-    _integer("arith.subi", "Integer difference, wrapping.", lambda a, b, n: a - b),
-    _integer("arith.muli", "Integer product, wrapping.", lambda a, b, n: a * b),
+    OpSpec(arith.Constant, None),
+    _integer(arith.AddI, lambda a, b, n: a + b),
+    _integer(arith.SubI, lambda a, b, n: a - b),
+    _integer(arith.MulI, lambda a, b, n: a * b),
     _integer(
-        "arith.divsi",
-        "Signed quotient toward zero.",
+        arith.DivSI,
         lambda a, b, n: truncated_division(a, b),
     ),
     _integer(
-        "arith.divui",
-        "Unsigned quotient.",
+        arith.DivUI,
         lambda a, b, n: truncated_division(unsigned(a, n), unsigned(b, n)),
     ),
     _integer(
-        "arith.remsi",
-        "Signed remainder, sign of the dividend.",
+        arith.RemSI,
         lambda a, b, n: a - truncated_division(a, b) * b,
     ),
     _integer(
-        "arith.remui",
-        "Unsigned remainder.",
+        arith.RemUI,
         lambda a, b, n: (
             unsigned(a, n) - truncated_division(unsigned(a, n), unsigned(b, n)) * unsigned(b, n)
         ),
     ),
-    _integer("arith.andi", "Bitwise and.", lambda a, b, n: a & b),
-    _integer("arith.ori", "Bitwise or.", lambda a, b, n: a | b),
-    _integer("arith.xori", "Bitwise exclusive or.", lambda a, b, n: a ^ b),
-    _integer("arith.shli", "Shift left.", _fold_shift_left),
+    _integer(arith.AndI, lambda a, b, n: a & b),
+    _integer(arith.OrI, lambda a, b, n: a | b),
+    _integer(arith.XOrI, lambda a, b, n: a ^ b),
+    _integer(arith.ShLI, _fold_shift_left),
     _integer(
-        "arith.shrsi",
-        "Arithmetic shift right.",
+        arith.ShRSI,
         lambda a, b, n: a >> (b if 0 <= b < n else n - 1),
     ),
     _integer(
-        "arith.shrui",
-        "Logical shift right.",
+        arith.ShRUI,
         lambda a, b, n: unsigned(a, n) >> b if 0 <= b < n else 0,
     ),
-    _integer("arith.minsi", "Signed minimum.", lambda a, b, n: min(a, b)),
-    _integer("arith.maxsi", "Signed maximum.", lambda a, b, n: max(a, b)),
+    _integer(arith.MinSI, lambda a, b, n: min(a, b)),
+    _integer(arith.MaxSI, lambda a, b, n: max(a, b)),
     _integer(
-        "arith.minui",
-        "Unsigned minimum.",
+        arith.MinUI,
         lambda a, b, n: min(unsigned(a, n), unsigned(b, n)),
     ),
     _integer(
-        "arith.maxui",
-        "Unsigned maximum.",
+        arith.MaxUI,
         lambda a, b, n: max(unsigned(a, n), unsigned(b, n)),
     ),
     _integer(
-        "arith.mulhiui",
-        "High half of the unsigned product.",
+        arith.MulHiUI,
         lambda a, b, n: (unsigned(a, n) * unsigned(b, n)) >> n,
     ),
     OpSpec(
-        "arith.cmpi",
-        "Integer comparison.",
+        arith.CmpI,
         _boolean_like_first,
         _verify_cmpi,
         fold=_fold_cmpi,
-        operands=2,
     ),
     OpSpec(
-        "arith.cmpf",
-        "Float comparison; ordered predicates are false on NaN.",
+        arith.CmpF,
         _boolean_like_first,
         _verify_cmpf,
-        operands=2,
     ),
     OpSpec(
-        "arith.select",
-        "Chooses element by element; a scalar condition chooses whole values.",
+        arith.Select,
         lambda operands, attributes: (operands[1],),
         verifiers.select,
-        operands=3,
     ),
-    _float("arith.addf", "Float sum."),
-    _float("arith.subf", "Float difference."),
-    _float("arith.mulf", "Float product."),
-    _float("arith.divf", "Float quotient."),
-    _float("arith.remf", "Float remainder, sign of the dividend."),
-    _float("arith.negf", "Float negation.", operands=1),
-    _float("arith.maxnumf", "Maximum that ignores NaN."),
-    _float("arith.minnumf", "Minimum that ignores NaN."),
-    _float("arith.maximumf", "Maximum that propagates NaN."),
-    _float("arith.minimumf", "Minimum that propagates NaN."),
+    _float(
+        arith.AddF,
+    ),
+    _float(
+        arith.SubF,
+    ),
+    _float(
+        arith.MulF,
+    ),
+    _float(
+        arith.DivF,
+    ),
+    _float(
+        arith.RemF,
+    ),
+    _float(arith.NegF),
+    _float(
+        arith.MaxNumF,
+    ),
+    _float(
+        arith.MinNumF,
+    ),
+    _float(
+        arith.MaximumF,
+    ),
+    _float(
+        arith.MinimumF,
+    ),
     _cast(
-        "arith.extsi",
-        "Sign extension.",
+        arith.ExtSI,
         conversion("integers", "integers", "wider"),
         lambda value, source, target: value if source > 1 else -value,
     ),
     _cast(
-        "arith.extui",
-        "Zero extension.",
+        arith.ExtUI,
         conversion("integers", "integers", "wider"),
         lambda value, source, target: unsigned(value, source),
     ),
     _cast(
-        "arith.trunci",
-        "Truncation to fewer bits.",
+        arith.TruncI,
         conversion("integers", "integers", "narrower"),
         lambda value, source, target: wrap(value, target),
     ),
     _cast(
-        "arith.sitofp",
-        "Signed integer to float, to nearest even.",
+        arith.SIToFP,
         conversion("integers", "floats"),
     ),
     _cast(
-        "arith.uitofp",
-        "Unsigned integer to float.",
+        arith.UIToFP,
         conversion("integers", "floats"),
     ),
     _cast(
-        "arith.fptosi",
-        "Float to signed integer, toward zero, saturating; to i8, the low byte of an i16.",
+        arith.FPToSI,
         conversion("floats", "integers"),
     ),
     _cast(
-        "arith.fptoui",
-        "Float to unsigned integer, toward zero, saturating; to i8, the low byte of an i16.",
+        arith.FPToUI,
         conversion("floats", "integers"),
     ),
     _cast(
-        "arith.extf",
-        "Float to a wider float, exact.",
+        arith.ExtF,
         conversion("floats", "floats", "wider"),
     ),
     _cast(
-        "arith.truncf",
-        "Float to a narrower float, to nearest even.",
+        arith.TruncF,
         conversion("floats", "floats", "narrower"),
     ),
     _cast(
-        "tt.fp_to_fp",
-        "Float conversion with a rounding mode, fp8 saturating.",
+        tt.FpToFp,
         conversion("floats", "floats"),
     ),
     _cast(
-        "tt.bitcast",
-        "The same bits under another type of equal width.",
+        tt.Bitcast,
         conversion("numbers or pointers", "numbers or pointers", "of equal width"),
     ),
     _cast(
-        "tt.ptr_to_int",
-        "Address of a pointer in bytes.",
+        tt.PtrToInt,
         conversion("pointers", "integers"),
     ),
     _cast(
-        "tt.int_to_ptr",
-        "Pointer to an address in bytes.",
+        tt.IntToPtr,
         conversion("integers", "pointers"),
     ),
 )

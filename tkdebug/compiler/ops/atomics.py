@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
@@ -28,17 +29,14 @@ def _infer_old(operands: Sequence[Type], attributes: Mapping[str, Attribute]) ->
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.atomic_rmw",
-        "Combines a value into memory with `kind`; gives the old value.",
+        tt.AtomicRmw,
         _infer_old,
         effects=_READ_WRITE,
     ),
     OpSpec(
-        "tt.atomic_cas",
-        "Stores a value where memory equals the comparand; gives the old value.",
+        tt.AtomicCas,
         _infer_old,
         effects=_READ_WRITE,
-        operands=3,
     ),
 )
 
@@ -89,7 +87,7 @@ def _rmw(name: str, doc: str) -> Builtin:
             limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
             operands.append(conversion.broadcast_to(emit, limit, shape))
         return emit.value(
-            "tt.atomic_rmw",
+            tt.AtomicRmw,
             operands,
             conversion.with_scalar(pointers.type, element),
             kind=_kind(name, element),
@@ -141,7 +139,7 @@ def _emit_cas(
     ]
     assert scalar_dtype(compare) == element
     return emit.value(
-        "tt.atomic_cas",
+        tt.AtomicCas,
         operands,
         conversion.with_scalar(pointers.type, element),
         **_ordering(sem, scope),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import conversion, operators
@@ -83,7 +84,7 @@ def tile_of_pointers(
     mask: tensor | None = None
     for axis in range(rank):
         extent = block.block_shape[axis]
-        lane = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
+        lane = emit.op(tt.MakeRange, (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
         lanes = tensor(lane.result, block_type(dt.int32, (extent,)))
         start = conversion.cast(emit, block.offsets[axis], dt.int64)
         index = operators.binary(emit, "add", conversion.cast(emit, lanes, dt.int64), start)

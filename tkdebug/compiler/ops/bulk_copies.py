@@ -10,17 +10,18 @@ emit these ops.
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import ttng
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.types import DescriptorType, MemDescType
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, no_results
 from tkdebug.errors import IRError
 
-LOAD = "ttng.async_tma_copy_global_to_local"
-STORE = "ttng.async_tma_copy_local_to_global"
-STORE_WAIT = "ttng.async_tma_store_wait"
-INIT, INVAL = "ttng.init_barrier", "ttng.inval_barrier"
-EXPECT, WAIT = "ttng.barrier_expect", "ttng.wait_barrier"
+LOAD = ttng.AsyncTmaCopyGlobalToLocal.name
+STORE = ttng.AsyncTmaCopyLocalToGlobal.name
+STORE_WAIT = ttng.AsyncTmaStoreWait.name
+INIT, INVAL = ttng.InitBarrier.name, ttng.InvalBarrier.name
+EXPECT, WAIT = ttng.BarrierExpect.name, ttng.WaitBarrier.name
 
 
 def _expect_barrier(op: Operation, place: int) -> None:
@@ -93,58 +94,46 @@ def _verify_store_wait(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        INIT,
-        "Makes an mbarrier whose phases `count` threads end; its first phase has number 0.",
+        ttng.InitBarrier,
         no_results,
         _verify_init,
         effects=Effects.OTHER,
-        operands=1,
     ),
     OpSpec(
-        INVAL,
-        "Ends an mbarrier's life; its memory can be used for something else.",
+        ttng.InvalBarrier,
         no_results,
         _verify_inval,
         effects=Effects.OTHER,
-        operands=1,
     ),
     OpSpec(
-        EXPECT,
-        "Where the predicate holds, one thread announces `size_bytes` to an mbarrier and arrives.",
+        ttng.BarrierExpect,
         no_results,
         _verify_expect,
         effects=Effects.OTHER,
-        operands=2,
     ),
     OpSpec(
-        WAIT,
-        "Waits until the mbarrier's phase of this parity (0 or 1) has ended.",
+        ttng.WaitBarrier,
         no_results,
         _verify_wait,
         effects=Effects.OTHER,
-        operands=2,
     ),
     OpSpec(
-        LOAD,
-        "Where the predicate holds, starts to copy a block to a buffer; it lands at an mbarrier.",
+        ttng.AsyncTmaCopyGlobalToLocal,
         no_results,
         _verify_copy,
         effects=Effects.READ | Effects.WRITE_SHARED,
     ),
     OpSpec(
-        STORE,
-        "Starts to copy a buffer to a block in memory: a group of its own.",
+        ttng.AsyncTmaCopyLocalToGlobal,
         no_results,
         _verify_store,
         effects=Effects.WRITE | Effects.READ_SHARED,
     ),
     OpSpec(
-        STORE_WAIT,
-        "Waits until at most the last `pendings` copies still read their buffers.",
+        ttng.AsyncTmaStoreWait,
         no_results,
         _verify_store_wait,
         effects=Effects.OTHER,
-        operands=0,
     ),
 )
 LANGUAGE: dict[str, Builtin] = {}

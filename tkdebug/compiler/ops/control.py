@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
@@ -29,49 +30,39 @@ def _verify_if(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.func",
-        "A kernel; its block arguments are the run-time parameters.",
+        tt.Func,
         no_results,
         effects=Effects.OTHER,
-        operands=0,
     ),
     OpSpec(
-        "tt.return",
-        "Ends a kernel.",
+        tt.Return,
         no_results,
         effects=Effects.TERMINATOR,
-        operands=0,
     ),
     OpSpec(
-        "scf.for",
-        "Runs its region for iv = lower, lower + step, … while iv < upper, carrying values.",
+        scf.For,
         lambda operands, attributes: tuple(operands[3:]),
         _verify_for,
         effects=Effects.OTHER,
     ),
     OpSpec(
-        "scf.while",
-        "Runs `before`, and while its condition holds `after`, carrying values.",
+        scf.While,
         None,
         effects=Effects.OTHER,
     ),
     OpSpec(
-        "scf.if",
-        "Runs one of two regions.",
+        scf.If,
         None,
         _verify_if,
         effects=Effects.OTHER,
-        operands=1,
     ),
     OpSpec(
-        "scf.condition",
-        "Ends the before-region of scf.while: condition, then the values handed on.",
+        scf.Condition,
         no_results,
         effects=Effects.TERMINATOR,
     ),
     OpSpec(
-        "scf.yield",
-        "Ends a region and hands its values out.",
+        scf.Yield,
         no_results,
         effects=Effects.TERMINATOR,
     ),

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dtypes import LanguageType, block_type, dtype
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import OpName
 from tkdebug.compiler.ops import promotion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
@@ -33,7 +35,7 @@ def constant(emit: Emitter, value: bool | int | float, element: dtype) -> tensor
             raise SemanticError(f"constant {value} does not fit {element}")
     else:
         value = float(value)
-    op = emit.op("arith.constant", (), [element.to_ir()], value=_signless(value, element))
+    op = emit.op(arith.Constant, (), [element.to_ir()], value=_signless(value, element))
     return tensor(op.result, element)
 
 
@@ -63,7 +65,7 @@ def splat(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor:
         return value
     element = value.type.to_ir()
     assert isinstance(element, ir.ScalarType | ir.PointerType)
-    op = emit.op("tt.splat", [value], [ir.tile(shape, element)])
+    op = emit.op(tt.Splat, [value], [ir.tile(shape, element)])
     return tensor(op.result, block_type(value.type, shape))
 
 
@@ -85,7 +87,7 @@ def broadcast_to(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor
             )
     if value.shape == shape:
         return value
-    op = emit.op("tt.broadcast", [value], [ir.tile(shape, ir.element_of(value.value.type))])
+    op = emit.op(tt.Broadcast, [value], [ir.tile(shape, ir.element_of(value.value.type))])
     return tensor(op.result, block_type(value.type.scalar, shape))
 
 
@@ -94,7 +96,7 @@ def expand_dims(emit: Emitter, value: tensor, axis: int) -> tensor:
     if not value.type.is_block():
         return splat(emit, value, (1,))
     axis = axis + len(value.shape) + 1 if axis < 0 else axis
-    op = emit.op("tt.expand_dims", [value], axis=axis)
+    op = emit.op(tt.ExpandDims, [value], axis=axis)
     return tensor(op.result, block_type(value.type.scalar, ir.shape_of(op.result.type)))
 
 
@@ -146,7 +148,7 @@ def cast(
     if source.is_ptr():
         return _pointer_to_integer(emit, value, target)
     if target.is_ptr():
-        return _emit_cast(emit, "tt.int_to_ptr", cast(emit, value, dt.int64), target)
+        return _emit_cast(emit, tt.IntToPtr, cast(emit, value, dt.int64), target)
     assert isinstance(source, dtype)
     assert isinstance(target, dtype)
     if target.is_bool():
@@ -157,20 +159,20 @@ def cast(
         # Integers and fp8 meet in fp32, which holds every fp8 number.
         return cast(emit, cast(emit, value, dt.float32), target)
     if source.is_floating():
-        name = "arith.fptosi" if target.is_int_signed() else "arith.fptoui"
+        name = arith.FPToSI if target.is_int_signed() else arith.FPToUI
         return _emit_cast(emit, name, value, target)
     signed = is_signed(source)
     if target.is_floating():
-        return _emit_cast(emit, "arith.sitofp" if signed else "arith.uitofp", value, target)
+        return _emit_cast(emit, arith.SIToFP if signed else arith.UIToFP, value, target)
     if target.primitive_bitwidth == source.primitive_bitwidth:
         return tensor(value.value, with_scalar(value.type, target))
     if target.primitive_bitwidth < source.primitive_bitwidth:
-        return _emit_cast(emit, "arith.trunci", value, target)
-    return _emit_cast(emit, "arith.extsi" if signed else "arith.extui", value, target)
+        return _emit_cast(emit, arith.TruncI, value, target)
+    return _emit_cast(emit, arith.ExtSI if signed else arith.ExtUI, value, target)
 
 
 def _emit_cast(
-    emit: Emitter, name: str, value: tensor, target: LanguageType, **attributes: Any
+    emit: Emitter, name: OpName, value: tensor, target: LanguageType, **attributes: Any
 ) -> tensor:
     """Op `name`, which gives `value` with elements of type `target`."""
     element = target.to_ir()
@@ -181,7 +183,7 @@ def _emit_cast(
 
 def _is_not_zero(emit: Emitter, value: tensor, source: dtype) -> tensor:
     zero = splat(emit, constant(emit, 0, source), value.shape)
-    name, predicate = ("arith.cmpf", "une") if source.is_floating() else ("arith.cmpi", "ne")
+    name, predicate = (arith.CmpF, "une") if source.is_floating() else (arith.CmpI, "ne")
     result = with_scalar(value.type, dt.int1)
     return tensor(emit.op(name, [value, zero], predicate=predicate).result, result)
 
@@ -189,12 +191,12 @@ def _is_not_zero(emit: Emitter, value: tensor, source: dtype) -> tensor:
 def _cast_float(emit: Emitter, value: tensor, target: dtype, rounding: str | None) -> tensor:
     source = scalar_dtype(value)
     if source.is_fp8() or target.is_fp8() or rounding is not None:
-        return _emit_cast(emit, "tt.fp_to_fp", value, target, rounding=rounding or "rtne")
+        return _emit_cast(emit, tt.FpToFp, value, target, rounding=rounding or "rtne")
     if target.primitive_bitwidth == source.primitive_bitwidth:
         # fp16 and bf16: neither holds the other.
         return cast(emit, cast(emit, value, dt.float32), target)
     wider = target.primitive_bitwidth > source.primitive_bitwidth
-    return _emit_cast(emit, "arith.extf" if wider else "arith.truncf", value, target)
+    return _emit_cast(emit, arith.ExtF if wider else arith.TruncF, value, target)
 
 
 def _bitcast(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
@@ -206,7 +208,7 @@ def _bitcast(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
             raise SemanticError(f"cannot bitcast {source} ({have} bits) to {target} ({want} bits)")
     if source.to_ir() == target.to_ir():
         return tensor(value.value, with_scalar(value.type, target))
-    return _emit_cast(emit, "tt.bitcast", value, target)
+    return _emit_cast(emit, tt.Bitcast, value, target)
 
 
 def _pointer_to_integer(emit: Emitter, value: tensor, target: LanguageType) -> tensor:
@@ -215,7 +217,7 @@ def _pointer_to_integer(emit: Emitter, value: tensor, target: LanguageType) -> t
             f"cannot cast {value.dtype} to {target}; tl.load reads what it points to, "
             ".to(tl.int64) gives the address"
         )
-    return cast(emit, _emit_cast(emit, "tt.ptr_to_int", value, dt.int64), target)
+    return cast(emit, _emit_cast(emit, tt.PtrToInt, value, dt.int64), target)
 
 
 def is_signed(element: dtype) -> bool:
@@ -226,7 +228,7 @@ def is_signed(element: dtype) -> bool:
 
 def unsplat(emit: Emitter, value: tensor) -> tensor:
     """The only element of a one-element tile, as a scalar."""
-    op = emit.op("tt.unsplat", [value])
+    op = emit.op(tt.Unsplat, [value])
     return tensor(op.result, value.type.scalar)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dialects import nvvm
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import conversion
@@ -14,36 +15,30 @@ _THREADS_PER_WARP = 32
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "nvvm.read.ptx.sreg.smid",
-        "The multiprocessor a program runs on; interpreted, programs take turns on all of them.",
+        nvvm.MultiprocessorId,
         lambda operands, attributes: (ir.I32,),
-        operands=0,
     ),
     OpSpec(
-        "nvvm.read.ptx.sreg.globaltimer",
-        "A clock in nanoseconds; interpreted, the same for all programs of a batch.",
+        nvvm.GlobalTimer,
         lambda operands, attributes: (ir.I64,),
         effects=Effects.OTHER,
-        operands=0,
     ),
     OpSpec(
-        "nvvm.griddepcontrol",
-        "Programmatic dependent launch: `kind` wait or launch_dependents; interpreted, nothing.",
+        nvvm.GridDependencyControl,
         no_results,
         effects=Effects.OTHER,
-        operands=0,
     ),
 )
 
 
 def _emit_smid(emit: Emitter) -> tensor:
     """Number of the multiprocessor that runs the program, int32."""
-    return emit.value("nvvm.read.ptx.sreg.smid", (), dt.int32)
+    return emit.value(nvvm.MultiprocessorId, (), dt.int32)
 
 
 def _emit_globaltimer(emit: Emitter) -> tensor:
     """A clock of the GPU in nanoseconds, int64."""
-    return emit.value("nvvm.read.ptx.sreg.globaltimer", (), dt.int64)
+    return emit.value(nvvm.GlobalTimer, (), dt.int64)
 
 
 def _emit_num_warps(emit: Emitter) -> int:
@@ -58,12 +53,12 @@ def _emit_num_threads(emit: Emitter) -> int:
 
 def _emit_gdc_wait(emit: Emitter) -> None:
     """Wait until the launch before this one has completed and its writes are visible."""
-    emit.op("nvvm.griddepcontrol", kind="wait")
+    emit.op(nvvm.GridDependencyControl, kind="wait")
 
 
 def _emit_gdc_launch_dependents(emit: Emitter) -> None:
     """Let the launch after this one begin."""
-    emit.op("nvvm.griddepcontrol", kind="launch_dependents")
+    emit.op(nvvm.GridDependencyControl, kind="launch_dependents")
 
 
 def _emit_convert_custom_float8(

@@ -7,6 +7,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
@@ -14,36 +15,28 @@ from tkdebug.compiler.tensor import is_runtime, tensor
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.assert",
-        "Reports the programs and lanes where the condition is false.",
+        tt.Assert,
         no_results,
         effects=Effects.OTHER,
     ),
     OpSpec(
-        "tt.print",
-        "Prints a prefix and values, a line an element.",
+        tt.Print,
         no_results,
         effects=Effects.OTHER,
     ),
     OpSpec(
-        "tt.barrier",
-        "All threads of the program wait for each other.",
+        tt.Barrier,
         no_results,
         effects=Effects.OTHER,
-        operands=0,
     ),
     OpSpec(
-        "tt.assume",
-        "A promise to the optimiser.",
+        tt.Assume,
         no_results,
         effects=Effects.OTHER,
-        operands=1,
     ),
     OpSpec(
-        "tt.hint",
-        "Its operand, about which `kind` promises `values` per axis.",
+        tt.Hint,
         lambda operands, attributes: (operands[0],),
-        operands=1,
     ),
 )
 
@@ -57,7 +50,7 @@ def _emit_device_assert(emit: Emitter, cond: object, msg: object = "", mask: obj
     if mask is not None:
         limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
         operands = list(conversion.broadcast_pair(emit, value, limit))
-    emit.op("tt.assert", operands, message=str(msg or ""))
+    emit.op(tt.Assert, operands, message=str(msg or ""))
 
 
 def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
@@ -85,7 +78,7 @@ def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object
     signed = tuple(
         isinstance(v.type.scalar, dt.dtype) and v.type.scalar.is_int_signed() for v in values
     )
-    emit.op("tt.print", values, prefix=_spaced(prefix), hex=bool(hex), signed=signed)
+    emit.op(tt.Print, values, prefix=_spaced(prefix), hex=bool(hex), signed=signed)
 
 
 def _spaced(prefix: str) -> str:
@@ -97,13 +90,13 @@ def _spaced(prefix: str) -> str:
 
 def _emit_debug_barrier(emit: Emitter) -> None:
     """Make all threads of the program wait for each other."""
-    emit.op("tt.barrier")
+    emit.op(tt.Barrier)
 
 
 def _emit_assume(emit: Emitter, cond: object) -> None:
     """Promise the compiler that `cond` holds."""
     if isinstance(cond, tensor):
-        emit.op("tt.assume", [operators.to_condition(emit, cond)])
+        emit.op(tt.Assume, [operators.to_condition(emit, cond)])
     elif not cond:
         raise SemanticError("assume: the condition is false at compile time")
 
@@ -121,7 +114,7 @@ def _hint(name: str, kind: str, doc: str) -> Builtin:
             raise SemanticError(
                 f"{name}: {len(promised)} values for a tile of shape {list(input.shape)}"
             )
-        return emit.value("tt.hint", [input], input.type, kind=kind, values=tuple(promised))
+        return emit.value(tt.Hint, [input], input.type, kind=kind, values=tuple(promised))
 
     emit_hint.__doc__ = doc
     return Builtin(name, emit_hint, doc=doc)

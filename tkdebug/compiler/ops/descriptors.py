@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
@@ -56,22 +57,17 @@ def _verify_reduce(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.descriptor_gather",
-        "The rows at an index tile, from a column on; outside the tensor padded.",
+        tt.DescriptorGather,
         _infer_gather,
         effects=Effects.READ,
-        operands=3,
     ),
     OpSpec(
-        "tt.descriptor_scatter",
-        "Writes a tile's rows to the rows at an index tile, from a column on.",
+        tt.DescriptorScatter,
         no_results,
         effects=Effects.WRITE,
-        operands=4,
     ),
     OpSpec(
-        "tt.descriptor_reduce",
-        "Combines a tile into memory with `kind`, atomically, at the given offsets.",
+        tt.DescriptorReduce,
         no_results,
         _verify_reduce,
         effects=Effects.READ | Effects.WRITE,
@@ -136,7 +132,7 @@ def _emit_gather(
     descriptor, rows, column = _rows(emit, desc, x_offsets, y_offset, "descriptor gather")
     shape = (rows.shape[0], descriptor.block_shape[1])
     return emit.value(
-        "tt.descriptor_gather",
+        tt.DescriptorGather,
         [descriptor.value, rows, column],
         block_type(descriptor.dtype, shape),
     )
@@ -161,7 +157,7 @@ def _emit_scatter(
         raise SemanticError(
             f"descriptor scatter: the value must be {list(shape)}, got {list(stored.shape)}"
         )
-    emit.op("tt.descriptor_scatter", [descriptor.value, stored, rows, column])
+    emit.op(tt.DescriptorScatter, [descriptor.value, stored, rows, column])
 
 
 def _atomic(kind: str) -> Builtin:
@@ -181,7 +177,7 @@ def _atomic(kind: str) -> Builtin:
                 f"{list(descriptor.block_shape)}"
             )
         emit.op(
-            "tt.descriptor_reduce",
+            tt.DescriptorReduce,
             [descriptor.value, stored, *starts],
             kind=_kind(kind, element),
         )

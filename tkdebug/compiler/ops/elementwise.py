@@ -10,6 +10,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Operation, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import conversion
@@ -36,20 +37,17 @@ def _verify_map(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.map_elementwise",
-        "Its region applied to `pack` elements of each tile at a time.",
+        tt.MapElementwise,
         None,
         _verify_map,
     ),
     OpSpec(
-        "tt.map_elementwise.return",
-        "Ends the region of tt.map_elementwise.",
+        tt.MapElementwiseReturn,
         lambda operands, attributes: (),
         effects=Effects.TERMINATOR,
     ),
     OpSpec(
-        "tt.elementwise_inline_asm",
-        "PTX text `asm` applied to `pack` elements of each tile at a time.",
+        tt.ElementwiseInlineAsm,
         None,
         # Attribute `pure` says whether it has none.
         effects=Effects.OTHER,
@@ -85,7 +83,7 @@ def _emit_map_elementwise(
             raise SemanticError("map_elementwise: the packed results have different types")
     result_types = [dt.block_type(type_, shape) if shape else type_ for type_ in types]
     op = emit.op(
-        "tt.map_elementwise",
+        tt.MapElementwise,
         tiles,
         [type_.to_ir() for type_ in result_types],
         [Region([block])],
@@ -118,7 +116,7 @@ def _map_region(
                 raise SemanticError(
                     f"map_elementwise: the function must give scalars, got {as_given(value)}"
                 )
-        emit.op("tt.map_elementwise.return", results)
+        emit.op(tt.MapElementwiseReturn, results)
     return block, results, is_single
 
 
@@ -159,7 +157,7 @@ def _emit_inline_asm(
     shape = tiles[0].shape if tiles else ()
     types = [dt.block_type(item, shape) if shape else item for item in wanted]
     op = emit.op(
-        "tt.elementwise_inline_asm",
+        tt.ElementwiseInlineAsm,
         tiles,
         [type_.to_ir() for type_ in types],
         asm=asm,

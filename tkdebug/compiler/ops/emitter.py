@@ -11,6 +11,7 @@ from typing import Any
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.ir import Builder, Module, Operation, Region, Type, Value
 from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ir.op_view import OpName, op_name
 from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import tensor
@@ -57,17 +58,17 @@ class Emitter:
 
     def op(
         self,
-        name: str,
+        name: OpName,
         operands: Sequence[Value | tensor] = (),
         result_types: Sequence[Type] | None = None,
         regions: Sequence[Region] = (),
         **attributes: Attribute,
     ) -> Operation:
         """Emit op `name`; result types come from its type rule unless given."""
-        spec = self.ops[name]
+        spec = self.ops[op_name(name)]
         values = [v.value if isinstance(v, tensor) else v for v in operands]
         if result_types is None:
-            assert spec.infer is not None, f"{name} needs its result types"
+            assert spec.infer is not None, f"{spec.name} needs its result types"
             result_types = spec.infer([v.type for v in values], attributes)
         for type_ in result_types:
             shape = shape_of(type_)
@@ -76,7 +77,7 @@ class Emitter:
                     f"a tile of shape {list(shape)} has {math.prod(shape)} elements; the limit is "
                     f"{MAX_TILE_ELEMS}"
                 )
-        op = self.builder.build(name, values, result_types, attributes, regions)
+        op = self.builder.build(spec.view, values, result_types, attributes, regions)
         if spec.verify is not None:
             spec.verify(op)
         return op
@@ -103,7 +104,7 @@ class Emitter:
 
     def value(
         self,
-        name: str,
+        name: OpName,
         operands: Sequence[Value | tensor],
         type_: LanguageType,
         **attributes: Attribute,

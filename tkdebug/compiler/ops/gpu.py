@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tkdebug.compiler.dialects import gpu, ttg, ttng
 from tkdebug.compiler.ir import MemDescType, Operation, TensorType, TokenType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
@@ -76,7 +77,7 @@ def _verify_store(op: Operation) -> None:
 
 
 def _infer_index(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    source = _buffer(operands[0], "ttg.memdesc_index")
+    source = _buffer(operands[0], ttg.MemDescIndex.name)
     if not source.is_multiple or operands[1] != ir.I32:
         raise IRError(f"ttg.memdesc_index: got {source}[{operands[1]}], expected buffers[i32]")
     return (MemDescType(source.shape[1:], source.element, source.layout, source.mutable),)
@@ -85,7 +86,7 @@ def _infer_index(operands: Sequence[Type], attributes: Mapping[str, Attribute]) 
 def _infer_memdesc_trans(
     operands: Sequence[Type], attributes: Mapping[str, Attribute]
 ) -> Sequence[Type]:
-    source = _buffer(operands[0], "ttg.memdesc_trans")
+    source = _buffer(operands[0], ttg.MemDescTrans.name)
     order = attributes["order"]
     assert isinstance(order, tuple)
     axes = [axis for axis in order if isinstance(axis, int)]
@@ -177,119 +178,92 @@ def _verify_warp_group_dot_wait(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "ttg.convert_layout",
-        "The same tile in another layout.",
+        ttg.ConvertLayout,
         None,
         _verify_convert,
-        operands=1,
     ),
     OpSpec(
-        "ttg.local_alloc",
-        "A buffer (or several) in shared memory; with an operand it holds that tile.",
+        ttg.LocalAlloc,
         None,
         _verify_alloc,
         effects=Effects.OTHER,
     ),
     OpSpec(
-        "ttg.local_dealloc",
-        "Ends a buffer's life before its last use would.",
+        ttg.LocalDealloc,
         no_results,
         _verify_dealloc,
         effects=Effects.OTHER,
-        operands=1,
     ),
     OpSpec(
-        "ttg.local_load",
-        "What a buffer holds, as a tile.",
+        ttg.LocalLoad,
         None,
         _verify_load,
         effects=Effects.READ_SHARED,
-        operands=1,
     ),
     OpSpec(
-        "ttg.local_store",
-        "Puts a tile into a buffer.",
+        ttg.LocalStore,
         no_results,
         _verify_store,
         effects=Effects.WRITE_SHARED,
-        operands=2,
     ),
     OpSpec(
-        "ttg.memdesc_index",
-        "One buffer of several.",
+        ttg.MemDescIndex,
         _infer_index,
-        operands=2,
     ),
     OpSpec(
-        "ttg.memdesc_trans",
-        "A buffer seen with its dimensions permuted.",
+        ttg.MemDescTrans,
         _infer_memdesc_trans,
-        operands=1,
     ),
     OpSpec(
-        "ttg.memdesc_subslice",
-        "A part of a buffer, from `offsets` on, as large as the result.",
+        ttg.MemDescSubslice,
         None,
         _verify_subslice,
-        operands=1,
     ),
     OpSpec(
-        "ttg.async_copy_global_to_local",
-        "Starts a copy from memory (where the mask holds; `other` or zero elsewhere) to a buffer.",
+        ttg.AsyncCopyGlobalToLocal,
         _infer_token,
         _verify_async_copy,
         effects=Effects.READ | Effects.WRITE_SHARED,
     ),
     OpSpec(
-        "ttg.async_commit_group",
-        "Makes one group of all copies started since the last one.",
+        ttg.AsyncCommitGroup,
         _infer_token,
         _expect_tokens,
         effects=Effects.OTHER,
     ),
     OpSpec(
-        "ttg.async_wait",
-        "Waits until at most the last `num` groups are still on their way.",
+        ttg.AsyncWait,
         _infer_token,
         _verify_async_wait,
         effects=Effects.OTHER,
     ),
     OpSpec(
-        "ttg.local_dot",
-        "a @ b + acc on FMA units, which read a and b from shared memory a few k at a time.",
+        ttg.LocalDot,
         lambda operands, attributes: (operands[2],),
         _verify_local_dot,
         effects=Effects.READ_SHARED,
-        operands=3,
     ),
     OpSpec(
-        "ttng.warp_group_dot",
-        "a @ b + acc on the tensor cores of a warp group; with `async` it ends at its wait.",
+        ttng.WarpGroupDot,
         lambda operands, attributes: (operands[2],),
         _verify_warp_group_dot,
         effects=Effects.READ_SHARED,
-        operands=3,
     ),
     OpSpec(
-        "ttng.warp_group_dot_wait",
-        "Waits until at most the last `pendings` dots still run; hands its operands on.",
+        ttng.WarpGroupDotWait,
         lambda operands, attributes: tuple(operands),
         _verify_warp_group_dot_wait,
         effects=Effects.OTHER,
     ),
     OpSpec(
-        "ttng.fence_async_shared",
-        "Makes stores to shared memory visible to tensor cores and bulk copies.",
+        ttng.FenceAsyncShared,
         no_results,
         effects=Effects.OTHER,
-        operands=0,
     ),
     OpSpec(
-        "gpu.barrier",
-        "All warps of the program wait for each other.",
+        gpu.Barrier,
         no_results,
         effects=Effects.OTHER,
-        operands=0,
     ),
 )
 LANGUAGE: dict[str, Builtin] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
@@ -54,23 +55,18 @@ def _verify_axis(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.gather",
-        "The elements of the first tile at the indices of the second along `axis`.",
+        tt.Gather,
         _infer_gather,
         _verify_gather,
-        operands=2,
     ),
     OpSpec(
-        "tt.histogram",
-        "How many elements (where the mask holds) equal 0, 1, … bins - 1; others count nowhere.",
+        tt.Histogram,
         _infer_histogram,
     ),
     OpSpec(
-        "tt.flip",
-        "The elements in reverse order along `axis`.",
+        tt.Flip,
         same_as_first,
         _verify_axis,
-        operands=1,
     ),
 )
 
@@ -101,7 +97,7 @@ def _emit_gather(emit: Emitter, src: object, index: object, axis: object) -> ten
                 f"but {want} in the source; they may differ only along axis {place}"
             )
     result = block_type(source.type.scalar, places.shape)
-    return emit.value("tt.gather", [source, places], result, axis=place)
+    return emit.value(tt.Gather, [source, places], result, axis=place)
 
 
 def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object = None) -> tensor:
@@ -132,7 +128,7 @@ def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object
     attributes: dict[str, Attribute] = {"bins": bins}
     if scalar_dtype(value).is_int_unsigned():
         attributes["unsigned"] = True
-    return emit.value("tt.histogram", operands, block_type(dt.int32, (bins,)), **attributes)
+    return emit.value(tt.Histogram, operands, block_type(dt.int32, (bins,)), **attributes)
 
 
 def _emit_flip(emit: Emitter, x: object, dim: object = None) -> tensor:
@@ -141,7 +137,7 @@ def _emit_flip(emit: Emitter, x: object, dim: object = None) -> tensor:
     axis = axis_argument(-1 if dim is None else dim, len(value.shape), "flip")
     if value.shape[axis] == 1:
         return value
-    return emit.value("tt.flip", [value], value.type, axis=axis)
+    return emit.value(tt.Flip, [value], value.type, axis=axis)
 
 
 def _emit_swizzle2d(

@@ -13,6 +13,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import conversion, promotion
 from tkdebug.compiler.ops.emitter import Emitter
@@ -32,8 +33,7 @@ def _verify(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.extern_elementwise",
-        "The libdevice function `function`, element by element.",
+        tt.ExternElementwise,
         None,
         _verify,
     ),
@@ -94,7 +94,7 @@ def _builtin(function: Function) -> Builtin:
         attributes: dict[str, Any] = {"function": function.name, "symbol": overload.symbol}
         if overload.arguments[0].is_int_unsigned() or overload.is_unsigned:
             attributes["unsigned"] = True
-        op = emit.op("tt.extern_elementwise", values, [type_.to_ir()], **attributes)
+        op = emit.op(tt.ExternElementwise, values, [type_.to_ir()], **attributes)
         result = tensor(op.result, type_)
         return conversion.cast(emit, result, dt.int1) if function.is_predicate else result
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
@@ -31,11 +32,9 @@ def verify_dot(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.dot",
-        "a @ b + acc, accumulated in acc's dtype; fp32 inputs in input_precision.",
+        tt.Dot,
         lambda operands, attributes: (operands[2],),
         verify_dot,
-        operands=3,
     ),
 )
 
@@ -86,7 +85,7 @@ def dot(
     if len(batch) > 1:
         total = reshape(emit, total, (math.prod(batch), *shape[-2:]))
     result = block_type(result_dtype, total.shape)
-    product = emit.value("tt.dot", [a, b, total], result, **attributes)
+    product = emit.value(tt.Dot, [a, b, total], result, **attributes)
     return reshape(emit, product, shape)
 
 

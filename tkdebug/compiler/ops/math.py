@@ -6,6 +6,9 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects import math as math_ops
+from tkdebug.compiler.ir.op_view import OpName, OpView
 from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, Verifier, same_as_first
@@ -13,31 +16,57 @@ from tkdebug.compiler.ops.verifiers import floats, integers
 from tkdebug.compiler.tensor import scalar_dtype, tensor
 
 
-def _math(name: str, doc: str, verify: Verifier = floats, operands: int = 1) -> OpSpec:
-    return OpSpec(name, doc, same_as_first, verify, operands=operands)
+def _math(view: type[OpView], verify: Verifier = floats) -> OpSpec:
+    return OpSpec(view, same_as_first, verify)
 
 
 OPS: tuple[OpSpec, ...] = (
-    _math("math.exp", "e to the x."),
-    _math("math.exp2", "2 to the x."),
-    _math("math.log", "Natural logarithm."),
-    _math("math.log2", "Base-2 logarithm."),
-    _math("math.sqrt", "Square root."),
-    _math("math.rsqrt", "One over the square root."),
-    _math("math.sin", "Sine of radians."),
-    _math("math.cos", "Cosine of radians."),
-    _math("math.erf", "Error function."),
-    _math("math.floor", "Largest integer not above."),
-    _math("math.ceil", "Smallest integer not below."),
-    _math("math.absf", "Absolute value of a float."),
-    _math("math.absi", "Absolute value of an integer.", integers),
-    _math("math.fma", "a * b + c, rounded once.", operands=3),
-    _math("tt.precise_divf", "Quotient, rounded to nearest even.", operands=2),
-    _math("tt.precise_sqrt", "Square root, rounded to nearest even."),
+    _math(
+        math_ops.Exp,
+    ),
+    _math(
+        math_ops.Exp2,
+    ),
+    _math(
+        math_ops.Log,
+    ),
+    _math(
+        math_ops.Log2,
+    ),
+    _math(
+        math_ops.Sqrt,
+    ),
+    _math(
+        math_ops.Rsqrt,
+    ),
+    _math(
+        math_ops.Sin,
+    ),
+    _math(
+        math_ops.Cos,
+    ),
+    _math(
+        math_ops.Erf,
+    ),
+    _math(
+        math_ops.Floor,
+    ),
+    _math(
+        math_ops.Ceil,
+    ),
+    _math(
+        math_ops.AbsF,
+    ),
+    _math(math_ops.AbsI, integers),
+    _math(math_ops.Fma),
+    _math(tt.PreciseDivF),
+    _math(
+        tt.PreciseSqrt,
+    ),
 )
 
 
-def float_math(emit: Emitter, op_name: str, x: object, caller: str) -> tensor:
+def float_math(emit: Emitter, op_name: OpName, x: object, caller: str) -> tensor:
     """Op `op_name` on fp32 or fp64, for the language's function `caller`."""
     value = conversion.to_tensor(emit, x)
     element = value.type.scalar
@@ -48,7 +77,7 @@ def float_math(emit: Emitter, op_name: str, x: object, caller: str) -> tensor:
     return emit.value(op_name, [value], value.type)
 
 
-def _unary_float(name: str, op_name: str, doc: str) -> Builtin:
+def _unary_float(name: str, op_name: OpName, doc: str) -> Builtin:
     def emit_unary(emit: Emitter, x: object) -> tensor:
         return float_math(emit, op_name, x, name)
 
@@ -61,9 +90,9 @@ def _emit_abs(emit: Emitter, x: object) -> tensor:
     value = conversion.to_tensor(emit, x)
     element = scalar_dtype(value)
     if element.is_floating():
-        return emit.value("math.absf", [value], value.type)
+        return emit.value(math_ops.AbsF, [value], value.type)
     if element.is_int_signed() and not element.is_bool():
-        return emit.value("math.absi", [value], value.type)
+        return emit.value(math_ops.AbsI, [value], value.type)
     return value
 
 
@@ -74,7 +103,7 @@ def _emit_fma(emit: Emitter, x: object, y: object, z: object) -> tensor:
     b = conversion.broadcast_to(emit, conversion.cast(emit, b, a.dtype), a.shape)
     if not scalar_dtype(a).is_floating():
         raise SemanticError(f"tl.fma expects floating-point operands, got {a.dtype}")
-    return emit.value("math.fma", [a, b, c], a.type)
+    return emit.value(math_ops.Fma, [a, b, c], a.type)
 
 
 def _emit_fdiv(emit: Emitter, x: object, y: object, ieee_rounding: object = False) -> tensor:
@@ -86,7 +115,7 @@ def _emit_fdiv(emit: Emitter, x: object, y: object, ieee_rounding: object = Fals
                 f"tl.fdiv expects floating-point operands, got {operand.dtype}; write x / y"
             )
     a, b = operators.binary_operands(emit, left, right, divide=True)
-    return emit.value("tt.precise_divf" if ieee_rounding else "arith.divf", [a, b], a.type)
+    return emit.value(tt.PreciseDivF.name if ieee_rounding else arith.DivF.name, [a, b], a.type)
 
 
 def _emit_div_rn(emit: Emitter, x: object, y: object) -> tensor:
@@ -94,7 +123,7 @@ def _emit_div_rn(emit: Emitter, x: object, y: object) -> tensor:
     a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
     if a.dtype != dt.float32:
         raise SemanticError(f"tl.div_rn expects fp32, got {a.dtype}; cast with .to(tl.float32)")
-    return emit.value("tt.precise_divf", [a, b], a.type)
+    return emit.value(tt.PreciseDivF, [a, b], a.type)
 
 
 def _emit_umulhi(emit: Emitter, x: object, y: object) -> tensor:
@@ -102,7 +131,7 @@ def _emit_umulhi(emit: Emitter, x: object, y: object) -> tensor:
     a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
     if scalar_dtype(a).primitive_bitwidth not in (32, 64) or not scalar_dtype(a).is_int():
         raise SemanticError(f"tl.umulhi expects 32- or 64-bit integers, got {a.dtype}")
-    return emit.value("arith.mulhiui", [a, b], a.type)
+    return emit.value(arith.MulHiUI, [a, b], a.type)
 
 
 def _run_time(emit: Emitter, *values: object) -> tuple[tensor, ...]:
@@ -177,7 +206,7 @@ def _emit_clamp(
 def _emit_sigmoid(emit: Emitter, x: object) -> tensor:
     """1 / (1 + exp(-x))."""
     negated = operators.unary(emit, "neg", x)
-    exponential = float_math(emit, "math.exp", negated, "sigmoid")
+    exponential = float_math(emit, math_ops.Exp, negated, "sigmoid")
     return operators.binary(emit, "truediv", 1, operators.binary(emit, "add", 1, exponential))
 
 
@@ -207,18 +236,18 @@ def _operator(name: str, operator: str, doc: str) -> Builtin:
 
 
 _BUILTINS: tuple[Builtin, ...] = (
-    _unary_float("exp", "math.exp", "e to the x, elementwise, fp32 or fp64."),
-    _unary_float("exp2", "math.exp2", "2 to the x, elementwise, fp32 or fp64."),
-    _unary_float("log", "math.log", "Natural logarithm, elementwise, fp32 or fp64."),
-    _unary_float("log2", "math.log2", "Base-2 logarithm, elementwise, fp32 or fp64."),
-    _unary_float("sqrt", "math.sqrt", "Square root (approximate on the GPU), fp32 or fp64."),
-    _unary_float("sqrt_rn", "tt.precise_sqrt", "Square root to nearest even, fp32."),
-    _unary_float("rsqrt", "math.rsqrt", "One over the square root, fp32 or fp64."),
-    _unary_float("sin", "math.sin", "Sine of radians, fp32 or fp64."),
-    _unary_float("cos", "math.cos", "Cosine of radians, fp32 or fp64."),
-    _unary_float("erf", "math.erf", "Error function, fp32 or fp64."),
-    _unary_float("floor", "math.floor", "Largest integer not above x, fp32 or fp64."),
-    _unary_float("ceil", "math.ceil", "Smallest integer not below x, fp32 or fp64."),
+    _unary_float("exp", math_ops.Exp, "e to the x, elementwise, fp32 or fp64."),
+    _unary_float("exp2", math_ops.Exp2, "2 to the x, elementwise, fp32 or fp64."),
+    _unary_float("log", math_ops.Log, "Natural logarithm, elementwise, fp32 or fp64."),
+    _unary_float("log2", math_ops.Log2, "Base-2 logarithm, elementwise, fp32 or fp64."),
+    _unary_float("sqrt", math_ops.Sqrt, "Square root (approximate on the GPU), fp32 or fp64."),
+    _unary_float("sqrt_rn", tt.PreciseSqrt, "Square root to nearest even, fp32."),
+    _unary_float("rsqrt", math_ops.Rsqrt, "One over the square root, fp32 or fp64."),
+    _unary_float("sin", math_ops.Sin, "Sine of radians, fp32 or fp64."),
+    _unary_float("cos", math_ops.Cos, "Cosine of radians, fp32 or fp64."),
+    _unary_float("erf", math_ops.Erf, "Error function, fp32 or fp64."),
+    _unary_float("floor", math_ops.Floor, "Largest integer not above x, fp32 or fp64."),
+    _unary_float("ceil", math_ops.Ceil, "Smallest integer not below x, fp32 or fp64."),
     Builtin("abs", _emit_abs, member=True),
     Builtin("fma", _emit_fma),
     Builtin("fdiv", _emit_fdiv),

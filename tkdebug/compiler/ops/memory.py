@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given, describe
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
 from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
@@ -52,37 +53,30 @@ def _infer_descriptor_load(
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.addptr",
-        "A pointer moved by a number of elements.",
+        tt.AddPtr,
         lambda operands, attributes: (operands[0],),
-        operands=2,
     ),
     OpSpec(
-        "tt.load",
-        "Reads memory where the mask holds; `other` (or zero) elsewhere.",
+        tt.Load,
         _infer_load,
         effects=Effects.READ,
     ),
     OpSpec(
-        "tt.store",
-        "Writes memory where the mask holds.",
+        tt.Store,
         no_results,
         effects=Effects.WRITE,
     ),
     OpSpec(
-        "tt.make_tensor_descriptor",
-        "A descriptor from base pointer, rank shape values and rank strides.",
+        tt.MakeTensorDescriptor,
         None,
     ),
     OpSpec(
-        "tt.descriptor_load",
-        "Reads a block at the given offsets; outside the tensor it is padded.",
+        tt.DescriptorLoad,
         _infer_descriptor_load,
         effects=Effects.READ,
     ),
     OpSpec(
-        "tt.descriptor_store",
-        "Writes a block at the given offsets; outside the tensor nothing is written.",
+        tt.DescriptorStore,
         no_results,
         effects=Effects.WRITE,
     ),
@@ -188,7 +182,7 @@ def _emit_load(
             fill = conversion.cast(emit, conversion.to_tensor(emit, other), element)
             operands.append(conversion.broadcast_to(emit, fill, shape))
     result_type = block_type(element, shape) if shape else element
-    value = emit.value("tt.load", operands, result_type, **attributes)
+    value = emit.value(tt.Load, operands, result_type, **attributes)
     return conversion.cast(emit, value, dt.int1) if as_bool else value
 
 
@@ -252,7 +246,7 @@ def _emit_store(
     mask_tile = _mask_for(emit, mask, shape, "store")
     if mask_tile is not None:
         operands.append(mask_tile)
-    emit.op("tt.store", operands, None, (), **attributes)
+    emit.op(tt.Store, operands, None, (), **attributes)
 
 
 def _load_block(
@@ -334,7 +328,7 @@ def _emit_make_tensor_descriptor(
         raise SemanticError(f'padding_option "nan" needs floats, got {element}')
     type_ = dt.tensor_descriptor_type(block_type(element, block))
     op = emit.op(
-        "tt.make_tensor_descriptor",
+        tt.MakeTensorDescriptor,
         [pointer, *extents, *steps],
         [type_.to_ir()],
         padding=padding_option,
@@ -373,7 +367,7 @@ def _emit_load_descriptor(
     starts = descriptor_offsets(emit, descriptor, offsets)
     attributes = _check_modifiers("load", cache_modifier, eviction_policy)
     return emit.value(
-        "tt.descriptor_load", [descriptor.value, *starts], descriptor.block_type, **attributes
+        tt.DescriptorLoad, [descriptor.value, *starts], descriptor.block_type, **attributes
     )
 
 
@@ -387,7 +381,7 @@ def _emit_store_descriptor(emit: Emitter, desc: object, offsets: object, value: 
             f"store_tensor_descriptor: value {list(stored.shape)} does not fit blocks of "
             f"{list(descriptor.block_shape)}"
         )
-    emit.op("tt.descriptor_store", [descriptor.value, stored, *starts])
+    emit.op(tt.DescriptorStore, [descriptor.value, stored, *starts])
 
 
 _BUILTINS: tuple[Builtin, ...] = (

@@ -9,6 +9,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dtypes import LanguageType, dtype, pointer_type
 from tkdebug.compiler.ops import promotion
 from tkdebug.compiler.ops.conversion import (
@@ -78,22 +79,22 @@ def _weak_constant(emit: Emitter, value: Any, element: dtype, strong: dtype) -> 
 
 
 _INTEGER_OPS = {
-    "add": ("arith.addi", "arith.addi"),
-    "sub": ("arith.subi", "arith.subi"),
-    "mul": ("arith.muli", "arith.muli"),
-    "floordiv": ("arith.divsi", "arith.divui"),
-    "mod": ("arith.remsi", "arith.remui"),
-    "and": ("arith.andi", "arith.andi"),
-    "or": ("arith.ori", "arith.ori"),
-    "xor": ("arith.xori", "arith.xori"),
-    "lshift": ("arith.shli", "arith.shli"),
-    "rshift": ("arith.shrsi", "arith.shrui"),
+    "add": (arith.AddI, arith.AddI),
+    "sub": (arith.SubI, arith.SubI),
+    "mul": (arith.MulI, arith.MulI),
+    "floordiv": (arith.DivSI, arith.DivUI),
+    "mod": (arith.RemSI, arith.RemUI),
+    "and": (arith.AndI, arith.AndI),
+    "or": (arith.OrI, arith.OrI),
+    "xor": (arith.XOrI, arith.XOrI),
+    "lshift": (arith.ShLI, arith.ShLI),
+    "rshift": (arith.ShRSI, arith.ShRUI),
 }
 _FLOAT_OPS = {
-    "add": "arith.addf",
-    "sub": "arith.subf",
-    "mul": "arith.mulf",
-    "mod": "arith.remf",
+    "add": arith.AddF,
+    "sub": arith.SubF,
+    "mul": arith.MulF,
+    "mod": arith.RemF,
 }
 # How Python writes the binary operators.
 SYMBOLS = {
@@ -145,7 +146,7 @@ def _assert_no_overflow(emit: Emitter, name: str, left: object, right: object) -
     most = (1 << (bits if is_unsigned else bits - 1)) - 1
     wide = binary(emit, name, cast(emit, a, dt.int64), cast(emit, b, dt.int64))
     fits = binary(emit, "and", compare(emit, "le", wide, most), compare(emit, "ge", wide, least))
-    emit.op("tt.assert", [fits], message=f"int{bits} overflow detected for operation {name}")
+    emit.op(tt.Assert, [fits], message=f"int{bits} overflow detected for operation {name}")
 
 
 def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
@@ -154,7 +155,7 @@ def binary(emit: Emitter, name: str, left: object, right: object) -> tensor:
         return _pointer_arithmetic(emit, name, left, right)
     if name == "truediv":
         a, b = binary_operands(emit, left, right, divide=True, mixed_sign_error="/")
-        return emit.value("arith.divf", [a, b], a.type)
+        return emit.value(arith.DivF, [a, b], a.type)
     if name == "pow":
         return _power(emit, left, right)
     if name == "matmul":
@@ -219,7 +220,7 @@ def _pointer_arithmetic(emit: Emitter, name: str, left: object, right: object) -
     if element.is_bool():
         index = cast(emit, index, dt.int32)
     pointer, index = broadcast_pair(emit, pointer, index)
-    return emit.value("tt.addptr", [pointer, index], pointer.type)
+    return emit.value(tt.AddPtr, [pointer, index], pointer.type)
 
 
 def unary(emit: Emitter, name: str, value: object) -> tensor:
@@ -232,14 +233,14 @@ def unary(emit: Emitter, name: str, value: object) -> tensor:
         return x
     if name == "neg":
         if element.is_floating():
-            return emit.value("arith.negf", [x], x.type)
+            return emit.value(arith.NegF, [x], x.type)
         zero = splat(emit, constant(emit, 0, element), x.shape)
-        return emit.value("arith.subi", [zero, x], x.type)
+        return emit.value(arith.SubI, [zero, x], x.type)
     if element.is_floating():
         raise SemanticError(f"operator ~ needs integers, got {element}")
     ones = constant(emit, 1 if element.is_bool() else -1, _signed(element))
     mask = tensor(splat(emit, ones, x.shape).value, x.type)
-    return emit.value("arith.xori", [x, mask], x.type)
+    return emit.value(arith.XOrI, [x, mask], x.type)
 
 
 def _signed(element: dtype) -> dtype:
@@ -263,11 +264,11 @@ def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
     element = scalar_dtype(a)
     if element.is_floating():
         predicate = "une" if name == "ne" else "o" + name
-        return emit.value("arith.cmpf", [a, b], result, predicate=predicate)
+        return emit.value(arith.CmpF, [a, b], result, predicate=predicate)
     if name not in ("eq", "ne"):
         unsigned = element.is_int_unsigned() or element.is_bool()
         name = ("u" if unsigned else "s") + name
-    return emit.value("arith.cmpi", [a, b], result, predicate=name)
+    return emit.value(arith.CmpI, [a, b], result, predicate=name)
 
 
 def to_condition(emit: Emitter, value: object) -> tensor:

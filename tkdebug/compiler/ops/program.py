@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
@@ -20,16 +21,12 @@ def _infer_i32(operands: Sequence[Type], attributes: Mapping[str, Attribute]) ->
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.get_program_id",
-        "This program's position along a grid axis.",
+        tt.GetProgramId,
         _infer_i32,
-        operands=0,
     ),
     OpSpec(
-        "tt.get_num_programs",
-        "The grid's extent along an axis.",
+        tt.GetNumPrograms,
         _infer_i32,
-        operands=0,
     ),
 )
 
@@ -42,12 +39,12 @@ def _axis(axis: object, what: str) -> int:
 
 def _emit_program_id(emit: Emitter, axis: object) -> tensor:
     """Position of this program along grid axis 0, 1 or 2, int32."""
-    return emit.value("tt.get_program_id", (), dt.int32, axis=_axis(axis, "program_id"))
+    return emit.value(tt.GetProgramId, (), dt.int32, axis=_axis(axis, "program_id"))
 
 
 def _emit_num_programs(emit: Emitter, axis: object) -> tensor:
     """Number of programs along grid axis 0, 1 or 2, int32."""
-    return emit.value("tt.get_num_programs", (), dt.int32, axis=_axis(axis, "num_programs"))
+    return emit.value(tt.GetNumPrograms, (), dt.int32, axis=_axis(axis, "num_programs"))
 
 
 _BUILTINS: tuple[Builtin, ...] = (

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dialects import arith
+from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.ops import conversion, math, operators, shape
 from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
@@ -38,7 +40,7 @@ def _rounds(
 
     def high(x: tensor, constant: int) -> tensor:
         y = conversion.constant(emit, constant, scalar_dtype(x))
-        return emit.value("arith.mulhiui", [x, conversion.splat(emit, y, x.shape)], x.type)
+        return emit.value(arith.MulHiUI, [x, conversion.splat(emit, y, x.shape)], x.type)
 
     for _ in range(count):
         mixed0 = operators.binary(emit, "xor", operators.binary(emit, "xor", high(c2, b), c1), k0)
@@ -159,11 +161,11 @@ def _emit_pair_uniform_to_normal(emit: Emitter, u1: tensor, u2: tensor) -> tuple
     """Box-Muller: two uniform tiles to two standard normal ones, fp32."""
     u1 = math.extremum(emit, "max", shape.full(emit, (), 1.0e-7, dt.float32), u1, None)
     angle = operators.binary(emit, "mul", u2, 6.283185307179586)
-    log = math.float_math(emit, "math.log", u1, "pair_uniform_to_normal")
+    log = math.float_math(emit, math_ops.Log, u1, "pair_uniform_to_normal")
     scaled = operators.binary(emit, "mul", log, -2.0)
-    radius = math.float_math(emit, "math.sqrt", scaled, "pair_uniform_to_normal")
-    cosine = math.float_math(emit, "math.cos", angle, "pair_uniform_to_normal")
-    sine = math.float_math(emit, "math.sin", angle, "pair_uniform_to_normal")
+    radius = math.float_math(emit, math_ops.Sqrt, scaled, "pair_uniform_to_normal")
+    cosine = math.float_math(emit, math_ops.Cos, angle, "pair_uniform_to_normal")
+    sine = math.float_math(emit, math_ops.Sin, angle, "pair_uniform_to_normal")
     return (
         operators.binary(emit, "mul", radius, cosine),
         operators.binary(emit, "mul", radius, sine),

@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.dtypes import block_type, dtype
 from tkdebug.compiler.ir import Block, Operation, Region, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ir.op_view import OpName
 from tkdebug.compiler.ops import conversion, math, operators
 from tkdebug.compiler.ops.arguments import axis_argument, type_argument
 from tkdebug.compiler.ops.emitter import Emitter
@@ -46,20 +49,17 @@ def _verify_combine(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.reduce",
-        "Combines all elements along an axis with its region.",
+        tt.Reduce,
         _infer_reduce,
         _verify_combine,
     ),
     OpSpec(
-        "tt.scan",
-        "Inclusive prefix combination along an axis with its region.",
+        tt.Scan,
         lambda operands, attributes: tuple(operands),
         _verify_combine,
     ),
     OpSpec(
-        "tt.reduce.return",
-        "Ends a combine region.",
+        tt.ReduceReturn,
         lambda operands, attributes: (),
         effects=Effects.TERMINATOR,
     ),
@@ -84,13 +84,13 @@ def _combine_region(emit: Emitter, elements: Sequence[dt.LanguageType], combine:
                 raise SemanticError(
                     f"the combine function returns {describe(result)} for an operand of {element}"
                 )
-        emit.op("tt.reduce.return", list(results))
+        emit.op(tt.ReduceReturn, list(results))
     return Region([block])
 
 
 def _emit_combined(
     emit: Emitter,
-    name: str,
+    name: OpName,
     inputs: Sequence[tensor],
     axis: int,
     combine: Combine,
@@ -136,7 +136,7 @@ def reduce_with(
         place = 0
     else:
         place = axis_argument(axis, original_rank, what)
-    results = _emit_combined(emit, "tt.reduce", inputs, place, combine, combiner)
+    results = _emit_combined(emit, tt.Reduce, inputs, place, combine, combiner)
     if not keep_dims:
         return results
     if axis is None:
@@ -195,7 +195,7 @@ def _emit_associative_scan(
     place = axis_argument(axis, len(inputs[0].shape), "associative_scan")
     results = _emit_combined(
         emit,
-        "tt.scan",
+        tt.Scan,
         inputs,
         place,
         _user_combine(emit, combine_fn),
@@ -304,7 +304,7 @@ def _with_index(
     value = _widen_bfloat16(emit, value)
     place = axis_argument(axis, len(value.shape), what)
     extent = value.shape[place]
-    lanes = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
+    lanes = emit.op(tt.MakeRange, (), [ir.tile((extent,), ir.I32)], start=0, end=extent)
     index = tensor(lanes.result, block_type(dt.int32, (extent,)))
     selector: list[object] = [None] * len(value.shape)
     selector[place] = slice(None)
@@ -325,12 +325,12 @@ def _with_index(
             )
             wins = operators.binary(emit, "or", wins, tie)
         return [
-            emit.value("arith.select", [wins, v1, v2], v1.type),
-            emit.value("arith.select", [wins, i1, i2], i1.type),
+            emit.value(arith.Select, [wins, v1, v2], v1.type),
+            emit.value(arith.Select, [wins, i1, i2], i1.type),
         ]
 
     combiner = f"arg{which}" + ("" if left else "_any")
-    results = _emit_combined(emit, "tt.reduce", [value, index], place, combine, combiner)
+    results = _emit_combined(emit, tt.Reduce, [value, index], place, combine, combiner)
     return [conversion.expand_dims(emit, v, place) for v in results] if keep else results
 
 
@@ -367,7 +367,7 @@ def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
         place = axis_argument(axis, len(value.shape), name)
         return _emit_combined(
             emit,
-            "tt.scan",
+            tt.Scan,
             [value],
             place,
             _operator_combine(emit, operator),
@@ -393,7 +393,7 @@ def _emit_softmax(
     wide = conversion.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
     top = _extremum_values(emit, "max", wide, axis, keep, None)
     shifted = operators.binary(emit, "sub", value, top)
-    numerator = math.float_math(emit, "math.exp", shifted, "softmax")
+    numerator = math.float_math(emit, math_ops.Exp, shifted, "softmax")
     total = reduce_with(
         emit, [numerator], axis, _operator_combine(emit, "add"), "addf", keep, "softmax"
     )[0]

@@ -142,9 +142,17 @@ def _ops() -> Iterator[str]:
     yield "| op | operands | computes | effects |"
     yield "|---|---|---|---|"
     for spec in OPS.values():
-        count = "any" if spec.operands is None else str(spec.operands)
         doc = spec.doc.replace("|", "\\|")
-        yield f"| `{spec.name}` | {count} | {doc} | {_effects(spec)} |"
+        yield f"| `{spec.name}` | {_operands(spec)} | {doc} | {_effects(spec)} |"
+
+
+def _operands(spec: OpSpec) -> str:
+    """Their names; those in brackets may be missing, those with dots are several."""
+    declared = spec.view.declaration
+    names = [operand.name for operand in declared.operands]
+    names += [f"[{operand.name}]" for operand in declared.optional]
+    names += [f"{operand.name}…" for operand in declared.variadic]
+    return ", ".join(names) or "none"
 
 
 def _effects(spec: OpSpec) -> str:

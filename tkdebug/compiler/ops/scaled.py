@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import conversion
@@ -33,8 +34,7 @@ def _verify(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.dot_scaled",
-        "a @ b + acc in fp32 of elements times the scales of their groups of 16 or 32 along K.",
+        tt.DotScaled,
         lambda operands, attributes: (operands[2],),
         _verify,
     ),
@@ -145,7 +145,7 @@ def _emit_dot_scaled(
             f"dot_scaled: acc must be an fp32 tile of shape {list(shape)}, got {as_given(total)}"
         )
     return emit.value(
-        "tt.dot_scaled",
+        tt.DotScaled,
         [a, b, total, *(scale for scale in scales if scale is not None)],
         total.type,
         lhs_format=a_format,

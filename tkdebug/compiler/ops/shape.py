@@ -8,6 +8,7 @@ from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given, describe
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, TensorType, Type
 from tkdebug.compiler.ir import types as ir
@@ -79,66 +80,46 @@ def _verify_range(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.make_range",
-        "The integers start, start + 1, … end - 1.",
+        tt.MakeRange,
         None,
         _verify_range,
-        operands=0,
     ),
     OpSpec(
-        "tt.splat",
-        "A scalar in every element of a tile.",
+        tt.Splat,
         None,
-        operands=1,
     ),
     OpSpec(
-        "tt.unsplat",
-        "The only element of a one-element tile.",
+        tt.Unsplat,
         _infer_unsplat,
-        operands=1,
     ),
     OpSpec(
-        "tt.expand_dims",
-        "A new axis of extent 1.",
+        tt.ExpandDims,
         _infer_expand_dims,
-        operands=1,
     ),
     OpSpec(
-        "tt.broadcast",
-        "Axes of extent 1 repeated.",
+        tt.Broadcast,
         None,
-        operands=1,
     ),
     OpSpec(
-        "tt.reshape",
-        "The elements in row-major order under another shape.",
+        tt.Reshape,
         None,
         _verify_reshape,
-        operands=1,
     ),
     OpSpec(
-        "tt.trans",
-        "Axes permuted.",
+        tt.Trans,
         _infer_trans,
-        operands=1,
     ),
     OpSpec(
-        "tt.join",
-        "Two tiles side by side in a new last axis.",
+        tt.Join,
         _infer_join,
-        operands=2,
     ),
     OpSpec(
-        "tt.split",
-        "The two halves along a last axis of extent 2.",
+        tt.Split,
         _infer_split,
-        operands=1,
     ),
     OpSpec(
-        "tt.cat",
-        "Two tiles one after the other along the first axis.",
+        tt.Cat,
         _infer_cat,
-        operands=2,
     ),
 )
 
@@ -161,7 +142,7 @@ def _emit_arange(emit: Emitter, start: object, end: object) -> tensor:
             "and mask the rest"
         )
     shape_argument((extent,), "arange")
-    op = emit.op("tt.make_range", (), [ir.tile((extent,), ir.I32)], start=start, end=end)
+    op = emit.op(tt.MakeRange, (), [ir.tile((extent,), ir.I32)], start=start, end=end)
     return tensor(op.result, block_type(dt.int32, (extent,)))
 
 
@@ -282,7 +263,7 @@ def reshape(emit: Emitter, value: tensor, shape: tuple[int, ...]) -> tensor:
         return value
     if not value.type.is_block():
         return conversion.splat(emit, value, shape)
-    op = emit.op("tt.reshape", [value], [ir.tile(shape, ir.element_of(value.value.type))])
+    op = emit.op(tt.Reshape, [value], [ir.tile(shape, ir.element_of(value.value.type))])
     type_ = block_type(value.type.scalar, shape) if shape else value.type.scalar
     return tensor(op.result, type_)
 
@@ -317,7 +298,7 @@ def permute(emit: Emitter, value: tensor, order: Sequence[object]) -> tensor:
     axes = permutation_argument(order, rank, "permute")
     if axes == tuple(range(rank)):
         return value
-    op = emit.op("tt.trans", [value], order=axes)
+    op = emit.op(tt.Trans, [value], order=axes)
     return tensor(op.result, block_type(value.type.scalar, ir.shape_of(op.result.type)))
 
 
@@ -347,7 +328,7 @@ def join(emit: Emitter, a: object, b: object) -> tensor:
     lhs, rhs = conversion.broadcast_pair(emit, lhs, rhs)
     if lhs.dtype != rhs.dtype:
         raise SemanticError(f"join: dtypes differ: {lhs.dtype} and {rhs.dtype}")
-    op = emit.op("tt.join", [lhs, rhs])
+    op = emit.op(tt.Join, [lhs, rhs])
     return tensor(op.result, block_type(lhs.type.scalar, ir.shape_of(op.result.type)))
 
 
@@ -355,7 +336,7 @@ def split(emit: Emitter, a: tensor) -> tuple[tensor, tensor]:
     """The two halves along the last axis, which must have extent 2."""
     if not a.shape or a.shape[-1] != 2:
         raise SemanticError(f"split: the last axis must have extent 2, got {list(a.shape)}")
-    op = emit.op("tt.split", [a])
+    op = emit.op(tt.Split, [a])
     shape = a.shape[:-1]
     type_ = block_type(a.type.scalar, shape) if shape else a.type.scalar
     return tensor(op.results[0], type_), tensor(op.results[1], type_)
@@ -380,7 +361,7 @@ def _emit_cat(
         )
     axis = axis_argument(dim, rank, "cat")
     if axis == 0:
-        op = emit.op("tt.cat", [input, other])
+        op = emit.op(tt.Cat, [input, other])
         return tensor(op.result, block_type(input.type.scalar, ir.shape_of(op.result.type)))
     pairs = permute(emit, join(emit, input, other), [*range(axis), rank, *range(axis, rank)])
     shape = (*input.shape[:axis], 2 * input.shape[axis], *input.shape[axis + 1 :])
@@ -407,7 +388,7 @@ def _emit_where(emit: Emitter, condition: object, x: object, y: object) -> tenso
         a, b = operators.binary_operands(emit, x, y)
     if test.type.is_block():
         test, a, b = conversion.broadcast_all(emit, test, a, b)
-    return emit.value("arith.select", [test, a, b], a.type)
+    return emit.value(arith.Select, [test, a, b], a.type)
 
 
 _BUILTINS: tuple[Builtin, ...] = (

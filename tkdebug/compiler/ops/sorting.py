@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler.describe import as_given
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
@@ -43,25 +44,19 @@ def _verify_topk(op: Operation) -> None:
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
-        "tt.sort",
-        "The elements in order along the last axis.",
+        tt.Sort,
         same_as_first,
         _verify_sortable,
-        operands=1,
     ),
     OpSpec(
-        "tt.topk",
-        "The `k` first elements along the last axis, once it is in order.",
+        tt.TopK,
         _infer_topk,
         _verify_topk,
-        operands=1,
     ),
     OpSpec(
-        "tt.bitonic_merge",
-        "log2(extent) rounds of compare-and-swap, which sort a bitonic sequence.",
+        tt.BitonicMerge,
         same_as_first,
         _verify_sortable,
-        operands=1,
     ),
 )
 
@@ -99,7 +94,7 @@ def _emit_sort(emit: Emitter, x: object, dim: object = None, descending: object 
         descending: constant; whether the largest comes first.
     """
     value = _sortable(x, dim, "sort")
-    return emit.value("tt.sort", [value], value.type, **_order(value, descending))
+    return emit.value(tt.Sort, [value], value.type, **_order(value, descending))
 
 
 def _emit_topk(
@@ -124,10 +119,10 @@ def _emit_topk(
             f"got {as_given(k)}"
         )
     if k == extent:
-        return emit.value("tt.sort", [value], value.type, **_order(value, descending))
+        return emit.value(tt.Sort, [value], value.type, **_order(value, descending))
     value = conversion.cast(emit, value, widen_for_extremum(scalar_dtype(value)))
     result = block_type(value.type.scalar, (*value.shape[:-1], k))
-    return emit.value("tt.topk", [value], result, k=k, **_order(value, descending))
+    return emit.value(tt.TopK, [value], result, k=k, **_order(value, descending))
 
 
 def _emit_bitonic_merge(
@@ -142,7 +137,7 @@ def _emit_bitonic_merge(
         descending: constant; whether the largest comes first.
     """
     value = _sortable(x, dim, "bitonic_merge")
-    return emit.value("tt.bitonic_merge", [value], value.type, **_order(value, descending))
+    return emit.value(tt.BitonicMerge, [value], value.type, **_order(value, descending))
 
 
 _BUILTINS: tuple[Builtin, ...] = (

@@ -15,6 +15,7 @@ from typing import Any
 
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import TkError
 
 
@@ -44,23 +45,29 @@ class OpSpec:
     """One op of the IR.
 
     Attributes:
-        name: dialect and op, as in MLIR (`arith.addf`).
-        doc: one line on what it computes.
+        view: what it is called and made of.
         infer: result types from operand types and attributes; None when the builder is given
             them (constants, control flow).
         verify: raises IRError when the op breaks its rules.
         effects: what else it does.
         fold: the constant result for constant operands, or None when it does not fold.
-        operands: how many operands it takes, None for any number.
     """
 
-    name: str
-    doc: str
+    view: type[OpView]
     infer: TypeRule | None
     verify: Verifier | None = None
     effects: Effects = Effects.PURE
     fold: Fold | None = None
-    operands: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Dialect and op, as in MLIR (`arith.addf`)."""
+        return self.view.name
+
+    @property
+    def doc(self) -> str:
+        """One line on what it computes."""
+        return inspect.cleandoc(self.view.__doc__ or "").splitlines()[0]
 
     @property
     def is_pure(self) -> bool:

@@ -5,30 +5,31 @@ The op table knows single ops; `is_effect_free` answers for an op with everythin
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 
 # The terminator of each region, for the ops whose regions are known.
 REGION_TERMINATORS: dict[str, tuple[str, ...]] = {
-    "tt.func": ("tt.return",),
-    "scf.for": ("scf.yield",),
-    "scf.if": ("scf.yield", "scf.yield"),
-    "scf.while": ("scf.condition", "scf.yield"),
-    "tt.reduce": ("tt.reduce.return",),
-    "tt.scan": ("tt.reduce.return",),
-    "tt.map_elementwise": ("tt.map_elementwise.return",),
+    tt.Func.name: (tt.Return.name,),
+    scf.For.name: (scf.Yield.name,),
+    scf.If.name: (scf.Yield.name, scf.Yield.name),
+    scf.While.name: (scf.Condition.name, scf.Yield.name),
+    tt.Reduce.name: (tt.ReduceReturn.name,),
+    tt.Scan.name: (tt.ReduceReturn.name,),
+    tt.MapElementwise.name: (tt.MapElementwiseReturn.name,),
 }
 # Their regions use no value from outside, and nothing is moved or merged across their border.
-ISOLATED = frozenset(("tt.func", "tt.reduce", "tt.scan", "tt.map_elementwise"))
+ISOLATED = names_of(tt.Func, tt.Reduce, tt.Scan, tt.MapElementwise)
 # They have the effects of what is inside them and no others. scf.while is not one of them:
 # it may never end, and a kernel that hangs must still hang after every pass.
-TRANSPARENT = frozenset(("scf.for", "scf.if"))
-LOOPS = frozenset(("scf.for", "scf.while"))
+TRANSPARENT = names_of(scf.For, scf.If)
 # By name, since every pass asks for every op, and flags of an enum are slow to ask.
 _TERMINATORS = frozenset(name for name, spec in OPS.items() if Effects.TERMINATOR in spec.effects)
 PURE = frozenset(name for name, spec in OPS.items() if not spec.effects)
-ASSEMBLY = "tt.elementwise_inline_asm"
+ASSEMBLY = tt.ElementwiseInlineAsm.name
 
 
 def is_terminator(op: Operation) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
@@ -20,7 +21,7 @@ from tkdebug.compiler.ir.location import fuse
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-_ADDITIONS = ("arith.addf", "arith.addi")
+_ADDITIONS = (arith.AddF.name, arith.AddI.name)
 _SUMS = (ir.F32, ir.F64, ir.I32)
 
 
@@ -48,7 +49,7 @@ def _accumulate(addition: Operation, rewriter: Rewriter) -> None:
     a, b, _ = dot.operands
     new = rewriter.build_before(
         addition,
-        "tt.dot",
+        tt.Dot,
         (a, b, other),
         (addition.result.type,),
         dot.attributes,
@@ -60,11 +61,13 @@ def _accumulate(addition: Operation, rewriter: Rewriter) -> None:
 
 def _is_part_of(dot: Operation, addition: Operation) -> bool:
     """Whether `dot` is one that starts at zero and whose result only `addition` wants."""
-    if dot.name != "tt.dot" or dot.block is not addition.block or len(dot.result.uses) != 1:
+    if not tt.Dot.matches(dot) or dot.block is not addition.block or len(dot.result.uses) != 1:
         return False
-    if element_of(dot.result.type) not in _SUMS or any(map(_is_float8, dot.operands[:2])):
+    if element_of(dot.result.type) not in _SUMS or any(
+        map(_is_float8, (tt.Dot(dot).a, tt.Dot(dot).b))
+    ):
         return False
-    return constant_value(dot.operands[2]) == 0
+    return constant_value(tt.Dot(dot).accumulator) == 0
 
 
 def _is_float8(value: Value) -> bool:

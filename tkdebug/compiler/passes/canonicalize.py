@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Block, Module, Operation
 from tkdebug.compiler.passes.peephole import PATTERNS
 from tkdebug.compiler.rewriting.patterns import apply_patterns, by_root
@@ -23,7 +24,7 @@ class Canonicalize:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Apply every rule until none matches."""
         for op in list(module.walk()):
-            if op.name == "tt.hint":
+            if tt.Hint.matches(op):
                 _use_from_here(op, rewriter)
         apply_patterns(module, rewriter, _PATTERNS)
 

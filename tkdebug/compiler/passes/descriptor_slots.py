@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import edges, forwarded_operands, junctions
 from tkdebug.compiler.ir.core import Attribute, Block, Operation, Region, Value
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, TensorType, Type
-from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import CompileError, IRError
 
 _RULE = "spread-descriptor"
 # Ops that hand values on; a descriptor anywhere else is an error.
-_HANDING_ON = frozenset(("scf.for", "scf.while", "scf.if", "scf.yield", "scf.condition"))
+_HANDING_ON = frozenset(
+    (scf.For.name, scf.While.name, scf.If.name, scf.Yield.name, scf.Condition.name)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,12 @@ class Slots:
             return
         names = function.attributes.get("arg_names")
         divisors = function.attributes.get("arg_divisibility")
-        padded = function.attributes.pop(NAN_PADDED, ())
-        mapped = function.attributes.get(TENSOR_MAPS, ())
-        function.attributes.pop(MAPPABLE, None)
-        assert isinstance(padded, tuple)
-        assert isinstance(mapped, tuple)
+        view = tt.Func(function)
+        padded, mapped = view.nan_padded, view.tensor_maps
+        del view.nan_padded
+        del view.mappable
         if kept := tuple(name for name in padded if name in mapped):
-            function.attributes[NAN_PADDED] = kept
+            view.nan_padded = kept
         parts: list[tuple[Value, list[Value]]] = []
         new_names: list[Attribute] = []
         new_divisors: list[Attribute] = []
@@ -122,7 +123,7 @@ class Slots:
         first = block.operations[0]
         build = OpBuilder(self._rewriter, first, _RULE, function.location)
         # Extents are i32 in the language, and positive where the host makes the descriptor.
-        shape = tuple(build.op("arith.trunci", (size,), ir.I32) for size in dimensions[:rank])
+        shape = tuple(build.op(arith.TruncI, (size,), ir.I32) for size in dimensions[:rank])
         strides = tuple(dimensions[rank:-1])
         self.known[argument] = Descriptor(type_.block, shape, strides, padding)
 

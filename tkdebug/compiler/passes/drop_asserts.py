@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -21,6 +22,6 @@ class DropAsserts:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Erase one by one."""
         for op in module.walk():
-            if op.name == "tt.assert":
+            if tt.Assert.matches(op):
                 rewriter.erase_unreachable(op, "drop-assert")
         rewriter.commit()

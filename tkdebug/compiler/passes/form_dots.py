@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import fuse
@@ -32,7 +33,7 @@ class FormDots:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every reduction."""
         for op in list(module.walk()):
-            if op.name == "tt.reduce":
+            if tt.Reduce.matches(op):
                 _form(op, rewriter)
         rewriter.commit()
 
@@ -53,31 +54,29 @@ class _Spread:
     def of(value: Value) -> _Spread | None:
         """What `value` is made of; None when it is made otherwise."""
         repeat = value.defining_op
-        if repeat is None or repeat.name != "tt.broadcast":
+        if repeat is None or not tt.Broadcast.matches(repeat):
             return None
-        expand = repeat.operands[0].defining_op
-        if expand is None or expand.name != "tt.expand_dims":
+        expand = tt.Broadcast(repeat).source.defining_op
+        if expand is None or not tt.ExpandDims.matches(expand):
             return None
-        axis = expand.attributes["axis"]
-        assert isinstance(axis, int)
+        axis = tt.ExpandDims(expand).axis
         narrow, wide = shape_of(expand.result.type), shape_of(value.type)
         if narrow[:axis] + narrow[axis + 1 :] != wide[:axis] + wide[axis + 1 :]:
             return None
-        return _Spread(expand.operands[0], axis)
+        return _Spread(tt.ExpandDims(expand).source, axis)
 
 
 def _form(reduce: Operation, rewriter: Rewriter) -> None:
-    product = reduce.operands[0].defining_op
+    product = tt.Reduce(reduce).sources[0].defining_op
     if len(reduce.operands) != 1 or not _adds(reduce) or product is None:
         return
-    if product.name != "arith.mulf" or list(product.result.uses.values()) != [1]:
+    if not arith.MulF.matches(product) or list(product.result.uses.values()) != [1]:
         return
     shape, element = shape_of(product.result.type), element_of(product.result.type)
     if len(shape) != 3 or element not in _ELEMENTS or min(shape) < _SMALLEST:
         return
     spreads = [_Spread.of(value) for value in product.operands]
-    axis = reduce.attributes["axis"]
-    assert isinstance(axis, int)
+    axis = tt.Reduce(reduce).axis
     # The first axis of the result is the one along which the second operand is repeated.
     by_repeated = {spread.repeated: spread for spread in spreads if spread is not None}
     rows, columns = (d for d in range(3) if d != axis)
@@ -92,7 +91,7 @@ def _form(reduce: Operation, rewriter: Rewriter) -> None:
         b = build.trans(b, (1, 0))
     # What a sum of nothing but -0.0 starts from.
     start = build.constant(tile((shape[rows], shape[columns]), element), -0.0)
-    dot = build.op("tt.dot", (a, b, start), input_precision="ieee")
+    dot = build.op(tt.Dot, (a, b, start), input_precision="ieee")
     maker = dot.defining_op
     assert maker is not None
     for user in list(reduce.result.uses):
@@ -104,4 +103,4 @@ def _form(reduce: Operation, rewriter: Rewriter) -> None:
 
 def _adds(reduce: Operation) -> bool:
     names = [op.name for op in reduce.regions[0].block.operations]
-    return names == ["arith.addf", "tt.reduce.return"]
+    return names == [arith.AddF.name, tt.ReduceReturn.name]

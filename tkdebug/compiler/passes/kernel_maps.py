@@ -22,7 +22,8 @@ from functools import reduce
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.pointer_origins import may_meet, pointer_origin
 from tkdebug.compiler.analysis.tensor_map_use import LOAD, STORE, UNIT_BYTES, misplaced, misuse
-from tkdebug.compiler.analysis.tensor_maps import KERNEL_MADE, MAKE, misfit
+from tkdebug.compiler.analysis.tensor_maps import MAKE, misfit
+from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.types import DescriptorType
@@ -60,10 +61,10 @@ class KernelMaps:
             return f"{self._target} has no TMA"
         type_ = op.result.type
         assert isinstance(type_, DescriptorType)
-        if constant_value(op.operands[-1]) != 1:
+        if constant_value(tt.MakeTensorDescriptor(op).strides[-1]) != 1:
             return "its strides are not those of a tensor map"
         return (
-            misfit(type_.block, str(op.attributes.get("padding", "zero")))
+            misfit(type_.block, tt.MakeTensorDescriptor(op).padding)
             or misuse(op.result)
             or misplaced(op.result, self._infos)
             or _runs_ahead(op)
@@ -72,14 +73,17 @@ class KernelMaps:
 
     def choose(self, op: Operation, rewriter: Rewriter) -> None:
         """Have programs make a tensor map of what `op` makes."""
-        op.attributes[KERNEL_MADE] = True
+        tt.MakeTensorDescriptor(op).by_kernel = True
         rewriter.record_change(op, _RULE)
         stores = [user for user in op.result.uses if user.name == STORE]
         if not stores:
             return
         fits = self._fits(op, OpBuilder(rewriter, op, _RULE))
         conditions = [
-            fits + self._non_negative(store.operands[2:], OpBuilder(rewriter, store, _RULE))
+            fits
+            + self._non_negative(
+                tt.DescriptorStore(store).offsets, OpBuilder(rewriter, store, _RULE)
+            )
             for store in stores
         ]
         if not any(conditions):
@@ -97,8 +101,9 @@ class KernelMaps:
         """What has to hold of the tensor for bulk stores to it."""
         type_ = op.result.type
         assert isinstance(type_, DescriptorType)
-        rank, element_bytes = len(type_.block.shape), type_.block.element.bits // 8
-        sizes, strides = op.operands[1 : 1 + rank], op.operands[1 + rank : -1]
+        element_bytes = type_.block.element.bits // 8
+        make = tt.MakeTensorDescriptor(op)
+        sizes, strides = make.shape, make.strides[:-1]
         asked = [
             build.compare("sgt", size, build.constant(size.type, 0))
             for size in sizes
@@ -106,7 +111,7 @@ class KernelMaps:
         ]
         unit = UNIT_BYTES // element_bytes
         if self._infos[sizes[-1]].divisibility[0] % unit:
-            rest = build.binary("andi", sizes[-1], unit - 1)
+            rest = build.binary(arith.AndI, sizes[-1], unit - 1)
             asked.append(build.compare("eq", rest, build.constant(rest.type, 0)))
         return asked + self._non_negative(strides, build)
 
@@ -121,7 +126,7 @@ class KernelMaps:
     def _conflict(self, made: Operation) -> str | None:
         """Whether threads may write what bulk copies access, or read what those write."""
         stores = any(user.name == STORE for user in made.result.uses)
-        base = pointer_origin(made.operands[0])
+        base = pointer_origin(tt.MakeTensorDescriptor(made).base)
         for op in self._module.walk():
             effects = OPS[op.name].effects if op.name in OPS else Effects.PURE
             touches = Effects.WRITE in effects or (stores and Effects.READ in effects)
@@ -139,7 +144,7 @@ def _is_positive(size: Value) -> bool:
 
 def _runs_ahead(op: Operation) -> str | None:
     loop = _loop_around(op)
-    if loop is None or loop.name != "scf.for":
+    if loop is None or not scf.For.matches(loop):
         return None
     if any(_loop_around(user) is loop for user in op.result.uses if user.name == LOAD):
         return "the loop that loads by it makes it anew"
@@ -150,14 +155,18 @@ def _loop_around(op: Operation) -> Operation | None:
     """The innermost loop that an op is in."""
     block = op.block
     while block is not None and (parent := block.parent_op) is not None:
-        if parent.name in ("scf.for", "scf.while"):
+        if scf.Loop.matches(parent):
             return parent
         block = parent.block
     return None
 
 
 def _unmapped(op: Operation) -> dict[str, Attribute]:
-    return {name: value for name, value in op.attributes.items() if name != KERNEL_MADE}
+    return {
+        name: value
+        for name, value in op.attributes.items()
+        if name != tt.MakeTensorDescriptor.by_kernel.key
+    }
 
 
 def _store_both_ways(
@@ -165,11 +174,14 @@ def _store_both_ways(
 ) -> None:
     """Store by the tensor map where all that is asked holds, by the other descriptor elsewhere."""
     build = OpBuilder(rewriter, store, _RULE)
-    condition = reduce(lambda a, b: build.binary("andi", a, b), asked)
+    condition = reduce(lambda a, b: build.binary(arith.AndI, a, b), asked)
     regions = []
-    for descriptor in (store.operands[0], plain):
+    for descriptor in (tt.DescriptorStore(store).descriptor, plain):
         block = Block()
-        for name, operands in ((store.name, (descriptor, *store.operands[1:])), ("scf.yield", ())):
+        for name, operands in (
+            (store.name, (descriptor, *store.operands[1:])),
+            (scf.Yield.name, ()),
+        ):
             attributes = store.attributes if operands else {}
             new_id = rewriter.module.new_id()
             op = Operation(name, operands, (), attributes, (), store.location, new_id)
@@ -177,6 +189,6 @@ def _store_both_ways(
             block.append(op)
         regions.append(Region([block]))
     branch = rewriter.build_before(
-        store, "scf.if", (condition,), (), location=store.location, regions=regions
+        store, scf.If, (condition,), (), location=store.location, regions=regions
     )
     rewriter.replace_with_ops(store, _RULE, [branch])

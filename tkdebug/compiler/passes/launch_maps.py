@@ -17,13 +17,12 @@ from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.memory_tiles import pointer_base
 from tkdebug.compiler.analysis.tensor_map_use import STORE, UNIT_BYTES, misplaced, misuse
 from tkdebug.compiler.analysis.tensor_maps import (
-    LAUNCH_MADE,
     MAKE,
-    NON_NEGATIVE,
     integer_parameters,
     launch_text,
     misfit,
 )
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import DescriptorType
@@ -63,7 +62,7 @@ class LaunchMaps:
         assert isinstance(type_, DescriptorType)
         return (
             self._misshapen(op)
-            or misfit(type_.block, str(op.attributes.get("padding", "zero")))
+            or misfit(type_.block, tt.MakeTensorDescriptor(op).padding)
             or misuse(op.result)
             or misplaced(op.result, self._infos)
             or self._before_the_tensor(op)
@@ -74,9 +73,9 @@ class LaunchMaps:
         """Have launches make what `op` makes."""
         needs_check = not self._stores_are_inside(op, self._infos)
         made = _hoist(op, rewriter)
-        made.attributes[LAUNCH_MADE] = True
+        tt.MakeTensorDescriptor(made).by_launch = True
         if needs_check:
-            made.attributes[NON_NEGATIVE] = True
+            tt.MakeTensorDescriptor(made).non_negative = True
 
     def _misshapen(self, op: Operation) -> str | None:
         type_ = op.result.type
@@ -111,12 +110,12 @@ class LaunchMaps:
             infos[start].non_negative
             for user in op.result.uses
             if user.name == STORE
-            for start in user.operands[2:]
+            for start in tt.DescriptorStore(user).offsets
         )
 
     def _conflict(self, made: Operation) -> str | None:
         """Whether threads write what bulk copies read or write, or read what those write."""
-        base = made.operands[0]
+        base = tt.MakeTensorDescriptor(made).base
         stores = any(user.name == STORE for user in made.result.uses)
         for op in self._module.walk():
             effects = OPS[op.name].effects if op.name in OPS else Effects.PURE
@@ -132,7 +131,7 @@ class LaunchMaps:
         base = pointer_base(pointer)
         maker = base.defining_op
         if maker is not None and maker.name == MAKE:
-            base = pointer_base(maker.operands[0])
+            base = pointer_base(tt.MakeTensorDescriptor(maker).base)
         return base if base.owner is self._module.function.regions[0].block else None
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith, scf
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation
-from tkdebug.compiler.ops.traits import ASSEMBLY, LOOPS, is_effect_free, is_terminator
+from tkdebug.compiler.ops.traits import ASSEMBLY, is_effect_free, is_terminator
 from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -28,8 +29,8 @@ class HoistLoopInvariants:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Hoist from every loop."""
         # A walk meets a loop before the loops inside it.
-        for loop in reversed([op for op in module.walk() if op.name in LOOPS]):
-            if not loop.attributes.get("disable_licm"):
+        for loop in reversed([op for op in module.walk() if scf.Loop.matches(op)]):
+            if not scf.Loop(loop).disable_licm:
                 self._hoist(loop, rewriter)
                 rewriter.commit()
 
@@ -60,7 +61,7 @@ def _is_invariant(op: Operation, inside: set[Block]) -> bool:
     for inner in op.walk() if op.regions else (op,):
         if inner.name == ASSEMBLY:  # `interpret` may not know it, where the loop never comes to it
             return False
-        if inner.name in DIVISIONS and not constant_value(inner.operands[1]):
+        if inner.name in DIVISIONS and not constant_value(arith.Binary(inner).rhs):
             return False
         for value in inner.operands:
             block = value.parent_block

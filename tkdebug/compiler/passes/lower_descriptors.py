@@ -16,6 +16,7 @@ from functools import reduce
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.tensor_maps import is_mapped
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
@@ -65,8 +66,8 @@ def _lower_make(op: Operation, build: OpBuilder, slots: Slots) -> None:
     """The descriptor's place is taken by its base pointer."""
     type_ = op.result.type
     assert isinstance(type_, DescriptorType)
-    rank = len(type_.block.shape)
-    base, sizes, strides = op.operands[0], op.operands[1 : 1 + rank], op.operands[1 + rank :]
+    make = tt.MakeTensorDescriptor(op)
+    base, sizes, strides = make.base, make.shape, make.strides
     if constant_value(strides[-1]) != 1:
         raise CompileError(
             "make_tensor_descriptor: the last stride is only known at run time; it must be the "
@@ -77,12 +78,12 @@ def _lower_make(op: Operation, build: OpBuilder, slots: Slots) -> None:
     unit = max(1, _ALIGNMENT_BYTES * 8 // type_.block.element.bits)
     steps = tuple(_aligned(build, stride, unit) for stride in strides[:-1])
     hint = build.replace(
-        "tt.hint",
+        tt.Hint,
         (base,),
         {"kind": "divisibility", "values": (_ALIGNMENT_BYTES,)},
         (base.type,),
     )
-    padding = str(op.attributes.get("padding", "zero"))
+    padding = make.padding
     slots.known[hint.result] = Descriptor(type_.block, extents, steps, padding)
 
 
@@ -91,13 +92,13 @@ def _extent(build: OpBuilder, size: Value) -> Value:
     number = constant_value(size)
     if isinstance(number, int) and number >= 0:
         return size
-    return build.binary("maxsi", size, 0)
+    return build.binary(arith.MaxSI, size, 0)
 
 
 def _aligned(build: OpBuilder, stride: Value, unit: int) -> Value:
     if unit == 1 or constant_value(stride) is not None:
         return stride
-    return build.op("tt.hint", (stride,), kind="divisibility", values=(unit,))
+    return build.op(tt.Hint, (stride,), kind="divisibility", values=(unit,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,26 +139,26 @@ def _pointers(
         stride = descriptor.strides[place] if place < len(descriptor.strides) else None
         if axis.start is not None:
             step = _times(build, axis.start, stride)
-            start = step if start is None else build.binary("addi", start, step)
+            start = step if start is None else build.binary(arith.AddI, start, step)
         if axis.lanes is not None:
             lanes = build.along(_times(build, axis.lanes, stride), place, len(axes))
             lanes = build.broadcast(lanes, shape)
-            offset = lanes if offset is None else build.binary("addi", offset, lanes)
+            offset = lanes if offset is None else build.binary(arith.AddI, offset, lanes)
     if start is not None:
-        base = build.op("tt.addptr", (base, start))
+        base = build.op(tt.AddPtr, (base, start))
     pointers = build.splat(base, shape)
     if offset is not None:
-        pointers = build.op("tt.addptr", (pointers, offset))
+        pointers = build.op(tt.AddPtr, (pointers, offset))
     return pointers, _mask(build, descriptor, shape, axes)
 
 
 def _times(build: OpBuilder, index: Value, stride: Value | None) -> Value:
     """An index of i32 times a stride, in 64 bits."""
-    wide = build.cast("arith.extsi", index, ir.I64)
+    wide = build.cast(arith.ExtSI, index, ir.I64)
     if stride is None:
         return wide
     shape = shape_of(wide.type)
-    return build.binary("muli", wide, build.splat(stride, shape) if shape else stride)
+    return build.binary(arith.MulI, wide, build.splat(stride, shape) if shape else stride)
 
 
 def _mask(
@@ -170,16 +171,16 @@ def _mask(
         if axis.lanes is None:
             assert axis.start is not None
             inside = build.compare("ult", axis.start, extent)
-            whole = inside if whole is None else build.binary("andi", whole, inside)
+            whole = inside if whole is None else build.binary(arith.AndI, whole, inside)
             continue
         index, lanes = axis.lanes, shape_of(axis.lanes.type)
         if axis.start is not None:
-            index = build.binary("addi", build.splat(axis.start, lanes), index)
+            index = build.binary(arith.AddI, build.splat(axis.start, lanes), index)
         inside = build.compare("ult", index, build.splat(extent, lanes))
         parts.append(build.broadcast(build.along(inside, place, len(axes)), shape))
     if whole is not None:
         parts.append(build.splat(whole, shape))
-    return reduce(lambda a, b: build.binary("andi", a, b), parts)
+    return reduce(lambda a, b: build.binary(arith.AndI, a, b), parts)
 
 
 def _padding(build: OpBuilder, descriptor: Descriptor, type_: ir.Type) -> Value:
@@ -215,7 +216,7 @@ def _replace_load(
     type_ = op.result.type
     pointers, mask = _pointers(build, base, descriptor, shape_of(type_), axes)
     other = _padding(build, descriptor, type_)
-    build.replace("tt.load", (pointers, mask, other), op.attributes)
+    build.replace(tt.Load, (pointers, mask, other), op.attributes)
 
 
 def _lower_store(op: Operation, build: OpBuilder, slots: Slots) -> None:
@@ -223,7 +224,7 @@ def _lower_store(op: Operation, build: OpBuilder, slots: Slots) -> None:
     shape = shape_of(value.type)
     axes = _block_axes(build, shape, offsets)
     pointers, mask = _pointers(build, base, slots.of(op, base), shape, axes)
-    build.replace("tt.store", (pointers, value, mask), op.attributes)
+    build.replace(tt.Store, (pointers, value, mask), op.attributes)
 
 
 def _lower_scatter(op: Operation, build: OpBuilder, slots: Slots) -> None:
@@ -231,7 +232,7 @@ def _lower_scatter(op: Operation, build: OpBuilder, slots: Slots) -> None:
     shape = shape_of(value.type)
     axes = _row_axes(build, shape, rows, column)
     pointers, mask = _pointers(build, base, slots.of(op, base), shape, axes)
-    build.replace("tt.store", (pointers, value, mask), op.attributes)
+    build.replace(tt.Store, (pointers, value, mask), op.attributes)
 
 
 def _lower_reduce(op: Operation, build: OpBuilder, slots: Slots) -> None:
@@ -241,7 +242,7 @@ def _lower_reduce(op: Operation, build: OpBuilder, slots: Slots) -> None:
     pointers, mask = _pointers(build, base, slots.of(op, base), shape, axes)
     # Bulk reductions are relaxed at gpu scope (PTX ISA, cp.reduce.async.bulk.tensor).
     build.replace(
-        "tt.atomic_rmw",
+        tt.AtomicRmw,
         (pointers, value, mask),
         {**op.attributes, "sem": "relaxed", "scope": "gpu"},
         (value.type,),
@@ -249,10 +250,10 @@ def _lower_reduce(op: Operation, build: OpBuilder, slots: Slots) -> None:
 
 
 _LOWERINGS: dict[str, Callable[[Operation, OpBuilder, Slots], None]] = {
-    "tt.make_tensor_descriptor": _lower_make,
-    "tt.descriptor_load": _lower_load,
-    "tt.descriptor_store": _lower_store,
-    "tt.descriptor_gather": _lower_gather,
-    "tt.descriptor_scatter": _lower_scatter,
-    "tt.descriptor_reduce": _lower_reduce,
+    tt.MakeTensorDescriptor.name: _lower_make,
+    tt.DescriptorLoad.name: _lower_load,
+    tt.DescriptorStore.name: _lower_store,
+    tt.DescriptorGather.name: _lower_gather,
+    tt.DescriptorScatter.name: _lower_scatter,
+    tt.DescriptorReduce.name: _lower_reduce,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of, with_element
@@ -48,24 +49,25 @@ class LowerScaledDot:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Lower one by one."""
         for op in list(module.walk()):
-            if op.name == "tt.dot_scaled":
+            if tt.DotScaled.matches(op):
                 _lower(op, OpBuilder(rewriter, op, _RULE))
         rewriter.commit()
 
 
 def _lower(op: Operation, build: OpBuilder) -> None:
-    a, b, acc, *scales = op.operands
-    formats = (op.attributes["lhs_format"], op.attributes["rhs_format"])
+    dot = tt.DotScaled(op)
+    a, b, acc = dot.a, dot.b, dot.accumulator
+    formats = (dot.lhs_format, dot.rhs_format)
     wide = _F16 if "fp16" in formats else _BF16
-    fast_math = bool(op.attributes["fast_math"])
+    fast_math = dot.fast_math
     rank = len(shape_of(a.type))
-    x = _widened(build, a, formats[0], rank - 1 if op.attributes["lhs_k_pack"] else rank - 2, wide)
-    if op.attributes["lhs_scaled"]:
-        x = _scaled(build, x, scales.pop(0), wide, False, fast_math)
-    y = _widened(build, b, formats[1], rank - 2 if op.attributes["rhs_k_pack"] else rank - 1, wide)
-    if op.attributes["rhs_scaled"]:
-        y = _scaled(build, y, scales.pop(0), wide, True, fast_math)
-    build.replace("tt.dot", (x, y, acc), {"input_precision": "ieee"})
+    x = _widened(build, a, formats[0], rank - 1 if dot.lhs_k_pack else rank - 2, wide)
+    if dot.lhs_scale is not None:
+        x = _scaled(build, x, dot.lhs_scale, wide, False, fast_math)
+    y = _widened(build, b, formats[1], rank - 2 if dot.rhs_k_pack else rank - 1, wide)
+    if dot.rhs_scale is not None:
+        y = _scaled(build, y, dot.rhs_scale, wide, True, fast_math)
+    build.replace(tt.Dot, (x, y, acc), {"input_precision": "ieee"})
 
 
 def _widened(
@@ -76,17 +78,17 @@ def _widened(
         return _unpacked(build, value, packed_axis, wide)
     element = element_of(value.type)
     if element == ir.BF16 and wide is _F16:
-        value = build.cast("arith.extf", value, ir.F32)
-        return build.cast("arith.truncf", value, ir.F16)
-    return build.cast("tt.fp_to_fp", value, wide.element, rounding="rtne")
+        value = build.cast(arith.ExtF, value, ir.F32)
+        return build.cast(arith.TruncF, value, ir.F16)
+    return build.cast(tt.FpToFp, value, wide.element, rounding="rtne")
 
 
 def _unpacked(build: OpBuilder, codes: Value, axis: int, wide: _Wide) -> Value:
     """Two e2m1 a byte, the first in the low bits, side by side along `axis`."""
-    bits = build.cast("arith.extui", codes, ir.I16)
-    halves = (bits, build.binary("shrui", bits, 4))
+    bits = build.cast(arith.ExtUI, codes, ir.I16)
+    halves = (bits, build.binary(arith.ShRUI, bits, 4))
     low, high = (_from_e2m1(build, half, wide) for half in halves)
-    pair = build.op("tt.join", (low, high))
+    pair = build.op(tt.Join, (low, high))
     shape = shape_of(codes.type)
     rank = len(shape)
     if axis != rank - 1:
@@ -102,11 +104,11 @@ def _from_e2m1(build: OpBuilder, bits: Value, wide: _Wide) -> Value:
     Put where the wide format has its exponent and fraction, the bits are the number times a power
     of 2, subnormal ones included.
     """
-    magnitude = build.binary("shli", build.binary("andi", bits, 7), wide.e2m1_shift)
-    sign = build.binary("shli", build.binary("andi", bits, 8), 12)
-    both = build.binary("ori", magnitude, sign)
-    small = build.cast("tt.bitcast", both, wide.element)
-    return build.binary("mulf", small, wide.e2m1_factor)
+    magnitude = build.binary(arith.ShLI, build.binary(arith.AndI, bits, 7), wide.e2m1_shift)
+    sign = build.binary(arith.ShLI, build.binary(arith.AndI, bits, 8), 12)
+    both = build.binary(arith.OrI, magnitude, sign)
+    small = build.cast(tt.Bitcast, both, wide.element)
+    return build.binary(arith.MulF, small, wide.e2m1_factor)
 
 
 def _scaled(
@@ -131,32 +133,32 @@ def _scaled(
     factor = (
         _powers(build, scale, wide)
         if is_coded
-        else build.cast("tt.fp_to_fp", scale, wide.element, rounding="rtne")
+        else build.cast(tt.FpToFp, scale, wide.element, rounding="rtne")
     )
     shape = shape_of(elements.type)
-    product = build.op("arith.mulf", (elements, _spread(build, factor, shape, transposed)))
+    product = build.op(arith.MulF, (elements, _spread(build, factor, shape, transposed)))
     if fast_math or not is_coded:
         return product
     nan_code = build.constant(scale.type, _E8M0_NAN - 256)
     missing = _spread(build, build.compare("eq", scale, nan_code), shape, transposed)
     nan = build.constant(product.type, float("nan"))
-    return build.op("arith.select", (missing, nan, product))
+    return build.op(arith.Select, (missing, nan, product))
 
 
 def _powers(build: OpBuilder, codes: Value, wide: _Wide) -> Value:
     """2 to the power of e8m0 codes less 127; what the format cannot hold is 0 or infinite."""
     # bf16 has fp32's exponent bits at the top, as fp32 has.
     carrier, fraction_bits = (ir.I32, 23) if wide is _F16 else (ir.I16, 7)
-    wide_codes = build.cast("arith.extui", codes, carrier)
-    bits = build.binary("shli", wide_codes, fraction_bits)
+    wide_codes = build.cast(arith.ExtUI, codes, carrier)
+    bits = build.binary(arith.ShLI, wide_codes, fraction_bits)
     # 2 ** -127 is subnormal.
     is_least = build.compare("eq", wide_codes, build.constant(wide_codes.type, 0))
     least = build.constant(bits.type, 1 << fraction_bits - 1)
-    bits = build.op("arith.select", (is_least, least, bits))
+    bits = build.op(arith.Select, (is_least, least, bits))
     if wide is _BF16:
-        return build.op("tt.bitcast", (bits,), with_element(bits.type, ir.BF16))
-    number = build.op("tt.bitcast", (bits,), with_element(bits.type, ir.F32))
-    return build.cast("arith.truncf", number, ir.F16)
+        return build.op(tt.Bitcast, (bits,), with_element(bits.type, ir.BF16))
+    number = build.op(tt.Bitcast, (bits,), with_element(bits.type, ir.F32))
+    return build.cast(arith.TruncF, number, ir.F16)
 
 
 def _spread(build: OpBuilder, value: Value, shape: tuple[int, ...], transposed: bool) -> Value:

@@ -10,15 +10,18 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.dialects.interfaces import Cast
 from tkdebug.compiler.ir.constants import constant_value, constant_values
-from tkdebug.compiler.ir.core import Attribute, Operation, Value
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.ops.traits import PURE
 from tkdebug.compiler.rewriting.patterns import Pattern
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-DIVISIONS = frozenset(("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"))
+DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
 
 
 def _is_int(value: Value, wanted: int) -> bool:
@@ -56,46 +59,46 @@ def _fold_constants(op: Operation, rewriter: Rewriter) -> bool:
     folded = spec.fold(op, numbers)
     if folded is None:
         return False
-    rewriter.replace_with_op(op, "fold-constants", "arith.constant", (), {"value": folded})
+    rewriter.replace_with_op(op, "fold-constants", arith.Constant, (), {"value": folded})
     return True
 
 
 # (op, index of the constant operand, constant): the op is its other operand.
 _INT_IDENTITIES: dict[str, tuple[tuple[int, int], ...]] = {
-    "arith.addi": ((0, 0), (1, 0)),
-    "arith.subi": ((1, 0),),
-    "arith.muli": ((0, 1), (1, 1)),
-    "arith.divsi": ((1, 1),),
-    "arith.divui": ((1, 1),),
-    "arith.andi": ((0, -1), (1, -1)),
-    "arith.ori": ((0, 0), (1, 0)),
-    "arith.xori": ((0, 0), (1, 0)),
-    "arith.shli": ((1, 0),),
-    "arith.shrsi": ((1, 0),),
-    "arith.shrui": ((1, 0),),
-    "tt.addptr": ((1, 0),),
+    arith.AddI.name: ((0, 0), (1, 0)),
+    arith.SubI.name: ((1, 0),),
+    arith.MulI.name: ((0, 1), (1, 1)),
+    arith.DivSI.name: ((1, 1),),
+    arith.DivUI.name: ((1, 1),),
+    arith.AndI.name: ((0, -1), (1, -1)),
+    arith.OrI.name: ((0, 0), (1, 0)),
+    arith.XOrI.name: ((0, 0), (1, 0)),
+    arith.ShLI.name: ((1, 0),),
+    arith.ShRSI.name: ((1, 0),),
+    arith.ShRUI.name: ((1, 0),),
+    tt.AddPtr.name: ((1, 0),),
 }
 # The op is the constant operand itself.
 _INT_ABSORBERS: dict[str, tuple[tuple[int, int], ...]] = {
-    "arith.muli": ((0, 0), (1, 0)),
-    "arith.andi": ((0, 0), (1, 0)),
-    "arith.ori": ((0, -1), (1, -1)),
+    arith.MulI.name: ((0, 0), (1, 0)),
+    arith.AndI.name: ((0, 0), (1, 0)),
+    arith.OrI.name: ((0, -1), (1, -1)),
 }
 # x + -0.0, x - 0.0, x * 1.0 and x / 1.0 are x for every x; x + 0.0 is not, for x = -0.0.
 _FLOAT_IDENTITIES: dict[str, tuple[tuple[int, float], ...]] = {
-    "arith.addf": ((0, -0.0), (1, -0.0)),
-    "arith.subf": ((1, 0.0),),
-    "arith.mulf": ((0, 1.0), (1, 1.0)),
-    "arith.divf": ((1, 1.0),),
-    "tt.precise_divf": ((1, 1.0),),
+    arith.AddF.name: ((0, -0.0), (1, -0.0)),
+    arith.SubF.name: ((1, 0.0),),
+    arith.MulF.name: ((0, 1.0), (1, 1.0)),
+    arith.DivF.name: ((1, 1.0),),
+    tt.PreciseDivF.name: ((1, 1.0),),
 }
 _IDEMPOTENT = (
-    "arith.andi",
-    "arith.ori",
-    "arith.minsi",
-    "arith.maxsi",
-    "arith.minui",
-    "arith.maxui",
+    arith.AndI.name,
+    arith.OrI.name,
+    arith.MinSI.name,
+    arith.MaxSI.name,
+    arith.MinUI.name,
+    arith.MaxUI.name,
 )
 
 
@@ -130,12 +133,12 @@ def _fold_same_operands(op: Operation, rewriter: Rewriter) -> bool:
     if op.name in _IDEMPOTENT:
         rewriter.replace_with_values(op, "fold-same-operands", (op.operands[0],))
         return True
-    if op.name == "arith.cmpi":
-        predicate = str(op.attributes["predicate"])
+    if arith.CmpI.matches(op):
+        predicate = arith.CmpI(op).predicate
         answer = int(predicate in ("eq", "sle", "sge", "ule", "uge"))
     else:
         answer = 0
-    rewriter.replace_with_op(op, "fold-same-operands", "arith.constant", (), {"value": answer})
+    rewriter.replace_with_op(op, "fold-same-operands", arith.Constant, (), {"value": answer})
     return True
 
 
@@ -151,18 +154,18 @@ def _fold_select(op: Operation, rewriter: Rewriter) -> bool:
 
 # (outer, inner): outer(inner(x)) is x when the types agree.
 _INVERSE_CASTS = {
-    ("arith.trunci", "arith.extsi"),
-    ("arith.trunci", "arith.extui"),
-    ("arith.truncf", "arith.extf"),
-    ("tt.bitcast", "tt.bitcast"),
-    ("tt.int_to_ptr", "tt.ptr_to_int"),
+    (arith.TruncI.name, arith.ExtSI.name),
+    (arith.TruncI.name, arith.ExtUI.name),
+    (arith.TruncF.name, arith.ExtF.name),
+    (tt.Bitcast.name, tt.Bitcast.name),
+    (tt.IntToPtr.name, tt.PtrToInt.name),
 }
-_WIDENING = ("arith.extsi", "arith.extui", "arith.extf")
+_WIDENING = (arith.ExtSI.name, arith.ExtUI.name, arith.ExtF.name)
 
 
 def _drop_redundant_cast(op: Operation, rewriter: Rewriter) -> bool:
     (source,) = op.operands
-    if source.type == op.results[0].type and op.name == "tt.bitcast":
+    if source.type == op.results[0].type and tt.Bitcast.matches(op):
         rewriter.replace_with_values(op, "drop-redundant-cast", (source,))
         return True
     inner = source.owner
@@ -171,7 +174,7 @@ def _drop_redundant_cast(op: Operation, rewriter: Rewriter) -> bool:
     if (op.name, inner.name) in _INVERSE_CASTS and (inner.operands[0].type == op.results[0].type):
         rewriter.replace_with_values(op, "drop-redundant-cast", (inner.operands[0],))
         return True
-    if op.name == inner.name and op.name in (*_WIDENING, "arith.trunci", "tt.bitcast"):
+    if op.name == inner.name and op.name in (*_WIDENING, arith.TruncI.name, tt.Bitcast.name):
         rewriter.replace_with_op(op, "merge-casts", op.name, inner.operands, absorbed=(inner,))
         return True
     return False
@@ -198,21 +201,21 @@ def _is_exact(number: float, type_: ScalarType) -> bool:
 
 def _fold_exact_float_cast(op: Operation, rewriter: Rewriter) -> bool:
     """A conversion of a constant that rounds nothing."""
-    number = constant_value(op.operands[0])
-    source, target = element_of(op.operands[0].type), element_of(op.results[0].type)
+    number = constant_value(Cast(op).source)
+    source, target = element_of(Cast(op).source.type), element_of(op.results[0].type)
     if number is None or not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
         return False
-    if op.name in ("arith.sitofp", "arith.uitofp"):
+    if op.name in (arith.SIToFP.name, arith.UIToFP.name):
         if isinstance(number, float) or source.bits == 1 or abs(number) > 2**52:
             return False
-        if op.name == "arith.uitofp" and number < 0:
+        if arith.UIToFP.matches(op) and number < 0:
             return False
     elif not isinstance(number, float) or not _is_exact(number, source):
         return False
     if not _is_exact(float(number), target):
         return False
     value = float(number)
-    rewriter.replace_with_op(op, "fold-constants", "arith.constant", (), {"value": value})
+    rewriter.replace_with_op(op, "fold-constants", arith.Constant, (), {"value": value})
     return True
 
 
@@ -223,32 +226,38 @@ def _fold_exact_integer_cast(op: Operation, rewriter: Rewriter) -> bool:
     if not isinstance(number, float) or not number.is_integer():
         return False
     assert isinstance(target, ScalarType)
-    signed = op.name == "arith.fptosi"
+    signed = arith.FPToSI.matches(op)
     # Of the values that both readings of the bits have; the constant's sign is then no question.
     top = 2.0 ** (target.bits - 1)
     if not (-top if signed else 0.0) <= number < top:
         return False
-    rewriter.replace_with_op(op, "fold-constants", "arith.constant", (), {"value": int(number)})
+    rewriter.replace_with_op(op, "fold-constants", arith.Constant, (), {"value": int(number)})
     return True
 
 
-_FLOAT_CASTS = ("arith.truncf", "arith.extf", "tt.fp_to_fp", "arith.sitofp", "arith.uitofp")
+_FLOAT_CASTS = (
+    arith.TruncF.name,
+    arith.ExtF.name,
+    tt.FpToFp.name,
+    arith.SIToFP.name,
+    arith.UIToFP.name,
+)
 _ORDER_KEEPING = (
-    "tt.broadcast",
-    "tt.reshape",
-    "tt.expand_dims",
-    "tt.trans",
-    "ttg.convert_layout",
+    tt.Broadcast.name,
+    tt.Reshape.name,
+    tt.ExpandDims.name,
+    tt.Trans.name,
+    ttg.ConvertLayout.name,
 )
 
 
 def _move_splat_out(op: Operation, rewriter: Rewriter) -> bool:
     """A change of shape of a tile of one value is a tile of that value."""
     (source,) = op.operands
-    splat = _defined_by(source, "tt.splat")
+    splat = _defined_by(source, tt.Splat.name)
     if splat is not None:
         rewriter.replace_with_op(
-            op, "reshape-of-splat", "tt.splat", splat.operands, absorbed=(splat,)
+            op, "reshape-of-splat", tt.Splat, splat.operands, absorbed=(splat,)
         )
         return True
     return _fold_shape_of_constant(op, rewriter)
@@ -258,7 +267,7 @@ def _fold_shape_of_constant(op: Operation, rewriter: Rewriter) -> bool:
     number = constant_value(op.operands[0])
     if number is None:
         return False
-    rewriter.replace_with_op(op, "fold-constants", "arith.constant", (), {"value": number})
+    rewriter.replace_with_op(op, "fold-constants", arith.Constant, (), {"value": number})
     return True
 
 
@@ -279,9 +288,7 @@ def _merge_shape_ops(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _axes(op: Operation) -> Sequence[int]:
-    order: Attribute = op.attributes["order"]
-    assert isinstance(order, tuple)
-    return [axis for axis in order if isinstance(axis, int)]
+    return tt.Trans(op).order
 
 
 def _merge_trans(op: Operation, rewriter: Rewriter) -> bool:
@@ -290,22 +297,22 @@ def _merge_trans(op: Operation, rewriter: Rewriter) -> bool:
     if list(order) == list(range(len(order))):
         rewriter.replace_with_values(op, "trans-identity", (source,))
         return True
-    inner = _defined_by(source, "tt.trans")
+    inner = _defined_by(source, tt.Trans.name)
     if inner is None:
         return False
     inner_order = _axes(inner)
     merged = tuple(inner_order[axis] for axis in order)
     if merged == tuple(range(len(merged))):
-        rewriter.replace_with_values(op, "trans-of-trans", (inner.operands[0],))
+        rewriter.replace_with_values(op, "trans-of-trans", (tt.Trans(inner).source,))
     else:
         rewriter.replace_with_op(
-            op, "trans-of-trans", "tt.trans", inner.operands, {"order": merged}, absorbed=(inner,)
+            op, "trans-of-trans", tt.Trans, inner.operands, {"order": merged}, absorbed=(inner,)
         )
     return True
 
 
 def _fold_unsplat(op: Operation, rewriter: Rewriter) -> bool:
-    splat = _defined_by(op.operands[0], "tt.splat")
+    splat = _defined_by(tt.Unsplat(op).source, tt.Splat.name)
     if splat is None:
         return _fold_shape_of_constant(op, rewriter)
     rewriter.replace_with_values(op, "unsplat-of-splat", splat.operands)
@@ -313,7 +320,7 @@ def _fold_unsplat(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _fold_split(op: Operation, rewriter: Rewriter) -> bool:
-    join = _defined_by(op.operands[0], "tt.join")
+    join = _defined_by(tt.Split(op).source, tt.Join.name)
     if join is None:
         return False
     rewriter.replace_with_values(op, "split-of-join", join.operands)
@@ -321,7 +328,7 @@ def _fold_split(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _fold_if(op: Operation, rewriter: Rewriter) -> bool:
-    number = constant_value(op.operands[0])
+    number = constant_value(scf.If(op).condition)
     if number is None or (not number and len(op.regions) < 2):
         return False
     chosen = op.regions[0 if number else 1].block
@@ -333,7 +340,7 @@ def _fold_empty_for(op: Operation, rewriter: Rewriter) -> bool:
     numbers = constant_values(op.operands[:3])
     if numbers is None or numbers[0] < numbers[1] or numbers[2] <= 0 or numbers[1] < 0:
         return False
-    rewriter.erase_unreachable(op, "fold-empty-for", op.operands[3:])
+    rewriter.erase_unreachable(op, "fold-empty-for", scf.For(op).inits)
     return True
 
 
@@ -342,14 +349,14 @@ def _inline_only_iteration(op: Operation, rewriter: Rewriter) -> bool:
     numbers = constant_values(op.operands[:3])
     if numbers is None or not 0 < numbers[1] - numbers[0] <= numbers[2]:
         return False
-    arguments = (op.operands[0], *op.operands[3:])
+    arguments = (scf.For(op).lower, *scf.For(op).inits)
     rewriter.replace_with_block(op, "inline-only-iteration", op.regions[0].block, arguments)
     return True
 
 
 def _drop_true_mask(op: Operation, rewriter: Rewriter) -> bool:
     """A mask that is true everywhere masks nothing."""
-    index = 2 if op.name == "tt.store" else 1
+    index = 2 if tt.Store.matches(op) else 1
     if len(op.operands) <= index or not constant_value(op.operands[index]):
         return False
     if shape_of(op.operands[index].type) != shape_of(op.operands[0].type):
@@ -359,30 +366,30 @@ def _drop_true_mask(op: Operation, rewriter: Rewriter) -> bool:
     return True
 
 
-_MERGEABLE = ("tt.broadcast", "tt.reshape", "ttg.convert_layout")
-_SAME_OPERANDS = (*_IDEMPOTENT, "arith.cmpi", "arith.subi", "arith.xori")
-_CASTS = (*_WIDENING, "arith.trunci", "arith.truncf", "tt.bitcast", "tt.int_to_ptr")
+_MERGEABLE = (tt.Broadcast.name, tt.Reshape.name, ttg.ConvertLayout.name)
+_SAME_OPERANDS = (*_IDEMPOTENT, arith.CmpI.name, arith.SubI.name, arith.XOrI.name)
+_CASTS = (*_WIDENING, arith.TruncI.name, arith.TruncF.name, tt.Bitcast.name, tt.IntToPtr.name)
 _Rule = Callable[[Operation, Rewriter], bool]
 _RULES: tuple[tuple[str, tuple[str, ...], _Rule], ...] = (
     ("drop-integer-identity", tuple(_INT_IDENTITIES), _drop_integer_identity),
     ("absorb", tuple(_INT_ABSORBERS), _absorb),
     ("drop-float-identity", tuple(_FLOAT_IDENTITIES), _drop_float_identity),
     ("fold-same-operands", _SAME_OPERANDS, _fold_same_operands),
-    ("fold-select", ("arith.select",), _fold_select),
+    ("fold-select", (arith.Select.name,), _fold_select),
     ("drop-redundant-cast", _CASTS, _drop_redundant_cast),
     ("fold-exact-float-cast", _FLOAT_CASTS, _fold_exact_float_cast),
-    ("fold-exact-integer-cast", ("arith.fptosi", "arith.fptoui"), _fold_exact_integer_cast),
+    ("fold-exact-integer-cast", (arith.FPToSI.name, arith.FPToUI.name), _fold_exact_integer_cast),
     ("drop-same-shape", _MERGEABLE, _drop_same_shape),
     ("merge-reshapes", _MERGEABLE, _merge_shape_ops),
-    ("merge-trans", ("tt.trans",), _merge_trans),
+    ("merge-trans", (tt.Trans.name,), _merge_trans),
     ("move-splat-out", _ORDER_KEEPING, _move_splat_out),
-    ("fold-splat", ("tt.splat",), _fold_shape_of_constant),
-    ("fold-unsplat", ("tt.unsplat",), _fold_unsplat),
-    ("fold-split", ("tt.split",), _fold_split),
-    ("fold-if", ("scf.if",), _fold_if),
-    ("fold-empty-for", ("scf.for",), _fold_empty_for),
-    ("inline-only-iteration", ("scf.for",), _inline_only_iteration),
-    ("drop-true-mask", ("tt.load", "tt.store"), _drop_true_mask),
+    ("fold-splat", (tt.Splat.name,), _fold_shape_of_constant),
+    ("fold-unsplat", (tt.Unsplat.name,), _fold_unsplat),
+    ("fold-split", (tt.Split.name,), _fold_split),
+    ("fold-if", (scf.If.name,), _fold_if),
+    ("fold-empty-for", (scf.For.name,), _fold_empty_for),
+    ("inline-only-iteration", (scf.For.name,), _inline_only_iteration),
+    ("drop-true-mask", (tt.Load.name, tt.Store.name), _drop_true_mask),
 )
 
 

@@ -27,16 +27,16 @@ from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.tensor_map_use import misplaced, misuse
 from tkdebug.compiler.analysis.tensor_maps import MAKE, is_mapped, misfit, padding_of
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import DescriptorType
-from tkdebug.compiler.ops.descriptors import MAPPABLE, NAN_PADDED, TENSOR_MAPS
 from tkdebug.compiler.passes.kernel_maps import KernelMaps
 from tkdebug.compiler.passes.launch_maps import LaunchMaps
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets import Target
 
 _UNFIT = "tensor maps do not fit the launch's arguments"
-_ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
+_ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SelectTensorMaps:
                 else:
                     reasons[argument] = reason
         if chosen:
-            function.attributes[TENSOR_MAPS] = tuple(chosen)
+            tt.Func(function).tensor_maps = tuple(chosen)
             rewriter.record_change(function, "use-tensor-maps")
         launch = LaunchMaps(module, self.target, infos)
         kernel = KernelMaps(module, self.target, infos)
@@ -84,11 +84,12 @@ class SelectTensorMaps:
         rewriter.commit()
         reasons |= kernel.reasons
         for op in _accesses(module):
-            maker = op.operands[0].defining_op
+            maker = tt.DescriptorAccess(op).descriptor.defining_op
             if maker is not None and is_mapped(maker):
                 continue
-            if _names_of(function, op.operands[0]) not in chosen:
-                op.attributes["by_pointers"] = _reason_of(op.operands[0], reasons)
+            if _names_of(function, tt.DescriptorAccess(op).descriptor) not in chosen:
+                access = tt.DescriptorAccess(op)
+                access.by_pointers = _reason_of(access.descriptor, reasons)
                 rewriter.record_change(op, "keep-pointers")
 
     def _reason(
@@ -100,9 +101,7 @@ class SelectTensorMaps:
         if not self.target.tma:
             return f"{self.target} has no TMA"
         names = _names(function)
-        mappable, padded = (function.attributes.get(key, ()) for key in (MAPPABLE, NAN_PADDED))
-        assert isinstance(mappable, tuple)
-        assert isinstance(padded, tuple)
+        mappable, padded = tt.Func(function).mappable, tt.Func(function).nan_padded
         if not names or names[place] not in mappable:
             return "its strides and rows are not known to be those of a tensor map"
         unfit = misfit(type_.block, padding_of(names, padded, place))
@@ -136,8 +135,8 @@ def _accesses(module: Module) -> Iterator[Operation]:
 def _tells_others(module: Module) -> str | None:
     """How the kernel orders its accesses with those of other threads or programs, if it does."""
     for op in module.walk():
-        if op.name == "tt.barrier":
+        if tt.Barrier.matches(op):
             return "the kernel has a barrier, which does not order bulk copies"
-        if op.name in _ATOMICS and op.attributes.get("sem", "acq_rel") != "relaxed":
+        if op.name in _ATOMICS and tt.Atomic(op).sem != "relaxed":
             return "the kernel has an atomic that orders memory, but not bulk copies"
     return None

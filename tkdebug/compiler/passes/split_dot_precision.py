@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import element_of
@@ -35,8 +36,8 @@ class SplitDotPrecision:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Split one by one."""
         for op in list(module.walk()):
-            if op.name == "tt.dot" and element_of(op.operands[0].type) == ir.F32:
-                products = _PRODUCTS.get(str(op.attributes.get("input_precision")))
+            if tt.Dot.matches(op) and element_of(tt.Dot(op).a.type) == ir.F32:
+                products = _PRODUCTS.get(str(tt.Dot(op).input_precision))
                 if products is not None:
                     _split(op, OpBuilder(rewriter, op, self.name), *products)
         rewriter.commit()
@@ -48,19 +49,19 @@ def _split(op: Operation, build: OpBuilder, count: int, small: tuple[tuple[int, 
     zero = build.constant(acc.type, 0.0)
     total = zero
     for i, j in small:
-        total = build.op("tt.dot", (lhs[i], rhs[j], total), input_precision="ieee")
-    is_number = build.op("arith.cmpf", (total, total), predicate="oeq")
-    total = build.op("arith.select", (is_number, total, zero), total.type)
-    total = build.op("tt.dot", (lhs[0], rhs[0], total), input_precision="ieee")
-    build.replace("arith.addf", (total, acc), {})
+        total = build.op(tt.Dot, (lhs[i], rhs[j], total), input_precision="ieee")
+    is_number = build.op(arith.CmpF, (total, total), predicate="oeq")
+    total = build.op(arith.Select, (is_number, total, zero), total.type)
+    total = build.op(tt.Dot, (lhs[0], rhs[0], total), input_precision="ieee")
+    build.replace(arith.AddF, (total, acc), {})
 
 
 def _parts(build: OpBuilder, value: Value, count: int) -> list[Value]:
     """The leading bf16 part, then that of the rest, and so on."""
     parts = []
     for index in range(count):
-        part = build.cast("arith.truncf", value, ir.BF16)
+        part = build.cast(arith.TruncF, value, ir.BF16)
         parts.append(part)
         if index + 1 < count:
-            value = build.binary("subf", value, build.cast("arith.extf", part, ir.F32))
+            value = build.binary(arith.SubF, value, build.cast(arith.ExtF, part, ir.F32))
     return parts

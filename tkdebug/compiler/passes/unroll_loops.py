@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import arith, scf
 from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import I64
@@ -33,7 +34,7 @@ class UnrollLoops:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every loop."""
         for op in reversed(list(module.walk())):
-            if op.name != "scf.for" or _FACTOR not in op.attributes:
+            if not scf.For.matches(op) or _FACTOR not in op.attributes:
                 continue
             factor = op.attributes.pop(_FACTOR)
             rewriter.record_change(op, _RULE)
@@ -44,7 +45,8 @@ class UnrollLoops:
 
 def _unroll(loop: Operation, factor: int, rewriter: Rewriter) -> None:
     build = OpBuilder(rewriter, loop, _RULE)
-    lower, upper, step = loop.operands[:3]
+    view = scf.For(loop)
+    lower, upper, step = view.lower, view.upper, view.step
     bounds = constant_values((lower, upper, step))
     middle, stride = upper, constant_value(step)
     if bounds is None:
@@ -59,11 +61,11 @@ def _unroll(loop: Operation, factor: int, rewriter: Rewriter) -> None:
     if middle is not upper:
         _add_rest(loop, middle, rewriter)
     if stride is None:
-        long_step = build.binary("muli", step, factor)
+        long_step = build.binary(arith.MulI, step, factor)
     else:
         long_step = build.constant(step.type, int(stride) * factor)
     _repeat_body(loop, factor, rewriter)
-    loop.operands = (lower, middle, long_step, *loop.operands[3:])
+    loop.operands = (lower, middle, long_step, *view.inits)
 
 
 def _middle(build: OpBuilder, lower: Value, upper: Value, step: Value, factor: int) -> Value:
@@ -72,16 +74,16 @@ def _middle(build: OpBuilder, lower: Value, upper: Value, step: Value, factor: i
     Computed in 64 bits: the number of iterations of an int32 loop need not fit into an int32.
     """
     low, high, by = (
-        value if value.type == I64 else build.op("arith.extsi", (value,), I64)
+        value if value.type == I64 else build.op(arith.ExtSI, (value,), I64)
         for value in (lower, upper, step)
     )
-    distance = build.binary("maxsi", build.binary("subi", high, low), 0)
-    rounded = build.binary("addi", distance, build.binary("subi", by, 1))
-    trips = build.binary("divsi", rounded, by)
-    whole = build.binary("subi", trips, build.binary("remsi", trips, factor))
-    end = build.binary("addi", low, build.binary("muli", whole, by))
-    end = build.binary("minsi", end, build.binary("maxsi", high, low))
-    return end if lower.type == I64 else build.op("arith.trunci", (end,), lower.type)
+    distance = build.binary(arith.MaxSI, build.binary(arith.SubI, high, low), 0)
+    rounded = build.binary(arith.AddI, distance, build.binary(arith.SubI, by, 1))
+    trips = build.binary(arith.DivSI, rounded, by)
+    whole = build.binary(arith.SubI, trips, build.binary(arith.RemSI, trips, factor))
+    end = build.binary(arith.AddI, low, build.binary(arith.MulI, whole, by))
+    end = build.binary(arith.MinSI, end, build.binary(arith.MaxSI, high, low))
+    return end if lower.type == I64 else build.op(arith.TruncI, (end,), lower.type)
 
 
 def _add_rest(loop: Operation, middle: Value, rewriter: Rewriter) -> None:
@@ -91,9 +93,9 @@ def _add_rest(loop: Operation, middle: Value, rewriter: Rewriter) -> None:
     following = block.operations[block.operations.index(loop) + 1]
     users = [list(result.uses) for result in loop.results]
     (rest,) = clone_before(following, [loop], {}, rewriter, _RULE)
-    rest.operands = (middle, *rest.operands[1:3], *loop.results)
+    rest.operands = (middle, scf.For(rest).upper, scf.For(rest).step, *loop.results)
     # A few iterations are not worth buffers of their own.
-    rest.attributes["num_stages"] = 1
+    scf.For(rest).num_stages = 1
     for result, after, using in zip(loop.results, rest.results, users, strict=True):
         for user in using:
             user.replace_operand(result, after)
@@ -104,12 +106,12 @@ def _repeat_body(loop: Operation, factor: int, rewriter: Rewriter) -> None:
     body = loop.regions[0].block
     terminator = body.terminator
     counter = body.arguments[0]
-    step = loop.operands[2]
+    step = scf.For(loop).step
     ops = body.operations[:-1]
     handed_on = terminator.operands
     for _ in range(factor - 1):
         build = OpBuilder(rewriter, terminator, _RULE, loop.location)
-        counter = build.op("arith.addi", (counter, step))
+        counter = build.op(arith.AddI, (counter, step))
         known = dict(zip(body.arguments, (counter, *handed_on), strict=True))
         clone_before(terminator, ops, known, rewriter, _RULE)
         handed_on = tuple(known.get(value, value) for value in terminator.operands)

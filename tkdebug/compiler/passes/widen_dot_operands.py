@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import element_of
@@ -34,13 +35,13 @@ class WidenDotOperands:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every dot."""
         for op in list(module.walk()):
-            if op.name == "tt.dot" and self._lacks(op):
+            if tt.Dot.matches(op) and self._lacks(op):
                 _widen(op, OpBuilder(rewriter, op, "widen-fp8"))
         rewriter.commit()
 
     def _lacks(self, op: Operation) -> bool:
         """Whether it is an fp8 dot that no tensor core of the target computes."""
-        elements = [element_of(value.type) for value in op.operands[:2]]
+        elements = [element_of(value.type) for value in (tt.Dot(op).a, tt.Dot(op).b)]
         if not all(element.bits == 8 and str(element) != "i8" for element in elements):
             return False
         if not self.target.fp8_mma or any(str(e) not in _MULTIPLIED for e in elements):
@@ -50,5 +51,5 @@ class WidenDotOperands:
 
 def _widen(op: Operation, build: OpBuilder) -> None:
     a, b, acc = op.operands
-    wide = [build.cast("tt.fp_to_fp", value, ir.F16, rounding="rtne") for value in (a, b)]
-    build.replace("tt.dot", (*wide, acc), op.attributes)
+    wide = [build.cast(tt.FpToFp, value, ir.F16, rounding="rtne") for value in (a, b)]
+    build.replace(tt.Dot, (*wide, acc), op.attributes)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Operation, Value
 from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.ir.op_view import OpName, op_name
 from tkdebug.compiler.ir.types import ScalarType, Type, element_of, shape_of, tile
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -33,15 +35,15 @@ class OpBuilder:
 
     def op(
         self,
-        name: str,
+        name: OpName,
         operands: Sequence[Value],
         result: Type | None = None,
         **attributes: Attribute,
     ) -> Value:
         """The result of op `name`; its type by the op's type rule unless given."""
         if result is None:
-            infer = OPS[name].infer
-            assert infer is not None, f"{name} needs its result type"
+            infer = OPS[op_name(name)].infer
+            assert infer is not None, f"{op_name(name)} needs its result type"
             (result,) = infer([value.type for value in operands], attributes)
         built = self._rewriter.build_before(
             self._anchor, name, operands, (result,), attributes, location=self._location
@@ -49,7 +51,7 @@ class OpBuilder:
         self._rewriter.record_new(built, self._rule)
         return built.result
 
-    def effect(self, name: str, operands: Sequence[Value], **attributes: Attribute) -> Operation:
+    def effect(self, name: OpName, operands: Sequence[Value], **attributes: Attribute) -> Operation:
         """An op `name` without results."""
         built = self._rewriter.build_before(
             self._anchor, name, operands, (), attributes, location=self._location
@@ -59,7 +61,7 @@ class OpBuilder:
 
     def replace(
         self,
-        name: str,
+        name: OpName,
         operands: Sequence[Value],
         attributes: Mapping[str, Attribute],
         result_types: Sequence[Type] | None = None,
@@ -71,18 +73,20 @@ class OpBuilder:
 
     def constant(self, type_: Type, value: int | float) -> Value:
         """A constant, or a tile of one."""
-        return self.op("arith.constant", (), type_, value=value)
+        return self.op(arith.Constant, (), type_, value=value)
 
-    def binary(self, name: str, a: Value, b: Value | int | float) -> Value:
-        """`arith.name` of two values, or of a value and a constant."""
+    def binary(self, op: type[arith.Binary], a: Value, b: Value | int | float) -> Value:
+        """`op` of two values, or of a value and a constant."""
         other = b if isinstance(b, Value) else self.constant(a.type, b)
-        return self.op(f"arith.{name}", (a, other))
+        return self.op(op, (a, other))
 
     def compare(self, predicate: str, a: Value, b: Value) -> Value:
         """A comparison of integers."""
-        return self.op("arith.cmpi", (a, b), predicate=predicate)
+        return self.op(arith.CmpI, (a, b), predicate=predicate)
 
-    def cast(self, name: str, value: Value, element: ScalarType, **attributes: Attribute) -> Value:
+    def cast(
+        self, name: OpName, value: Value, element: ScalarType, **attributes: Attribute
+    ) -> Value:
         """`value` with its elements converted by op `name`."""
         if element_of(value.type) == element:
             return value
@@ -90,15 +94,15 @@ class OpBuilder:
 
     def range(self, extent: int) -> Value:
         """The i32 numbers from 0 to `extent` - 1."""
-        return self.op("tt.make_range", (), tile((extent,), ir.I32), start=0, end=extent)
+        return self.op(tt.MakeRange, (), tile((extent,), ir.I32), start=0, end=extent)
 
     def splat(self, value: Value, shape: tuple[int, ...]) -> Value:
         """A scalar in every element of a tile."""
-        return self.op("tt.splat", (value,), tile(shape, element_of(value.type)))
+        return self.op(tt.Splat, (value,), tile(shape, element_of(value.type)))
 
     def expand_dims(self, value: Value, axis: int) -> Value:
         """A new axis of extent 1."""
-        return self.op("tt.expand_dims", (value,), axis=axis)
+        return self.op(tt.ExpandDims, (value,), axis=axis)
 
     def along(self, value: Value, axis: int, rank: int) -> Value:
         """A tile of one axis as one of `rank` axes that runs along `axis`."""
@@ -111,14 +115,14 @@ class OpBuilder:
         """A tile with its axes of extent 1 repeated."""
         if shape_of(value.type) == shape:
             return value
-        return self.op("tt.broadcast", (value,), tile(shape, element_of(value.type)))
+        return self.op(tt.Broadcast, (value,), tile(shape, element_of(value.type)))
 
     def reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
         """The elements in row-major order under another shape."""
         if shape_of(value.type) == shape:
             return value
-        return self.op("tt.reshape", (value,), tile(shape, element_of(value.type)))
+        return self.op(tt.Reshape, (value,), tile(shape, element_of(value.type)))
 
     def trans(self, value: Value, order: tuple[int, ...]) -> Value:
         """Axes permuted."""
-        return self.op("tt.trans", (value,), order=order)
+        return self.op(tt.Trans, (value,), order=order)

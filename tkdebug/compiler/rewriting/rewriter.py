@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import Location, fuse
+from tkdebug.compiler.ir.op_view import OpName, op_name
 from tkdebug.compiler.ir.types import Type
 from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.errors import IRError
@@ -60,7 +61,7 @@ class Rewriter:
     def build_before(
         self,
         anchor: Operation,
-        name: str,
+        name: OpName,
         operands: Sequence[Value],
         result_types: Sequence[Type],
         attributes: Mapping[str, Attribute] | None = None,
@@ -70,7 +71,9 @@ class Rewriter:
     ) -> Operation:
         """Build an op before `anchor`; it belongs in the `new_ops` of the replacement it is for."""
         new_id = self.module.new_id()
-        op = Operation(name, operands, result_types, attributes or {}, regions, location, new_id)
+        op = Operation(
+            op_name(name), operands, result_types, attributes or {}, regions, location, new_id
+        )
         self._insert(op, anchor)
         self._built.append(op)
         return op
@@ -79,7 +82,7 @@ class Rewriter:
         self,
         op: Operation,
         rule: str,
-        name: str,
+        name: OpName,
         operands: Sequence[Value],
         attributes: Mapping[str, Attribute] | None = None,
         *,
@@ -91,7 +94,7 @@ class Rewriter:
         Args:
             op: what is replaced.
             rule: name of the rule, for the record.
-            name: name of the new op.
+            name: the new op.
             operands: of the new op.
             attributes: of the new op.
             result_types: of the new op; those of `op` when None. An op without results may be

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, junctions
 from tkdebug.compiler.ir.core import Operation, Value
@@ -177,20 +179,26 @@ def _order(op: Operation) -> list[int]:
 
 
 def _expand(op: Operation) -> str | None:
-    return _expect(_only(op.result), expand_dims(_only(op.operands[0]), _axis(op)), "the result")
+    return _expect(
+        _only(op.result),
+        expand_dims(_only(tt.ExpandDims(op).source), tt.ExpandDims(op).axis),
+        "the result",
+    )
 
 
 def _trans(op: Operation) -> str | None:
-    return _expect(_only(op.result), transpose(_only(op.operands[0]), _order(op)), "the result")
+    return _expect(
+        _only(op.result), transpose(_only(tt.Trans(op).source), tt.Trans(op).order), "the result"
+    )
 
 
 def _reshape(op: Operation) -> str | None:
-    wanted = reshape(_only(op.operands[0]), ir.shape_of(op.result.type))
+    wanted = reshape(_only(tt.Reshape(op).source), ir.shape_of(op.result.type))
     return _expect(_only(op.result), wanted, "the result")
 
 
 def _broadcast(op: Operation) -> str | None:
-    source = op.operands[0]
+    source = tt.Broadcast(op).source
     wanted = broadcast_source(_only(op.result), ir.shape_of(source.type))
     return _expect(_only(source), wanted, "the operand")
 
@@ -214,7 +222,7 @@ def _split(op: Operation) -> str | None:
     results = _layouts(op.results)
     if len(set(results)) > 1:
         return "its results have different layouts, expected one for both"
-    return _expect(_only(op.operands[0]), join(results[0]), "the operand") if results else None
+    return _expect(_only(tt.Split(op).source), join(results[0]), "the operand") if results else None
 
 
 def _cat(op: Operation) -> str | None:
@@ -225,7 +233,7 @@ def _cat(op: Operation) -> str | None:
 
 
 def _dot(op: Operation) -> str | None:
-    accumulator = _only(op.operands[2])
+    accumulator = _only(DotLike(op).accumulator)
     if accumulator != _only(op.result):
         return "the result and the accumulator have different layouts"
     for index in (0, 1):
@@ -261,16 +269,16 @@ def _histogram(op: Operation) -> str | None:
 
 
 _RULES: dict[str, Callable[[Operation], str | None]] = {
-    "tt.expand_dims": _expand,
-    "tt.trans": _trans,
-    "tt.reshape": _reshape,
-    "tt.broadcast": _broadcast,
-    "tt.reduce": _reduce,
-    "tt.histogram": _histogram,
-    "tt.join": _join,
-    "tt.split": _split,
-    "tt.cat": _cat,
-    "tt.dot": _dot,
-    "ttg.local_dot": _dot,
-    "ttng.warp_group_dot": _dot,
+    tt.ExpandDims.name: _expand,
+    tt.Trans.name: _trans,
+    tt.Reshape.name: _reshape,
+    tt.Broadcast.name: _broadcast,
+    tt.Reduce.name: _reduce,
+    tt.Histogram.name: _histogram,
+    tt.Join.name: _join,
+    tt.Split.name: _split,
+    tt.Cat.name: _cat,
+    tt.Dot.name: _dot,
+    ttg.LocalDot.name: _dot,
+    ttng.WarpGroupDot.name: _dot,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import FusedLocation, SourceLocation
@@ -16,6 +17,7 @@ from tkdebug.compiler.ir.types import Type
 from tkdebug.compiler.ops.spec import OpSpec
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.ops.traits import ISOLATED, REGION_TERMINATORS, is_terminator
+from tkdebug.compiler.verifier.declarations import broken_declaration
 from tkdebug.compiler.verifier.layouts import check_layouts
 from tkdebug.errors import IRError
 
@@ -75,9 +77,10 @@ class _Verifier:
                 raise _error(op, f"operand {index} ({_shown(value)}) is not defined before this op")
             users = self.uses.setdefault(value, {})
             users[op] = users.get(op, 0) + 1
-        if spec.operands is not None and len(op.operands) != spec.operands:
-            raise _error(op, f"got {len(op.operands)} operands, expected {spec.operands}")
-        _check_control(op)
+        broken = broken_declaration(op, spec.view)
+        if broken is not None:
+            raise _error(op, broken)
+        _check_bounds(op)
         self.own(op.results, op, op)
         self.regions(op)
         _check_spec(op, spec)
@@ -138,9 +141,9 @@ def _yielded_types(op: Operation, region: Region) -> list[Type] | None:
     """The types that the terminator of `region` must have, None where any will do."""
     results = [value.type for value in op.results]
     match op.name:
-        case "scf.for" | "scf.if":
+        case scf.For.name | scf.If.name:
             return results
-        case "scf.while":
+        case scf.While.name:
             if region is op.regions[0]:
                 return [region.blocks[0].operations[-1].operands[0].type, *results]
             return [value.type for value in op.operands]
@@ -148,21 +151,13 @@ def _yielded_types(op: Operation, region: Region) -> list[Type] | None:
             return None
 
 
-def _check_control(op: Operation) -> None:
-    """The types of what steers structured control flow."""
-    if op.name in ("scf.if", "scf.condition"):
-        if not op.operands or op.operands[0].type != ir.I1:
-            got = op.operands[0].type if op.operands else "none"
-            raise _error(op, f"got a condition of type {got}, expected i1")
-    elif op.name == "scf.for":
-        bounds = {value.type for value in op.operands[:3]}
-        if len(op.operands) < 3 or len(bounds) != 1 or not _is_integer(bounds.pop()):
-            shown = _types([value.type for value in op.operands[:3]])
-            raise _error(op, f"got bounds and step {shown}, expected three of one integer type")
-
-
-def _is_integer(type_: Type) -> bool:
-    return isinstance(type_, ir.ScalarType) and type_.is_integer
+def _check_bounds(op: Operation) -> None:
+    """The bounds and the step of a loop are of one type."""
+    if not scf.For.matches(op):
+        return
+    bounds = [value.type for value in op.operands[:3]]
+    if len(set(bounds)) != 1:
+        raise _error(op, f"got bounds and step {_types(bounds)}, expected three of one type")
 
 
 def _check_spec(op: Operation, spec: OpSpec) -> None:

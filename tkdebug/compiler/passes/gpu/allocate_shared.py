@@ -15,7 +15,9 @@ from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_alia
 from tkdebug.compiler.analysis.liveness import Interval, Timeline, live_buffers
 from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
 from tkdebug.compiler.analysis.tensor_maps import MAKE, MAP_BYTES
+from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.ir.core import Module, Operation
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -23,7 +25,7 @@ _ALIGNMENT_BYTES = 16
 # PTX ISA, "Matrix Descriptor Format" of wgmma: with 128-byte swizzle the pattern repeats every 1024
 # bytes, and starts at addresses that are multiples of that.
 _SWIZZLE_ALIGNMENT_BYTES = 1024
-_SWIZZLED_USERS = ("ttng.warp_group_dot", "ttng.async_tma_")
+_SWIZZLED_USERS = (ttng.WarpGroupDot.name, "ttng.async_tma_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +81,14 @@ def collect_demands(function: Operation, scratch_bytes: ScratchBytes) -> list[De
         if op.name == ALLOC:
             type_ = op.result.type
             assert isinstance(type_, MemDescType)
-            alignment = op.attributes.get("alignment", 1)
-            assert isinstance(alignment, int)
+            alignment = ttg.LocalAlloc(op).alignment or 1
             least = _SWIZZLE_ALIGNMENT_BYTES if op in swizzled else _ALIGNMENT_BYTES
             demands.append(Demand(op, type_.size_bytes, max(alignment, least), live[op]))
         elif size := scratch_bytes(op):
             least = MAP_BYTES if op.name == MAKE else _ALIGNMENT_BYTES
             demands.append(Demand(op, size, least, timeline.span(op)))
         else:
-            op.attributes.pop("scratch_offset", None)
+            del OpView(op).scratch_offset
     return demands
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import landing_layout
+from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.types import I32, I64, MemDescType, TensorType
@@ -19,7 +20,7 @@ from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-FENCE = "ttng.fence_async_shared"
+FENCE = ttng.FenceAsyncShared.name
 WORD_BYTES = 8
 
 
@@ -51,7 +52,7 @@ class Arrivals:
         build = OpBuilder(rewriter, anchor, rule, location)
         layout = shared((1,), 1, 1, 1, (0,))
         type_ = MemDescType((count, 1), I64, layout, True)
-        words = build.op("ttg.local_alloc", (), type_, alignment=WORD_BYTES)
+        words = build.op(ttg.LocalAlloc, (), type_, alignment=WORD_BYTES)
         arrivals = Arrivals(tuple(loads), words, count, rewriter)
         for place in range(count):
             barrier = arrivals.at(build, build.constant(I32, place))
@@ -66,7 +67,7 @@ class Arrivals:
 
     def at(self, build: OpBuilder, place: Value) -> Value:
         """The mbarrier of one place."""
-        return build.op("ttg.memdesc_index", (self.words, place))
+        return build.op(ttg.MemDescIndex, (self.words, place))
 
     def copy(
         self,
@@ -88,7 +89,13 @@ class Arrivals:
         copies = []
         for load, buffer, place_in_tensor in zip(self.loads, buffers, coordinates, strict=True):
             at_load = OpBuilder(self.rewriter, anchor, rule, load.location)
-            operands = (load.operands[0], buffer, barrier, comes, *place_in_tensor)
+            operands = (
+                tt.DescriptorLoad(load).descriptor,
+                buffer,
+                barrier,
+                comes,
+                *place_in_tensor,
+            )
             copies.append(at_load.effect(bulk_copies.LOAD, operands))
         return copies
 
@@ -121,9 +128,9 @@ def holds_block(alloc: Operation, buffer: MemDescType) -> bool:
 def is_landed(buffer: Value) -> bool:
     """Whether a bulk copy will bring what a buffer holds, so that no thread stores to it."""
     op = buffer.defining_op
-    while op is not None and op.name == "ttg.memdesc_trans":
-        op = op.operands[0].defining_op
-    if op is None or op.name != "ttg.local_alloc" or not op.operands:
+    while op is not None and ttg.MemDescTrans.matches(op):
+        op = ttg.MemDescTrans(op).buffer.defining_op
+    if op is None or not ttg.LocalAlloc.matches(op) or not op.operands:
         return False
     load = op.operands[0].defining_op
     if load is None or load.name != LOAD:

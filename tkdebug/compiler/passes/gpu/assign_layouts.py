@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation
 from tkdebug.compiler.passes.gpu.dot_operands import place_dot
 from tkdebug.compiler.passes.gpu.layout_assignment import LayoutAssignment
@@ -47,7 +48,7 @@ def _place_block(placement: Placement, block: Block) -> None:
 
 
 def _place_op(placement: Placement, op: Operation) -> None:
-    if op.name == "tt.dot":
+    if tt.Dot.matches(op):
         place_dot(placement, op)
         return
     before, types = op.operands, [result.type for result in op.results]
@@ -58,7 +59,7 @@ def _place_op(placement: Placement, op: Operation) -> None:
     for result in op.results:
         placement.settle(result)
     for region in op.regions:
-        if op.name.startswith("scf.") or op.name == "tt.func":
+        if op.name.startswith("scf.") or tt.Func.matches(op):
             _place_block(placement, region.block)
     if op.operands != before or [result.type for result in op.results] != types:
         placement.rewriter.record_change(op, "assign-layout")

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.core import Module, Value
@@ -34,7 +35,7 @@ from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-_ADD, _SPLAT, _BROADCAST, _HINT = "tt.addptr", "tt.splat", "tt.broadcast", "tt.hint"
+_ADD, _SPLAT, _BROADCAST, _HINT = tt.AddPtr.name, tt.Splat.name, tt.Broadcast.name, tt.Hint.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class _Carried:
         others = tuple(offset for offset in offsets if offset not in (*shifts, *kept))
         if not others:
             return None
-        if any(op.name == "tt.dot" for op in body.operations):
+        if any(tt.Dot.matches(op) for op in body.operations):
             kept, others = (), tuple(offset for offset in offsets if offset not in shifts)
         return _Carried(carried, base, shifts, kept, others, steps)
 
@@ -158,9 +159,9 @@ def _chain(pointers: Value) -> tuple[Value, tuple[Value, ...]] | None:
     offsets: list[Value] = []
     while (op := pointers.defining_op) is not None:
         if op.name == _ADD:
-            offsets.insert(0, _narrow(op.operands[1]))
+            offsets.insert(0, _narrow(tt.AddPtr(op).offset))
         elif op.name == _SPLAT:
-            return op.operands[0], tuple(offsets)
+            return tt.Splat(op).source, tuple(offsets)
         elif op.name not in (_BROADCAST, _HINT):
             return None
         pointers = op.operands[0]
@@ -170,7 +171,7 @@ def _chain(pointers: Value) -> tuple[Value, tuple[Value, ...]] | None:
 def _narrow(offsets: Value) -> Value:
     """Offsets before they were repeated along dimensions of a tile."""
     while (op := offsets.defining_op) is not None and op.name == _BROADCAST:
-        offsets = op.operands[0]
+        offsets = tt.Broadcast(op).source
     return offsets
 
 
@@ -182,9 +183,9 @@ def _steps(yielded: Value, argument: Value) -> tuple[Value, ...]:
         if op is None or op.name not in (_ADD, _HINT):
             return ()
         if op.name == _ADD:
-            if not _is_uniform(op.operands[1]):
+            if not _is_uniform(tt.AddPtr(op).offset):
                 return ()
-            steps.insert(0, op.operands[1])
+            steps.insert(0, tt.AddPtr(op).offset)
         yielded = op.operands[0]
     return tuple(steps)
 
@@ -201,4 +202,4 @@ def _scalar(build: OpBuilder, step: Value) -> Value:
     if number is not None:
         return build.constant(element_of(step.type), number)
     assert step.defining_op is not None
-    return step.defining_op.operands[0]
+    return tt.Splat(step.defining_op).source

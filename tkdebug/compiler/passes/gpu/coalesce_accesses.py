@@ -21,17 +21,20 @@ from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.vectorization import (
     MAX_ACCESS_BYTES,
     accessible_elems,
-    mask_index,
+    mask_of,
 )
+from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.errors import IRError
 
-ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
-_ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
-_LOOPS = ("scf.for", "scf.while")
+ACCESSES = (tt.Load.name, tt.Store.name, tt.AtomicRmw.name, tt.AtomicCas.name)
+_ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
+
 _LANES = 32
 
 
@@ -63,7 +66,7 @@ class CoalesceAccesses:
         for group in groups.values():
             layout = _layout(group, warps)
             for access in group:
-                access.op.attributes["layout"] = layout
+                OpView(access.op).layout = layout
                 rewriter.record_change(access.op, "choose-layout")
         for op in module.walk():
             if op.name == LOAD:
@@ -73,9 +76,7 @@ class CoalesceAccesses:
                     element_of(op.result.type).bits // 8,
                 )
                 order = tuple(reversed(range(len(shape))))
-                op.attributes["layout"] = tiled(
-                    shape, order, MAX_ACCESS_BYTES // element_bytes, warps
-                )
+                OpView(op).layout = tiled(shape, order, MAX_ACCESS_BYTES // element_bytes, warps)
                 rewriter.record_change(op, "choose-layout")
 
 
@@ -104,7 +105,7 @@ class _Access:
     @property
     def element_bytes(self) -> int:
         """Bytes of an element."""
-        return unit_of(self.op.operands[0].type)
+        return unit_of(PointerAccess(self.op).pointer.type)
 
     @property
     def group(self) -> tuple[object, ...]:
@@ -120,7 +121,7 @@ class _Access:
         """
         if self.combines_lanes:
             return 2 if self.element_bytes == 2 else 1
-        bytes_ = MAX_ACCESS_BYTES if self.op.name != "tt.load" else 2 * MAX_ACCESS_BYTES
+        bytes_ = MAX_ACCESS_BYTES if not tt.Load.matches(self.op) else 2 * MAX_ACCESS_BYTES
         return max(1, bytes_ // self.element_bytes)
 
 
@@ -128,18 +129,18 @@ def _accesses(
     module: Module, infos: Mapping[Value, AxisInfo], vector_atomics: bool
 ) -> Iterator[_Access]:
     for op in module.walk():
-        if op.name not in ACCESSES or not isinstance(op.operands[0].type, TensorType):
+        if op.name not in ACCESSES or not isinstance(PointerAccess(op).pointer.type, TensorType):
             continue
-        pointers = infos[op.operands[0]]
-        place = mask_index(op)
-        mask = None if place is None else infos[op.operands[place]]
+        pointers = infos[PointerAccess(op).pointer]
+        mask_value = mask_of(op)
+        mask = None if mask_value is None else infos[mask_value]
         order = _order(pointers)
         elems = accessible_elems(op, order[0], pointers, mask)
         runs = max(pointers.contiguity) > 1
-        dot = op.name == "tt.load" and feeds_dot(op.result)
+        dot = tt.Load.matches(op) and feeds_dot(op.result)
         vectors = vector_atomics and elems > 1 and _adds_floats(op)
         atomic = op.name in _ATOMICS and not vectors
-        shape = shape_of(op.operands[0].type)
+        shape = shape_of(PointerAccess(op).pointer.type)
         yield _Access(op, shape, order, elems, runs, dot, _loops(op), atomic and runs)
 
 
@@ -148,13 +149,14 @@ def _adds_floats(op: Operation) -> bool:
 
     On an H200 by 1 to 30 %.
     """
-    return op.attributes.get("kind") == "fadd" and unit_of(op.operands[0].type) in (2, 4)
+    atomic = tt.AtomicRmw.cast(op)
+    return atomic is not None and atomic.kind == "fadd" and unit_of(atomic.pointer.type) in (2, 4)
 
 
 def _loops(op: Operation) -> int:
     count, block = 0, op.block
     while block is not None and (around := block.parent_op) is not None:
-        count += around.name in _LOOPS
+        count += scf.Loop.matches(around)
         block = around.block
     return count
 

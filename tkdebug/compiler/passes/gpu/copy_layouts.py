@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
-from tkdebug.compiler.analysis.vectorization import accessible_elems, mask_index
+from tkdebug.compiler.analysis.vectorization import accessible_elems
+from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import TensorType, with_encoding
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
@@ -50,9 +51,9 @@ def _wide_layout(
     type_ = op.result.type
     if not isinstance(type_, TensorType) or len(type_.shape) != 1:
         return None
-    place = mask_index(op)
-    mask = None if place is None else infos[op.operands[place]]
-    width = min(accessible_elems(op, 0, infos[op.operands[0]], mask), type_.shape[0])
+    access = tt.Load(op)
+    mask = None if access.mask is None else infos[access.mask]
+    width = min(accessible_elems(op, 0, infos[access.pointer], mask), type_.shape[0])
     made = blocked((width,), (_WARP_LANES,), (num_warps,), (0,), type_.shape)
     return made.without_zero_bases(REGISTER)
 
@@ -90,7 +91,7 @@ class _Remake:
         )
         new.result.name = op.result.name
         self.rewriter.record_new(new, "widen-copy")
-        self.rewriter.replace_with_op(op, "widen-copy", "ttg.convert_layout", [new.result])
+        self.rewriter.replace_with_op(op, "widen-copy", ttg.ConvertLayout, [new.result])
         return True
 
     def _can_be_remade(self, value: Value) -> bool:

@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.layout_inference import axis_of
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
@@ -34,21 +35,21 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 _RULE = "defer-reduction"
 # What leaves the other operand as it is, signs of zero and NaN included.
 _FLOAT_IDENTITIES: Mapping[str, float] = {
-    "arith.addf": -0.0,
-    "arith.mulf": 1.0,
-    "arith.maximumf": -math.inf,
-    "arith.minimumf": math.inf,
-    "arith.maxnumf": math.nan,
-    "arith.minnumf": math.nan,
+    arith.AddF.name: -0.0,
+    arith.MulF.name: 1.0,
+    arith.MaximumF.name: -math.inf,
+    arith.MinimumF.name: math.inf,
+    arith.MaxNumF.name: math.nan,
+    arith.MinNumF.name: math.nan,
 }
 _INTEGER_IDENTITIES: Mapping[str, int] = {
-    "arith.addi": 0,
-    "arith.ori": 0,
-    "arith.xori": 0,
-    "arith.maxui": 0,
-    "arith.muli": 1,
-    "arith.andi": -1,
-    "arith.minui": -1,
+    arith.AddI.name: 0,
+    arith.OrI.name: 0,
+    arith.XOrI.name: 0,
+    arith.MaxUI.name: 0,
+    arith.MulI.name: 1,
+    arith.AndI.name: -1,
+    arith.MinUI.name: -1,
 }
 
 
@@ -60,7 +61,7 @@ class DeferReductions:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every carried value of every loop."""
-        for loop in reversed([op for op in module.walk() if op.name == "scf.for"]):
+        for loop in reversed([op for op in module.walk() if scf.For.matches(op)]):
             for found in list(_sums(loop)):
                 _defer(found, rewriter)
                 rewriter.commit()
@@ -127,7 +128,7 @@ def _are_alike(a: _Term, b: _Term) -> bool:
     """Whether the parts of both can be added up."""
     return (
         a.adding.name == b.adding.name
-        and a.reduce.operands[0].type == b.reduce.operands[0].type
+        and tt.Reduce(a.reduce).sources[0].type == tt.Reduce(b.reduce).sources[0].type
         and a.reduce.attributes == b.reduce.attributes
     )
 
@@ -138,7 +139,7 @@ def _chain(value: Value, user: Operation) -> list[Operation]:
     Each is in the block of `user` and has no other user; the chain ends where that does not hold.
     """
     chain: list[Operation] = []
-    while not chain or chain[-1].name == "ttg.convert_layout":
+    while not chain or ttg.ConvertLayout.matches(chain[-1]):
         op = value.defining_op
         if op is None or op.block is not user.block or _only_user(value) is None:
             break
@@ -155,7 +156,7 @@ def _only_user(value: Value) -> Operation | None:
 
 def _combines_like(op: Operation, adding: Operation) -> bool:
     """Whether `op` is a reduction of one tile by what `adding` does."""
-    if op.name != "tt.reduce" or len(op.operands) != 1:
+    if not tt.Reduce.matches(op) or len(op.operands) != 1:
         return False
     block = op.regions[0].block
     combine, *rest = block.operations
@@ -175,15 +176,15 @@ def identity(op: Operation) -> float | int | None:
     if len(op.results) != 1:
         return None
     bits = element_of(op.result.type).bits
-    if op.name in ("arith.maxsi", "arith.minsi"):
-        return -(1 << (bits - 1)) if op.name == "arith.maxsi" else (1 << (bits - 1)) - 1
+    if op.name in (arith.MaxSI.name, arith.MinSI.name):
+        return -(1 << (bits - 1)) if arith.MaxSI.matches(op) else (1 << (bits - 1)) - 1
     number = _INTEGER_IDENTITIES.get(op.name)
     return None if number is None else wrap(number, bits)
 
 
 def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:
     """Who holds the bits of the reduced axis; None when threads hold none, or bits are mixed."""
-    source = reduce.operands[0].type
+    source = tt.Reduce(reduce).sources[0].type
     assert isinstance(source, TensorType)
     assert source.encoding is not None
     layout, axis = source.encoding, axis_of(reduce)
@@ -213,7 +214,7 @@ def _defer(found: _Sum, rewriter: Rewriter) -> None:
     for user in users:
         user.replace_operand(result, total)
         rewriter.record_change(user, _RULE)
-    operands = [term.reduce.operands[0] for term in found.terms]
+    operands = [tt.Reduce(term.reduce).sources[0] for term in found.terms]
     new_ops = [part.defining_op for part in parts if part not in operands]
     new_ops += made
     for term in found.terms:
@@ -235,7 +236,7 @@ def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
         value.type = type_
     value = carried.argument
     for term, part in zip(found.terms, parts, strict=True):
-        is_first = term.adding.operands[0] is value
+        is_first = arith.Binary(term.adding).lhs is value
         term.adding.operands = (value, part) if is_first else (part, value)
         rewriter.record_change(term.adding, _RULE)
         value = term.adding.result
@@ -256,7 +257,7 @@ def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list
     made = [total.defining_op]
     for old in reversed(first.conversions):
         build = OpBuilder(rewriter, following, _RULE, old.location)
-        total = build.op("ttg.convert_layout", (total,), old.result.type)
+        total = build.op(ttg.ConvertLayout, (total,), old.result.type)
         made.append(total.defining_op)
     build = OpBuilder(rewriter, following, _RULE, first.adding.location)
     comes_first = first.adding.operands[0] is found.carried.argument
@@ -276,26 +277,26 @@ def _in_thread(term: _Term, rewriter: Rewriter) -> Value:
     registers one behind all others, which is reduced.
     """
     reduce, axis = term.reduce, axis_of(term.reduce)
-    value = reduce.operands[0]
+    value = tt.Reduce(reduce).sources[0]
     if all(by_thread for by_thread, _ in term.groups):
         return value
     build = OpBuilder(rewriter, reduce, _RULE)
     shape = list(_shape(value))
     sizes = [1 << bits for _, bits in term.groups]
-    value = _view(build, "tt.reshape", value, [*shape[:axis], *sizes, *shape[axis + 1 :]])
+    value = _view(build, tt.Reshape.name, value, [*shape[:axis], *sizes, *shape[axis + 1 :]])
     places = {
         wanted: [axis + i for i, (by_thread, _) in enumerate(term.groups) if by_thread is wanted]
         for wanted in (True, False)
     }
     after = range(axis + len(sizes), len(shape) + len(sizes) - 1)
     order = (*range(axis), *places[True], *after, *places[False])
-    value = _view(build, "tt.trans", value, [_shape(value)[d] for d in order], order=order)
+    value = _view(build, tt.Trans.name, value, [_shape(value)[d] for d in order], order=order)
     threads, registers = (
         math.prod(size for size, (by, _) in zip(sizes, term.groups, strict=True) if by is wanted)
         for wanted in (True, False)
     )
     merged = [*shape[:axis], threads, *shape[axis + 1 :], registers]
-    value = _view(build, "tt.reshape", value, merged)
+    value = _view(build, tt.Reshape.name, value, merged)
     return _reduce(reduce, value, len(shape), reduce, rewriter, reduce.location)
 
 

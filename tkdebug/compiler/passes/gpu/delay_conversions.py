@@ -21,18 +21,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import scf, tt, ttg
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, encoding_of
 from tkdebug.compiler.layouts import REGISTER
 from tkdebug.compiler.ops.traits import PURE
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _RULE = "delay-conversion"
-_LOAD = "tt.load"
-_ALLOC = "ttg.local_alloc"
-_CONVERSIONS = frozenset((_ALLOC, "ttg.local_load", "ttg.convert_layout"))
+_LOAD = tt.Load.name
+_ALLOC = ttg.LocalAlloc.name
+_CONVERSIONS = frozenset((_ALLOC, ttg.LocalLoad.name, ttg.ConvertLayout.name))
 _POINTER_BITS = 64
-_VIEWS = frozenset(("ttg.memdesc_trans", "ttg.memdesc_subslice"))
+_VIEWS = names_of(ttg.MemDescTrans, ttg.MemDescSubslice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class DelayConversions:
 
 def _blocks(module: Module) -> Iterator[Block]:
     for op in module.walk():
-        if op.name in ("tt.func", "scf.for", "scf.while", "scf.if"):
+        if op.name in (tt.Func.name, scf.For.name, scf.While.name, scf.If.name):
             yield from (block for region in op.regions for block in region.blocks)
 
 
@@ -97,10 +99,10 @@ def _stretches(block: Block) -> Iterator[list[Operation]]:
 
 
 def _may_move(op: Operation) -> bool:
-    if op.regions or op.name == "tt.dot":
+    if op.regions or tt.Dot.matches(op):
         return False
     if op.name == _LOAD:
-        return not op.attributes.get("volatile")
+        return not tt.Load(op).volatile
     if op.name == _ALLOC:
         return bool(op.operands)
     return op.name in _CONVERSIONS or op.name in _VIEWS or op.name in PURE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.ir.core import Block, Operation, Value
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.passes.gpu.arrivals import FENCE, is_landed
@@ -39,7 +40,7 @@ def _fenced_dots(body: Block) -> Iterator[tuple[Operation, Operation]]:
     for op in body.operations:
         if op.name == FENCE:
             waiting.append(op)
-        elif op.name == "ttng.warp_group_dot":
+        elif ttng.WarpGroupDot.matches(op):
             yield from ((fence, op) for fence in waiting)
             waiting.clear()
 
@@ -52,7 +53,7 @@ def _lasts(buffer: Value, body: Block, loaded: Collection[Value]) -> bool:
     """Whether a buffer is from outside the loop, or will be one of a ring's."""
     op = buffer.defining_op
     while op is not None and op.block is body and op.operands:
-        if op.name == "ttg.local_alloc":
+        if ttg.LocalAlloc.matches(op):
             return op.operands[0] in loaded
         op = op.operands[0].defining_op
     return op is None or op.block is not body

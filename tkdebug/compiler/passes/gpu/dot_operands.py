@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.analysis.layout_inference import default_layout
 from tkdebug.compiler.analysis.tensor_maps import landing_layout
+from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape_of, with_encoding
@@ -37,21 +38,21 @@ _CHUNK_BYTES = 16
 
 def place_dot(placement: Placement, op: Operation) -> None:
     """Give the dot `op` its operands where its unit wants them."""
-    acc = op.attributes["layout"]
+    dot = tt.Dot(op)
+    acc = dot.layout
     assert isinstance(acc, LinearLayout)
     a, b, total = op.operands
-    match op.attributes["unit"]:
+    match dot.unit:
         case "wgmma":
             first = _register_operand(placement, a, acc) or _wgmma_buffer(placement, a, 0)
             operands = [first, _wgmma_buffer(placement, b, 1)]
-            op.name = "ttng.warp_group_dot"
+            op.name = ttng.WarpGroupDot.name
             fence = placement.rewriter.build_before(
-                op, "ttng.fence_async_shared", [], [], location=op.location
+                op, ttng.FenceAsyncShared, [], [], location=op.location
             )
             placement.rewriter.record_new(fence, "order-proxies")
         case "mma":
-            width = op.attributes["k_width"]
-            assert isinstance(width, int)
+            width = dot.k_width
             operands = [
                 _mma_operand(
                     placement, value, _canonical(dot_operand(acc, i, width, shape_of(value.type)))
@@ -60,7 +61,7 @@ def place_dot(placement: Placement, op: Operation) -> None:
             ]
         case _ if op.attributes.pop("reads_shared", False):
             operands = [_fma_buffer(placement, a, 0, acc), _fma_buffer(placement, b, 1, acc)]
-            op.name = "ttg.local_dot"
+            op.name = ttg.LocalDot.name
         case _:
             operands = [
                 placement.wanted(value, _canonical(fma_operand(acc, i, shape_of(value.type))))
@@ -110,7 +111,7 @@ def _mma_operand(placement: Placement, value: Value, wanted: LinearLayout) -> Va
     buffer = _buffer(placement, source, _landed(source) or layout, _CHUNK_BYTES, order)
     load = placement.rewriter.build_before(
         placement.after(value),
-        "ttg.local_load",
+        ttg.LocalLoad,
         [buffer],
         [with_encoding(value.type, wanted)],
         location=_location(placement, value),
@@ -155,7 +156,7 @@ def _turned_buffer(
     wanted = turning((shape[0], shape[1]), k_dim, together, placement.layouts.num_warps)
     load = placement.rewriter.build_before(
         placement.after(value),
-        "ttg.local_load",
+        ttg.LocalLoad,
         [first],
         [with_encoding(value.type, _canonical(wanted))],
         location=_location(placement, value),
@@ -214,7 +215,7 @@ def _fma_buffer(placement: Placement, value: Value, index: int, acc: LinearLayou
 def _landed(value: Value) -> LinearLayout | None:
     """How a block lies in shared memory that a tensor map brings there; None for other values."""
     op, type_ = value.defining_op, value.type
-    if op is None or op.name != "tt.descriptor_load" or not isinstance(type_, TensorType):
+    if op is None or not tt.DescriptorLoad.matches(op) or not isinstance(type_, TensorType):
         return None
     return landing_layout(type_)
 
@@ -222,7 +223,7 @@ def _landed(value: Value) -> LinearLayout | None:
 def _peeled(value: Value) -> tuple[Value, tuple[int, ...] | None]:
     """What a transposed operand was transposed from, and the order; a view costs nothing."""
     op = value.defining_op
-    if op is not None and op.name == "tt.trans" and len(shape_of(value.type)) == 2:
+    if op is not None and tt.Trans.matches(op) and len(shape_of(value.type)) == 2:
         return op.operands[0], (1, 0)
     return value, None
 
@@ -252,7 +253,7 @@ def _buffer(
     location = _location(placement, value)
     alloc = rewriter.build_before(
         anchor,
-        "ttg.local_alloc",
+        ttg.LocalAlloc,
         [contents],
         [MemDescType(shape_of(value.type), element, layout, False)],
         {"alignment": alignment},
@@ -268,7 +269,7 @@ def _buffer(
             False,
         )
         view = rewriter.build_before(
-            anchor, "ttg.memdesc_trans", [made], [type_], {"order": order}, location=location
+            anchor, ttg.MemDescTrans, [made], [type_], {"order": order}, location=location
         )
         rewriter.record_new(view, "transpose-buffer")
         made = view.result

@@ -24,10 +24,12 @@ from tkdebug.compiler.analysis.shared_hazards import (
     accesses,
     scratch_region,
 )
+from tkdebug.compiler.dialects import gpu, scf
 from tkdebug.compiler.ir.core import Block, Module, Operation
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-_CONTROL = frozenset(("scf.if", "scf.for", "scf.while"))
+_CONTROL = names_of(scf.If, scf.For, scf.While)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class InsertBarriers:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Find the ops that need a barrier before them, then insert."""
         for op in barriers_needed(module.function, self.scratch_bytes):
-            barrier = rewriter.build_before(op, "gpu.barrier", (), (), location=op.location)
+            barrier = rewriter.build_before(op, gpu.Barrier, (), (), location=op.location)
             rewriter.record_change(barrier, "hazard")
 
 
@@ -156,10 +158,10 @@ class _Search:
 
     def _control(self, op: Operation, state: HazardState) -> HazardState:
         blocks = [region.block for region in op.regions]
-        if op.name == "scf.if":
+        if scf.If.matches(op):
             states = [self.block(block, state) for block in blocks]
             return states[0].join(states[1])
-        if op.name == "scf.for":
+        if scf.For.matches(op):
             # The loop may run no iteration: what holds at its head holds after it.
             return self._at_head(op, state, lambda s: self.block(blocks[0], s)).outside(op)
         before, after = blocks

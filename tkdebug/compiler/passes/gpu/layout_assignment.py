@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.analysis import layout_inference
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import (
     TiedValues,
@@ -19,6 +20,7 @@ from tkdebug.compiler.ir.control_flow import (
     forwarded,
     junctions,
 )
+from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import TensorType, shape_of
 from tkdebug.compiler.layouts import LinearLayout, views
 from tkdebug.compiler.ops.table import OPS
@@ -26,7 +28,7 @@ from tkdebug.errors import IRError
 
 _MAX_SWEEPS = 1000
 # They compute across elements, so making them twice costs.
-_NOT_REMADE = frozenset(("tt.scan", "tt.sort", "tt.bitonic_merge", "tt.flip"))
+_NOT_REMADE = names_of(tt.Scan, tt.Sort, tt.BitonicMerge, tt.Flip)
 _WARP_LANES = 32
 
 
@@ -83,7 +85,7 @@ class LayoutAssignment:
 
     def _find_flexible(self, block: Block) -> None:
         for op in block.operations:
-            if op.name.startswith("scf.") or op.name == "tt.func":
+            if op.name.startswith("scf.") or tt.Func.matches(op):
                 for region in op.regions:
                     self._find_flexible(region.block)
             elif self._can_be_remade(op):
@@ -110,7 +112,7 @@ class LayoutAssignment:
         A vector of no more elements than there are threads is in the cache after the first of
         them; handing it around takes shared memory and two barriers.
         """
-        if op.name != "tt.load" or op.attributes.get("volatile"):
+        if not tt.Load.matches(op) or tt.Load(op).volatile:
             return False
         shape = shape_of(op.result.type)
         size = math.prod(shape)
@@ -154,7 +156,7 @@ class LayoutAssignment:
         if not any(isinstance(result.type, TensorType) for result in op.results):
             return False
         given = self._anchor(op)
-        heavy = op.name == "tt.dot"
+        heavy = tt.Dot.matches(op)
         parent: LinearLayout | None = None
         if given is None:
             source = self._main_operand(op)
@@ -174,11 +176,11 @@ class LayoutAssignment:
 
     def _anchor(self, op: Operation) -> LinearLayout | None:
         """The layout of an op that does not take it from its operands."""
-        layout = op.attributes.get("layout")
-        if isinstance(layout, LinearLayout):
+        layout = OpView(op).layout
+        if layout is not None:
             return layout
         shape = shape_of(op.results[0].type)
-        if op.name in ("tt.histogram", "tt.topk"):
+        if op.name in (tt.Histogram.name, tt.TopK.name):
             return layout_inference.default_layout(shape, self.num_warps)
         if op.name == "tt.gather":
             return self._layouts.get(op.operands[1]) or layout_inference.default_layout(
@@ -186,11 +188,11 @@ class LayoutAssignment:
             )
         tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
         if not tiles or all(value.defining_op in self._flexible for value in tiles):
-            if op.name == "tt.reduce":
+            if tt.Reduce.matches(op):
                 source = layout_inference.default_layout(shape_of(tiles[0].type), self.num_warps)
                 return layout_inference.result_layout(op, source)
             return layout_inference.default_layout(shape, self.num_warps)
-        if op.name == "tt.split":
+        if tt.Split.matches(op):
             return views.split(self._split_source(op))
         return None
 
@@ -262,12 +264,11 @@ class LayoutAssignment:
 
     def _demand_of(self, user: Operation, value: Value, seen: set[Value]) -> LinearLayout | None:
         if user.name in layout_inference.ACCESSES:
-            layout = user.attributes.get("layout")
-            return layout if isinstance(layout, LinearLayout) else None
-        if user.name == "tt.dot":
-            layout = user.attributes.get("layout")
-            is_acc = user.operands[2] is value
-            return layout if is_acc and isinstance(layout, LinearLayout) else None
+            return OpView(user).layout
+        if tt.Dot.matches(user):
+            layout = tt.Dot(user).layout
+            is_acc = tt.Dot(user).accumulator is value
+            return layout if is_acc else None
         if layout_inference.is_elementwise(user):
             for other in user.operands:
                 if other in self._layouts and shape_of(other.type) == shape_of(value.type):
@@ -313,20 +314,20 @@ class LayoutAssignment:
         return layout_inference.default_layout(shape_of(value.type), self.num_warps)
 
     def _wanted_by(self, op: Operation) -> LinearLayout | None:
-        layout = op.attributes.get("layout")
-        if isinstance(layout, LinearLayout):
+        layout = OpView(op).layout
+        if layout is not None:
             return layout
-        if op.name == "tt.split":
+        if tt.Split.matches(op):
             return self._split_source(op)
-        if op.name == "tt.reduce":
+        if tt.Reduce.matches(op):
             source = self._main_operand(op)
             if source is not None:
                 return self._layouts[source]
             return layout_inference.default_layout(shape_of(op.operands[0].type), self.num_warps)
         if op.name == "tt.histogram":
             # Values and their mask lie alike.
-            return self._own_or_default(op.operands[0])
-        if op.name in ("tt.gather", "tt.topk") or not op.results:
+            return self._own_or_default(tt.Histogram(op).source)
+        if op.name in (tt.Gather.name, tt.TopK.name) or not op.results:
             return None
         home = next((self._layouts[r] for r in op.results if r in self._layouts), None)
         if home is None:

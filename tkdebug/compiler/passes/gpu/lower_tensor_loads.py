@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
+from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import I1, I32, MemDescType, TensorType, element_of, shape_of
 from tkdebug.compiler.passes.gpu.arrivals import Arrivals, holds_block, make_mutable
@@ -38,20 +39,20 @@ def _lower(op: Operation, rewriter: Rewriter) -> None:
     block = op.result.type
     assert isinstance(block, TensorType)
     type_ = MemDescType(shape_of(block), element_of(block), landing_layout(block), True)
-    buffer = build.op("ttg.local_alloc", (), type_, alignment=LANDING_ALIGNMENT)
+    buffer = build.op(ttg.LocalAlloc, (), type_, alignment=LANDING_ALIGNMENT)
     arrivals = Arrivals.make([op], 1, rewriter, op, _RULE)
     first, always = build.constant(I32, 0), build.constant(I1, 1)
-    copies = arrivals.copy(op, _RULE, first, [buffer], [op.operands[1:]], always)
+    copies = arrivals.copy(op, _RULE, first, [buffer], [tt.DescriptorLoad(op).offsets], always)
     arrivals.wait(op, _RULE, first, first)
     arrivals.end(op, _RULE)
     for user in list(op.result.uses):
-        if user.name == "ttg.local_alloc" and holds_block(user, type_):
+        if ttg.LocalAlloc.matches(user) and holds_block(user, type_):
             user.result.replace_all_uses_with(buffer)
             make_mutable(buffer)
             assert buffer.defining_op is not None
             rewriter.replace_with_ops(user, "land-in-operand", [buffer.defining_op])
     if op.result.uses:
-        value = build.op("ttg.local_load", (buffer,), block)
+        value = build.op(ttg.LocalLoad, (buffer,), block)
         value.name = op.result.name
         op.result.replace_all_uses_with(value)
     rewriter.replace_with_ops(op, _RULE, copies)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.tensor_map_use import STORE
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
+from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape_of
 from tkdebug.compiler.ops import bulk_copies
@@ -40,7 +41,7 @@ def _lower(op: Operation, rewriter: Rewriter) -> None:
     block = value.type
     assert isinstance(block, TensorType)
     type_ = MemDescType(shape_of(block), element_of(block), landing_layout(block), False)
-    buffer = build.op("ttg.local_alloc", (value,), type_, alignment=LANDING_ALIGNMENT)
+    buffer = build.op(ttg.LocalAlloc, (value,), type_, alignment=LANDING_ALIGNMENT)
     # The copy sees what threads stored only after a fence of theirs.
     build.effect(FENCE, ())
     copy = build.effect(bulk_copies.STORE, (descriptor, buffer, *coordinates))

@@ -19,19 +19,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.layout_inference import is_elementwise
+from tkdebug.compiler.dialects import scf, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import IterArg, iter_args
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-DOT = "ttng.warp_group_dot"
-_VIEWS = frozenset(("ttg.memdesc_index", "ttg.memdesc_trans", "ttg.memdesc_subslice"))
+DOT = ttng.WarpGroupDot.name
+_VIEWS = names_of(ttg.MemDescIndex, ttg.MemDescTrans, ttg.MemDescSubslice)
 # Their results are made in the iteration; what they write is the buffer of an operand.
 _WRITES = {
-    "ttg.local_store": 1,
-    "ttg.async_copy_global_to_local": 1,
-    "ttng.async_tma_copy_global_to_local": 1,
+    ttg.LocalStore.name: 1,
+    ttg.AsyncCopyGlobalToLocal.name: 1,
+    ttng.AsyncTmaCopyGlobalToLocal.name: 1,
 }
 
 
@@ -43,10 +46,10 @@ class OverlapDots:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every loop."""
-        for loop in [op for op in module.walk() if op.name == "scf.for"]:
+        for loop in [op for op in module.walk() if scf.For.matches(op)]:
             dots = [op for op in loop.regions[0].block.operations if op.name == DOT]
             # What is summed outside of the tensor core, step by step, is waited for at once.
-            if not dots or any("max_num_imprecise_acc" in dot.attributes for dot in dots):
+            if not dots or any(DotLike(dot).max_num_imprecise_acc is not None for dot in dots):
                 continue
             plan = _planned(loop, dots)
             if plan is not None:
@@ -106,7 +109,7 @@ def _planned(loop: Operation, dots: Sequence[Operation]) -> _Plan | None:
 
 def _planned_alone(loop: Operation, dot: Operation, place: Mapping[Operation, int]) -> _Plan | None:
     """A loop's only dot is waited for when the next one has begun."""
-    in_memory = all(isinstance(value.type, MemDescType) for value in dot.operands[:2])
+    in_memory = all(isinstance(value.type, MemDescType) for value in _factors(dot))
     if not in_memory or rescaling(loop, dot):
         return None
     following = loop.regions[0].block.operations[place[dot] + 1]
@@ -148,7 +151,7 @@ def rescaling(loop: Operation, dot: Operation) -> tuple[Operation, ...] | None:
             found.add(user)
             worklist += user.results
     made = {carried, *(result for op in found for result in op.results)}
-    if dot.operands[2] not in made or any(value in made for value in dot.operands[:2]):
+    if DotLike(dot).accumulator not in made or any(value in made for value in _factors(dot)):
         return None
     return tuple(op for op in block.operations if op in found)
 
@@ -176,7 +179,9 @@ def _is_left_alone(
 
 def _is_chained(dot: Operation, dots: Sequence[Operation]) -> bool:
     """Whether all that uses the result is a later dot that adds to it, which needs no wait."""
-    return any(dot.result.uses == {other: 1} and other.operands[2] is dot.result for other in dots)
+    return any(
+        dot.result.uses == {other: 1} and DotLike(other).accumulator is dot.result for other in dots
+    )
 
 
 def _reads_lasting(loop: Operation, dot: Operation) -> bool:
@@ -185,7 +190,7 @@ def _reads_lasting(loop: Operation, dot: Operation) -> bool:
     A buffer made in each iteration is one place in memory. Registers are the assembler's affair.
     """
     inside = set(loop.walk())
-    buffers = [value for value in dot.operands[:2] if isinstance(value.type, MemDescType)]
+    buffers = [value for value in _factors(dot) if isinstance(value.type, MemDescType)]
     return all(_root(value) not in inside for value in buffers)
 
 
@@ -208,9 +213,13 @@ def _deadline(dot: Operation, place: Mapping[Operation, int]) -> Operation:
     return body.terminator
 
 
+def _factors(dot: Operation) -> tuple[Value, Value]:
+    return DotLike(dot).a, DotLike(dot).b
+
+
 def _roots(dot: Operation) -> set[Operation | None]:
     """What made the buffers that a dot reads."""
-    return {_root(value) for value in dot.operands[:2] if isinstance(value.type, MemDescType)}
+    return {_root(value) for value in _factors(dot) if isinstance(value.type, MemDescType)}
 
 
 def _writes(op: Operation, roots: Collection[Operation | None]) -> bool:
@@ -226,7 +235,7 @@ def _make_asynchronous(
     for dot in plan.across:
         _drain(loop, dot, rewriter)
     for dot in dots:
-        dot.attributes["async"] = True
+        ttng.WarpGroupDot(dot).is_async = True
         rewriter.record_change(dot, "make-asynchronous")
     for wait in plan.waits:
         waited = _wait(rewriter, wait.anchor, wait.values, wait.pendings, dots[0])
@@ -248,7 +257,7 @@ def _wait(
 ) -> Sequence[Value]:
     wait = rewriter.build_before(
         anchor,
-        "ttng.warp_group_dot_wait",
+        ttng.WarpGroupDotWait,
         values,
         [value.type for value in values],
         {"pendings": pendings},

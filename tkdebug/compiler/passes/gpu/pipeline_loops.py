@@ -40,6 +40,7 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import fuse
@@ -108,7 +109,7 @@ class PipelineLoops:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Pipeline every innermost loop that loads."""
         infos = analyse(module.function)
-        for loop in [op for op in module.walk() if op.name == "scf.for"]:
+        for loop in [op for op in module.walk() if scf.For.matches(op)]:
             if self._widen(module, loop, infos, rewriter):
                 infos = analyse(module.function)
             self._pipeline(loop, infos, rewriter)
@@ -123,8 +124,7 @@ class PipelineLoops:
     ) -> bool:
         """Let a loop that will be pipelined copy small vectors in few accesses."""
         plan = self._plan(loop, infos)
-        warps = module.function.attributes["num_warps"]
-        assert isinstance(warps, int)
+        warps = tt.Func(module.function).num_warps
         changed = plan.distance > 0 and widen_copies(loop, plan.loads, infos, warps, rewriter)
         rewriter.commit()
         return changed
@@ -139,11 +139,11 @@ class PipelineLoops:
 
     def _plan(self, loop: Operation, infos: Mapping[Value, AxisInfo]) -> _Plan:
         """What of a loop can run ahead, and how far."""
-        asked = loop.attributes.get("num_stages")
+        asked = scf.For(loop).num_stages
         stages = asked if isinstance(asked, int) else self.num_stages
         if stages < 2 or not _is_innermost(loop) or _trip_count(loop) in (0, 1):
             return _Plan([], 0, 0)
-        if not infos[loop.operands[2]].non_negative:
+        if not infos[scf.For(loop).step].non_negative:
             # The loop says that its step is positive, but not to the analysis of what runs ahead.
             return _Plan([], 0, 0)
         loads = pipelined_loads(loop, infos, needs_dot=not isinstance(asked, int))
@@ -167,7 +167,7 @@ def _can_refill(loop: Operation, loads: Sequence[PipelinedLoad]) -> bool:
 
 
 def _is_innermost(loop: Operation) -> bool:
-    return not any(op.name in ("scf.for", "scf.while") for op in loop.walk() if op is not loop)
+    return not any(scf.Loop.matches(op) for op in loop.walk() if op is not loop)
 
 
 def _trip_count(loop: Operation) -> int | None:
@@ -232,7 +232,7 @@ class _Pipeline:
             self.rewriter.replace_with_ops(load.op, "copy-ahead", self.copies[load.op])
         if self.lookups is not None:
             self.lookups.erase_unused(self.ahead, self.rewriter)
-        self.loop.attributes["pipelined"] = self.distance + 1
+        scf.For(self.loop).pipelined = self.distance + 1
         self.rewriter.record_change(self.loop, "carry-pipeline")
 
     def _builder(self, anchor: Operation, rule: str) -> OpBuilder:
@@ -244,7 +244,7 @@ class _Pipeline:
         """Make the rings, and the mbarriers at which bulk copies land."""
         for load in self.loads:
             ring_type = load.ring_type(self.buffers)
-            ring = self.before.op("ttg.local_alloc", (), ring_type, alignment=load.alignment)
+            ring = self.before.op(ttg.LocalAlloc, (), ring_type, alignment=load.alignment)
             self.rings[load] = ring
         if self.bulk:
             ops = [load.op for load in self.bulk]
@@ -254,14 +254,17 @@ class _Pipeline:
 
     def _limit(self, count: int) -> Value:
         """Below which counter the iteration `count` later comes; i64, so it cannot wrap."""
-        upper, step = (self._wide(self.before, value) for value in self.loop.operands[1:3])
-        return self.before.binary("subi", upper, self.before.binary("muli", step, count))
+        upper, step = (
+            self._wide(self.before, value)
+            for value in (scf.For(self.loop).upper, scf.For(self.loop).step)
+        )
+        return self.before.binary(arith.SubI, upper, self.before.binary(arith.MulI, step, count))
 
     def _wide(self, build: OpBuilder, value: Value) -> Value:
         number = constant_value(value)
         if isinstance(number, int):
             return build.constant(I64, number)
-        return value if value.type == I64 else build.op("arith.extsi", (value,), I64)
+        return value if value.type == I64 else build.op(arith.ExtSI, (value,), I64)
 
     def _fill(self) -> Ahead:
         """The copies of the first iterations; what stands for the body's values after them."""
@@ -287,15 +290,16 @@ class _Pipeline:
 
     def _first_position(self, k: int) -> tuple[Value, Value]:
         """The counter of iteration k, and whether that comes."""
-        lower, upper, step = self.loop.operands[:3]
+        loop = scf.For(self.loop)
+        lower, upper, step = loop.lower, loop.upper, loop.step
         position = lower if k == 0 else self._plus_steps(self.before, lower, step, k)
         trips = _trip_count(self.loop)
         if trips is not None:
             return position, self.before.constant(I1, int(k < trips))
         wide = self._wide(self.before, lower)
         if k:
-            far = self.before.binary("muli", self._wide(self.before, step), k)
-            wide = self.before.op("arith.addi", (wide, far))
+            far = self.before.binary(arith.MulI, self._wide(self.before, step), k)
+            wide = self.before.op(arith.AddI, (wide, far))
         return position, self.before.compare("slt", wide, self._wide(self.before, upper))
 
     def _plus_steps(self, build: OpBuilder, value: Value, step: Value, count: int) -> Value:
@@ -304,9 +308,9 @@ class _Pipeline:
             if isinstance(number, int):
                 bits = element_of(value.type).bits
                 return build.constant(value.type, wrap(number + amount * count, bits))
-            return build.binary("addi", value, amount * count)
-        far = step if count == 1 else build.binary("muli", step, count)
-        return build.op("arith.addi", (value, far))
+            return build.binary(arith.AddI, value, amount * count)
+        far = step if count == 1 else build.binary(arith.MulI, step, count)
+        return build.op(arith.AddI, (value, far))
 
     def _copies(
         self,
@@ -321,17 +325,17 @@ class _Pipeline:
             build = OpBuilder(self.rewriter, anchor, rule, load.op.location)
             pointer, *rest = (clones.get(value, value) for value in load.op.operands)
             mask = masked(build, pointer, rest[0] if rest else None, comes)
-            buffer = build.op("ttg.memdesc_index", (self.rings[load], slot))
+            buffer = build.op(ttg.MemDescIndex, (self.rings[load], slot))
             kept = {k: v for k, v in load.op.attributes.items() if k != "layout"}
             operands = (pointer, buffer) if mask is None else (pointer, buffer, mask)
-            token = build.op("ttg.async_copy_global_to_local", operands, TOKEN, **kept)
+            token = build.op(ttg.AsyncCopyGlobalToLocal, operands, TOKEN, **kept)
             assert token.defining_op is not None
             self.copies[load.op].append(token.defining_op)
         if self.arrivals is None:
             return
         places = [
             OpBuilder(self.rewriter, anchor, rule, load.op.location).op(
-                "ttg.memdesc_index", (self.rings[load], slot)
+                ttg.MemDescIndex, (self.rings[load], slot)
             )
             for load in self.bulk
         ]
@@ -345,7 +349,7 @@ class _Pipeline:
     def _commit(self, build: OpBuilder) -> None:
         """Make a group of an iteration's copies; bulk copies are in none."""
         if self.plain:
-            build.op("ttg.async_commit_group", (), TOKEN)
+            build.op(ttg.AsyncCommitGroup, (), TOKEN)
 
     # Inside the loop
 
@@ -380,7 +384,7 @@ class _Pipeline:
         """Wait for what the iteration reads; what takes the place of the dots' fences."""
         if self.plain:
             start = self._builder(anchor, "wait-for-copies")
-            start.op("ttg.async_wait", (), TOKEN, num=self.distance - 1)
+            start.op(ttg.AsyncWait, (), TOKEN, num=self.distance - 1)
         locations = [op.location for op in fences]
         landed = reads_landed(self.body, fences)
         wait: Operation | None = None
@@ -409,25 +413,25 @@ class _Pipeline:
         read_by_threads = False
         for load, ring in self.rings.items():
             build = OpBuilder(self.rewriter, load.op, "read-ring", load.op.location)
-            buffer = build.op("ttg.memdesc_index", (ring, slot))
+            buffer = build.op(ttg.MemDescIndex, (ring, slot))
             for user in list(load.op.result.uses):
                 if user.block is not self.body:
                     continue
-                if user.name == "ttg.local_alloc" and holds_block(user, load.buffer_type):
+                if ttg.LocalAlloc.matches(user) and holds_block(user, load.buffer_type):
                     new = self.rewriter.replace_with_op(
                         user,
                         "read-ring",
-                        "ttg.memdesc_index",
+                        ttg.MemDescIndex,
                         (ring, slot),
                         result_types=[load.buffer_type],
                     )
                     make_mutable(new.result)
-                elif user.name == "ttg.convert_layout":
+                elif ttg.ConvertLayout.matches(user):
                     read_by_threads |= load.is_bulk
-                    self.rewriter.replace_with_op(user, "read-ring", "ttg.local_load", (buffer,))
+                    self.rewriter.replace_with_op(user, "read-ring", ttg.LocalLoad, (buffer,))
             if load.op.result.uses:
                 read_by_threads |= load.is_bulk
-                value = build.op("ttg.local_load", (buffer,), load.op.result.type)
+                value = build.op(ttg.LocalLoad, (buffer,), load.op.result.type)
                 load.op.result.replace_all_uses_with(value)
         return read_by_threads
 
@@ -440,7 +444,7 @@ class _Pipeline:
         needs_fence: bool,
     ) -> Ahead:
         """The copies of the iteration that runs ahead; what it leaves to the next."""
-        counter, step = self.body.arguments[0], self.loop.operands[2]
+        counter, step = self.body.arguments[0], scf.For(self.loop).step
         build = self._builder(anchor, "copy-ahead")
         wide = self._wide(build, counter)
         position = self._plus_steps(build, counter, step, self.distance)
@@ -467,12 +471,12 @@ class _Pipeline:
         after = []
         slots = [slot for slot in (reading, filling) if slot.owner is self.body]
         for slot in dict.fromkeys(slots):
-            stepped = build.binary("addi", slot, 1)
+            stepped = build.binary(arith.AddI, slot, 1)
             inside = build.compare("slt", stepped, build.constant(I32, self.buffers))
-            after.append(build.op("arith.select", (inside, stepped, build.constant(I32, 0)), I32))
+            after.append(build.op(arith.Select, (inside, stepped, build.constant(I32, 0)), I32))
             if slot is reading and phase is not None:
-                turned = build.binary("xori", phase, 1)
-                turning = build.op("arith.select", (inside, phase, turned), I32)
+                turned = build.binary(arith.XOrI, phase, 1)
+                turning = build.op(arith.Select, (inside, phase, turned), I32)
         if phase is not None:
             after.append(turning)
         terminator.operands = (*terminator.operands, *after, *ahead.all())
@@ -484,12 +488,12 @@ class _Pipeline:
         """Nothing is on its way, and the buffers are free."""
         build = self._builder(following, "drain-pipeline")
         if self.plain:
-            build.op("ttg.async_wait", (), TOKEN, num=0)
+            build.op(ttg.AsyncWait, (), TOKEN, num=0)
         if self.arrivals is not None:
             self.arrivals.end(following, "drain-pipeline")
         for ring in self.rings.values():
             dealloc = self.rewriter.build_before(
-                following, "ttg.local_dealloc", [ring], [], location=self.loop.location
+                following, ttg.LocalDealloc, [ring], [], location=self.loop.location
             )
             self.rewriter.record_new(dealloc, "drain-pipeline")
 

@@ -16,7 +16,9 @@ from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.memory_tiles import pointer_base
 from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
-from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_index, vector_elems
+from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, vector_elems
+from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import (
@@ -34,23 +36,23 @@ from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.compiler.passes.gpu.run_ahead import Slice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 
-DOTS = ("tt.dot", "ttg.local_dot", "ttng.warp_group_dot")
+DOTS = (tt.Dot.name, ttg.LocalDot.name, ttng.WarpGroupDot.name)
 # The least that cp.async copies (PTX ISA, "cp.async").
 _MIN_COPY_BYTES = 4
 _SEGMENT_BYTES = 128
 # Between a load and a dot these only move or convert data.
 _MOVES = frozenset(
     (
-        "ttg.convert_layout",
-        "ttg.local_alloc",
-        "ttg.local_load",
-        "ttg.memdesc_trans",
-        "ttg.memdesc_subslice",
-        "tt.split",
+        ttg.ConvertLayout.name,
+        ttg.LocalAlloc.name,
+        ttg.LocalLoad.name,
+        ttg.MemDescTrans.name,
+        ttg.MemDescSubslice.name,
+        tt.Split.name,
     )
 )
 # Their effects are on no memory that a load could read.
-_HARMLESS = ("scf.", "ttg.", "ttng.", "tt.print", "tt.assert", "tt.assume", "gpu.")
+_HARMLESS = ("scf.", "ttg.", "ttng.", tt.Print.name, tt.Assert.name, tt.Assume.name, "gpu.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,12 @@ def pipelined_loads(
         return []
     found = []
     for op in loop.regions[0].block.operations:
-        if op.name != LOAD and (op.name != "tt.load" or not _is_plain(op)):
+        if op.name != LOAD and (not tt.Load.matches(op) or not _is_plain(op)):
             continue
         if needs_dot and not _reaches_dot(op, loop):
             continue
         lookups = loads_behind(loop, op.operands)
-        if lookups is None or any(lookup.attributes.get("volatile") for lookup in lookups):
+        if lookups is None or any(tt.Load(lookup).volatile for lookup in lookups):
             continue
         if written and any(_root(x.operands[0]) in {None, *written} for x in (op, *lookups)):
             continue
@@ -125,14 +127,15 @@ def _is_plain(op: Operation) -> bool:
     type_ = op.result.type
     if not isinstance(type_, TensorType) or not isinstance(type_.element, ScalarType):
         return False
-    if op.attributes.get("volatile"):
+    if tt.Load(op).volatile:
         return False
-    return len(op.operands) < 3 or _is_zero(op.operands[2])
+    other = tt.Load(op).other
+    return other is None or _is_zero(other)
 
 
 def _is_zero(value: Value) -> bool:
     op = value.defining_op
-    while op is not None and op.name in ("tt.splat", "ttg.convert_layout", "tt.broadcast"):
+    while op is not None and op.name in (tt.Splat.name, ttg.ConvertLayout.name, tt.Broadcast.name):
         value = op.operands[0]
         op = value.defining_op
     number = constant_value(value)
@@ -167,7 +170,7 @@ def _written(loop: Operation) -> set[Value] | None:
             return None
         if Effects.WRITE in spec.effects:
             root = _root(op.operands[0])
-            if root is None or op.attributes.get("sem", "relaxed") != "relaxed":
+            if root is None or (tt.Atomic.matches(op) and tt.Atomic(op).sem != "relaxed"):
                 return None
             roots.add(root)
         elif Effects.OTHER in spec.effects and not _is_harmless(op):
@@ -183,7 +186,7 @@ def _root(value: Value) -> Value | None:
     """The argument of the function that a pointer was computed from, if that is plain to see."""
     base = pointer_base(value)
     parent = None if isinstance(base.owner, Operation) else base.owner.parent_op
-    return base if parent is not None and parent.name == "tt.func" else None
+    return base if parent is not None and tt.Func.matches(parent) else None
 
 
 def _with_buffer(op: Operation) -> PipelinedLoad:
@@ -193,11 +196,10 @@ def _with_buffer(op: Operation) -> PipelinedLoad:
         assert isinstance(type_, TensorType)
         return PipelinedLoad(op, landing_layout(type_), LANDING_ALIGNMENT)
     for user in op.result.uses:
-        if user.name == "ttg.local_alloc" and user.block is op.block:
+        if ttg.LocalAlloc.matches(user) and user.block is op.block:
             held = user.result.type
             assert isinstance(held, MemDescType)
-            alignment = user.attributes.get("alignment", MAX_ACCESS_BYTES)
-            assert isinstance(alignment, int)
+            alignment = ttg.LocalAlloc(user).alignment or MAX_ACCESS_BYTES
             return PipelinedLoad(op, held.layout, alignment)
     return PipelinedLoad(op, _swizzled(type_), MAX_ACCESS_BYTES)
 
@@ -221,10 +223,10 @@ def _swizzled(type_: object) -> LinearLayout:
 def _copy_bytes(load: PipelinedLoad, infos: Mapping[Value, AxisInfo]) -> int:
     """Bytes that one thread copies at once."""
     op = load.op
-    layout = encoding_of(op.operands[0].type)
+    layout = encoding_of(PointerAccess(op).pointer.type)
     assert layout is not None
-    place = mask_index(op)
-    mask = None if place is None else infos[op.operands[place]]
-    width = vector_elems(op, layout, infos[op.operands[0]], mask)
+    mask = tt.Load(op).mask
+    masks = None if mask is None else infos[mask]
+    width = vector_elems(op, layout, infos[tt.Load(op).pointer], masks)
     together = layout.invert_and_compose(load.layout).consecutive_elements([OFFSET])
     return min(width, together) * load.buffer_type.element_bytes

@@ -8,7 +8,9 @@ converts, so outside of loops where it can.
 from __future__ import annotations
 
 from tkdebug.compiler.analysis import layout_inference
+from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
 from tkdebug.compiler.layouts import REGISTER, LinearLayout
 from tkdebug.compiler.passes.gpu.layout_assignment import LayoutAssignment
@@ -86,7 +88,7 @@ class Placement:
         owner = value.defining_op
         made = self.rewriter.build_before(
             anchor,
-            "ttg.convert_layout",
+            ttg.ConvertLayout,
             [value],
             [with_encoding(value.type, layout)],
             location=owner.location if owner is not None else anchor.location,
@@ -98,7 +100,7 @@ class Placement:
         op = value.defining_op
         assert op is not None
         source: LinearLayout | None = layout
-        if op.name not in layout_inference.SOURCES and op.name != "tt.load":
+        if op.name not in layout_inference.SOURCES and not tt.Load.matches(op):
             source = layout_inference.operand_layout(op, layout)
         crowded = op.name == "tt.load" and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
         own = layout_inference.default_layout(layout.shape, self.layouts.num_warps)
@@ -113,7 +115,7 @@ class Placement:
             self._placed[op] = sources
             op.operands = tuple(operands)
             # What a load was given is for those that stay.
-            op.attributes.pop("layout", None)
+            del OpView(op).layout
             value.type = type_
             self.rewriter.record_change(op, "assign-layout")
             return value
@@ -136,7 +138,7 @@ class Placement:
     def _convert_after(self, op: Operation, made: Value, layout: LinearLayout) -> Value:
         converted = self.rewriter.build_before(
             self._following[op],
-            "ttg.convert_layout",
+            ttg.ConvertLayout,
             [made],
             [with_encoding(made.type, layout)],
             location=op.location,

@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import scf, tt, ttg
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import (
@@ -62,9 +63,9 @@ _ROWS = 16
 _REGISTERS = 224
 # `ldmatrix` transposes elements of this size only (PTX ISA, "ldmatrix").
 _TRANSPOSED_BITS = 16
-_ALLOC, _LOAD, _WAIT = "ttg.local_alloc", "ttg.local_load", "ttg.async_wait"
-_COMMIT, _COPY = "ttg.async_commit_group", "ttg.async_copy_global_to_local"
-_INDEX, _TRANS = "ttg.memdesc_index", "ttg.memdesc_trans"
+_ALLOC, _LOAD, _WAIT = ttg.LocalAlloc.name, ttg.LocalLoad.name, ttg.AsyncWait.name
+_COMMIT, _COPY = ttg.AsyncCommitGroup.name, ttg.AsyncCopyGlobalToLocal.name
+_INDEX, _TRANS = ttg.MemDescIndex.name, ttg.MemDescTrans.name
 # By the buffer, the block in which it is read, the type of the whole, and its place in the source.
 _Slices = dict[tuple[Value, "Block | None", Type, Location], list[Value]]
 
@@ -78,7 +79,9 @@ class PrefetchOperands:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every pipelined loop."""
         lasting: _Slices = {}
-        for loop in [op for op in module.walk() if "pipelined" in op.attributes]:
+        for loop in [
+            op for op in module.walk() if scf.For.matches(op) and scf.For(op).pipelined is not None
+        ]:
             target = _target(loop)
             if target is not None:
                 _Prefetch(target, rewriter, lasting).build()
@@ -111,7 +114,7 @@ class _Operand:
             return None
         if load.result.uses != {dot: 1}:
             return None
-        if not _memory(load).mutable and load.operands[0].parent_block is not body:
+        if not _memory(load).mutable and ttg.LocalLoad(load).buffer.parent_block is not body:
             return _Operand(index, load, ())
         if load.block is not body:
             return None
@@ -123,7 +126,7 @@ class _Operand:
     @property
     def slot(self) -> Value:
         """Which of the ring's buffers it is; carried by the loop."""
-        return self.views[0].operands[1]
+        return ttg.MemDescIndex(self.views[0]).index
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,11 @@ class _Target:
     is_last_reader: bool
 
 
+def _is_pipelined(op: Operation) -> bool:
+    loop = scf.For.cast(op)
+    return loop is not None and loop.pipelined is not None
+
+
 def _target(loop: Operation) -> _Target | None:
     """The first dot on mma.sync whose operands are read from shared memory, one from a ring."""
     ops = loop.regions[0].block.operations
@@ -148,16 +156,16 @@ def _target(loop: Operation) -> _Target | None:
         return None
     for place in range(names.index(_COMMIT), len(ops)):
         dot = ops[place]
-        if dot.name != "tt.dot" or dot.attributes.get("unit") != "mma":
+        if not tt.Dot.matches(dot) or tt.Dot(dot).unit != "mma":
             continue
-        if _slice_extent(dot) == shape_of(dot.operands[0].type)[-1]:
+        if _slice_extent(dot) == shape_of(tt.Dot(dot).a.type)[-1]:
             continue
         a, b = (_Operand.of(dot, index, loop) for index in (0, 1))
         if a is None or b is None or not (a.views or b.views) or not _is_worth_it(loop, dot):
             continue
         is_last_reader = not any(map(_reads_buffers, ops[place + 1 :]))
-        stages = loop.attributes["pipelined"]
-        assert isinstance(stages, int)
+        stages = scf.For(loop).pipelined
+        assert stages is not None
         return None if is_last_reader and stages < 3 else _Target(loop, dot, (a, b), is_last_reader)
     return None
 
@@ -165,15 +173,15 @@ def _target(loop: Operation) -> _Target | None:
 def _views_of_ring(load: Operation, body: Block) -> tuple[Operation, ...]:
     """The views through which `load` reads one of the buffers that the loop's copies fill."""
     views: list[Operation] = []
-    view = load.operands[0].defining_op
+    view = ttg.LocalLoad(load).buffer.defining_op
     while view is not None and view.block is body and view.name in (_INDEX, _TRANS):
         views.insert(0, view)
-        view = view.operands[0].defining_op
+        view = ttg.MemDescView(view).buffer.defining_op
     if view is None or view.name != _ALLOC or view.block is body:
         return ()
     if not views or views[0].name != _INDEX:
         return ()
-    slot = views[0].operands[1]
+    slot = ttg.MemDescIndex(views[0]).index
     is_carried = slot.owner is body and slot.index > 0
     return tuple(views) if is_carried and _is_copied_to(view.result) else ()
 
@@ -193,7 +201,7 @@ def _is_read_by_matrices(load: Operation, index: int) -> bool:
 
 
 def _memory(load: Operation) -> MemDescType:
-    type_ = load.operands[0].type
+    type_ = ttg.LocalLoad(load).buffer.type
     assert isinstance(type_, MemDescType)
     return type_
 
@@ -208,18 +216,18 @@ def _is_worth_it(loop: Operation, dot: Operation) -> bool:
     if rows <= _ROWS:
         return False
     a, b = _operand_type(dot, 0, (rows, extent)), _operand_type(dot, 1, (extent, columns))
-    carried = [x.type for x in loop.regions[0].block.arguments if x is not dot.operands[2]]
+    carried = [x.type for x in loop.regions[0].block.arguments if x is not tt.Dot(dot).accumulator]
     return sum(map(register_words, (*carried, dot.result.type, a, a, b, b))) <= _REGISTERS
 
 
 def _slice_extent(dot: Operation) -> int:
     """The K of one instruction."""
-    return _INSTRUCTION_K_BITS // element_of(dot.operands[0].type).bits
+    return _INSTRUCTION_K_BITS // element_of(tt.Dot(dot).a.type).bits
 
 
 def _operand_type(dot: Operation, index: int, shape: tuple[int, ...]) -> TensorType:
     """The type of operand `index` of `dot` where it has `shape`."""
-    acc, width = encoding_of(dot.result.type), dot.attributes["k_width"]
+    acc, width = encoding_of(dot.result.type), tt.Dot(dot).k_width
     assert acc is not None
     assert isinstance(width, int)
     layout = dot_operand(acc, index, width, shape).without_zero_bases(REGISTER)
@@ -243,7 +251,7 @@ class _Prefetch:
         self.lasting = lasting
         self.rings = [x for x in self.operands if x.views]
         self.extent = _slice_extent(self.dot)
-        self.starts = range(0, shape_of(self.dot.operands[0].type)[-1], self.extent)
+        self.starts = range(0, shape_of(tt.Dot(self.dot).a.type)[-1], self.extent)
         self.reads: dict[_Operand, list[Operation]] = {x: [] for x in self.operands}
 
     def build(self) -> None:
@@ -252,10 +260,11 @@ class _Prefetch:
         terminator = self.body.terminator
         waits = [self._wait(self.loop, old)]
         firsts = [
-            self._first(x, self.loop, self.loop.operands[2 + x.slot.index]) for x in self.rings
+            self._first(x, self.loop, scf.For(self.loop).inits[x.slot.index - 1])
+            for x in self.rings
         ]
         carried = dict(zip(self.rings, map(self._carry, firsts), strict=True))
-        total, dots = self.dot.operands[2], []
+        total, dots = tt.Dot(self.dot).accumulator, []
         following: list[Value] = []
         for start in self.starts:
             pieces = [
@@ -266,7 +275,7 @@ class _Prefetch:
                 waits.append(self._wait(self.dot, old))
                 following = self._following(self.dot)
             build = OpBuilder(self.rewriter, self.dot, "multiply-slice")
-            total = build.op("tt.dot", (*pieces, total), total.type, **self.dot.attributes)
+            total = build.op(tt.Dot, (*pieces, total), total.type, **self.dot.attributes)
             assert total.defining_op is not None
             dots.append(total.defining_op)
         if not self.is_last_reader:
@@ -312,7 +321,7 @@ class _Prefetch:
     def _first(self, x: _Operand, anchor: Operation, slot: Value) -> Value:
         """Slice 0 of what a ring's buffer `slot` holds."""
         build = OpBuilder(self.rewriter, anchor, "read-ahead", x.load.location)
-        buffer = x.views[0].operands[0]
+        buffer = ttg.MemDescView(x.views[0]).buffer
         for view in x.views:
             operands = (buffer, slot) if view.name == _INDEX else (buffer,)
             buffer = build.op(view.name, operands, None, **view.attributes)
@@ -320,7 +329,7 @@ class _Prefetch:
 
     def _slice(self, x: _Operand, start: int) -> Value:
         """The slice of an operand that begins at `start`."""
-        buffer = x.load.operands[0]
+        buffer = ttg.LocalLoad(x.load).buffer
         if x.load.block is self.body:
             build = OpBuilder(self.rewriter, self.dot, "read-slice", x.load.location)
             return self._read(x, buffer, start, build)
@@ -343,7 +352,7 @@ class _Prefetch:
         shape = tuple(self.extent if d == k_dim else memory.shape[d] for d in (0, 1))
         offsets = tuple(start if d == k_dim else 0 for d in (0, 1))
         part = MemDescType(shape, memory.element, memory.layout, memory.mutable)
-        view = build.op("ttg.memdesc_subslice", (buffer,), part, offsets=offsets)
+        view = build.op(ttg.MemDescSubslice, (buffer,), part, offsets=offsets)
         read = build.op(_LOAD, (view,), _operand_type(self.dot, x.index, shape))
         assert read.defining_op is not None
         self.reads[x].append(read.defining_op)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import scf, tt, ttg
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.passes.gpu.register_words import register_words
@@ -34,8 +35,8 @@ class RereadOperands:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at the dots of every loop."""
-        for loop in [op for op in module.walk() if op.name == "scf.for"]:
-            for dot in [op for op in loop.regions[0].block.operations if op.name == "tt.dot"]:
+        for loop in [op for op in module.walk() if scf.For.matches(op)]:
+            for dot in [op for op in loop.regions[0].block.operations if tt.Dot.matches(op)]:
                 for operand in dict.fromkeys(dot.operands[:2]):
                     if _lasts(operand, loop) and _words(loop, dot, operand) > self.registers:
                         _reread(operand, dot, rewriter)
@@ -45,16 +46,16 @@ class RereadOperands:
 def _lasts(operand: Value, loop: Operation) -> bool:
     """Whether `operand` was read before `loop`, from a buffer that nobody writes again."""
     load = operand.defining_op
-    if load is None or load.name != "ttg.local_load" or load.block is loop.regions[0].block:
+    if load is None or not ttg.LocalLoad.matches(load) or load.block is loop.regions[0].block:
         return False
-    memory = load.operands[0].type
+    memory = ttg.LocalLoad(load).buffer.type
     assert isinstance(memory, MemDescType)
     return not memory.mutable
 
 
 def _words(loop: Operation, dot: Operation, operand: Value) -> int:
     """The registers that `operand` takes beside the dot's sums and what the loop carries."""
-    carried = [x for x in loop.regions[0].block.arguments[1:] if x is not dot.operands[2]]
+    carried = [x for x in loop.regions[0].block.arguments[1:] if x is not tt.Dot(dot).accumulator]
     return sum(register_words(value.type) for value in (*carried, dot.result, operand))
 
 

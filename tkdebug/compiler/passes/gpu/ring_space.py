@@ -12,6 +12,7 @@ from tkdebug.compiler.analysis.liveness import Timeline
 from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
 from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT
+from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.passes.gpu.allocate_shared import Demand, collect_demands, footprint_bytes
@@ -38,7 +39,7 @@ def fitting_buffers(
     function = loop
     while function.block is not None and function.block.parent_op is not None:
         function = function.block.parent_op
-        if function.name == "tt.func":
+        if tt.Func.matches(function):
             break
     timeline = Timeline(function)
     replaced = {user for load in loads for user in _replaced(load)}
@@ -64,8 +65,8 @@ def _replaced(load: PipelinedLoad) -> list[Operation]:
         for user in load.op.result.uses
         if user.block is load.op.block
         and (
-            user.name == "ttg.convert_layout"
-            or (user.name == "ttg.local_alloc" and holds_block(user, load.buffer_type))
+            ttg.ConvertLayout.matches(user)
+            or (ttg.LocalAlloc.matches(user) and holds_block(user, load.buffer_type))
         )
     ]
 

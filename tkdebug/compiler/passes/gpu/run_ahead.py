@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir.control_flow import IterArg, iter_arg, iter_args
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import I1, TensorType
@@ -104,7 +105,7 @@ def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | 
         if value in seen or not isinstance(owner, Operation) or owner.block is not body:
             continue
         seen.add(value)
-        if owner.name == "tt.load":
+        if tt.Load.matches(owner):
             found.add(owner)
         else:
             worklist += owner.operands
@@ -169,7 +170,7 @@ class Lookups:
             build = OpBuilder(rewriter, anchor, "look-up-ahead", op.location)
             pointer, *rest = (clones.get(value, value) for value in op.operands)
             mask = masked(build, pointer, rest[0] if rest else None, comes)
-            value = build.op("tt.load", (pointer, mask, *rest[1:]), op.result.type, **op.attributes)
+            value = build.op(tt.Load, (pointer, mask, *rest[1:]), op.result.type, **op.attributes)
             assert value.defining_op is not None
             self.made.append(value.defining_op)
             value.name = op.result.name
@@ -191,5 +192,5 @@ def masked(build: OpBuilder, pointer: Value, mask: Value | None, comes: Value) -
     everywhere = comes
     if isinstance(pointer.type, TensorType):
         type_ = TensorType(pointer.type.shape, I1, pointer.type.encoding)
-        everywhere = build.op("tt.splat", (comes,), type_)
-    return everywhere if mask is None else build.op("arith.andi", (mask, everywhere))
+        everywhere = build.op(tt.Splat, (comes,), type_)
+    return everywhere if mask is None else build.op(arith.AndI, (mask, everywhere))

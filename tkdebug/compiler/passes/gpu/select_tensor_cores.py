@@ -16,8 +16,10 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis import layout_inference as rules
 from tkdebug.compiler.analysis.dot_use import comes_from_dot, feeds_dot
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import iter_args
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -47,20 +49,19 @@ class SelectTensorCores:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Annotate every dot."""
-        num_warps = module.function.attributes["num_warps"]
-        assert isinstance(num_warps, int)
+        num_warps = tt.Func(module.function).num_warps
         for op in module.walk():
-            if op.name == "tt.dot":
+            if tt.Dot.matches(op):
                 self._annotate(op, num_warps)
                 for access in self._accesses(op):
-                    access.attributes["layout"] = op.attributes["layout"]
+                    OpView(access).layout = tt.Dot(op).layout
                     rewriter.record_change(access, "lie-as-sums")
                 rewriter.record_change(op, "select-unit")
         rewriter.commit()
 
     def _accesses(self, op: Operation) -> list[Operation]:
         """The loads and stores that are to lie as the sums of `op` do."""
-        if op.attributes["unit"] == "fma":
+        if tt.Dot(op).unit == "fma":
             return _accesses_of_sums(op)
         # Tensor cores' sums are stored in rows of 8 bytes a thread, 32 bytes together. Wider rows
         # cost a trip through shared memory, for which these have no room.
@@ -68,20 +69,20 @@ class SelectTensorCores:
         return _stores_of(op) if size_bytes > self.target.shared_bytes_per_block else []
 
     def _annotate(self, op: Operation, num_warps: int) -> None:
-        shape = shape_of(op.result.type)
+        dot, shape = tt.Dot(op), shape_of(op.result.type)
         if self._fits_wgmma(op, num_warps):
-            op.attributes["unit"] = "wgmma"
-            op.attributes["layout"] = _wgmma_layout(shape, num_warps)
+            dot.unit = "wgmma"
+            dot.layout = _wgmma_layout(shape, num_warps)
         elif self._fits_mma(op):
-            op.attributes["unit"] = "mma"
-            op.attributes["layout"] = _mma_layout(op, shape, num_warps)
-            op.attributes["k_width"] = max(1, 32 // element_of(op.operands[0].type).bits)
+            dot.unit = "mma"
+            dot.layout = _mma_layout(op, shape, num_warps)
+            dot.k_width = max(1, 32 // element_of(dot.a.type).bits)
         else:
             layout = _fma_layout(shape, num_warps, element_of(op.result.type).bits)
-            op.attributes["unit"] = "fma"
-            op.attributes["layout"] = layout
+            dot.unit = "fma"
+            dot.layout = layout
             if self._reads_memory(op, layout):
-                op.attributes["reads_shared"] = True
+                dot.reads_shared = True
 
     def _reads_memory(self, op: Operation, acc: LinearLayout) -> bool:
         """Whether operands on FMA units take too many registers, but fit shared memory."""
@@ -92,7 +93,7 @@ class SelectTensorCores:
             registers += operand.in_size(REGISTER)
             size_bytes += math.prod(shape) * bits // 8
         # Accumulators that come from elsewhere may go through shared memory while operands wait.
-        maker = op.operands[2].defining_op
+        maker = tt.Dot(op).accumulator.defining_op
         if maker is not None and maker.name not in rules.SOURCES and not _is_loaded(op):
             shape, bits = shape_of(op.result.type), element_of(op.result.type).bits
             size_bytes += math.prod(shape) * bits // 8
@@ -101,12 +102,12 @@ class SelectTensorCores:
         return words > _FMA_WORDS and size_bytes <= room
 
     def _fits_wgmma(self, op: Operation, num_warps: int) -> bool:
-        a, b = (element_of(value.type).name for value in op.operands[:2])  # type: ignore[union-attr]
+        a, b = (element_of(value.type).name for value in (tt.Dot(op).a, tt.Dot(op).b))  # type: ignore[union-attr]
         acc = str(element_of(op.result.type))
         shape = shape_of(op.result.type)
         if not self.target.wgmma or len(shape) != 2 or num_warps % 4:
             return False
-        k_bytes = shape_of(op.operands[0].type)[1] * element_of(op.operands[0].type).bits // 8
+        k_bytes = shape_of(tt.Dot(op).a.type)[1] * element_of(tt.Dot(op).a.type).bits // 8
         if shape[0] < 64 or shape[1] < 16 or k_bytes < _WGMMA_K_BYTES:
             return False
         if _wgmma_n(shape, num_warps) < 8:
@@ -115,22 +116,22 @@ class SelectTensorCores:
             return acc == "f32"
         if a in _FP8 and b in _FP8:
             return acc == "f32"
-        if a == b == "f32" and op.attributes.get("input_precision") == "tf32":
+        if a == b == "f32" and tt.Dot(op).input_precision == "tf32":
             return acc == "f32"
         return a == b == "i8" and acc == "i32"
 
     def _fits_mma(self, op: Operation) -> bool:
-        a, b = (str(element_of(value.type)) for value in op.operands[:2])
+        a, b = (str(element_of(value.type)) for value in (tt.Dot(op).a, tt.Dot(op).b))
         acc = str(element_of(op.result.type))
         # Rows and columns that a small tile lacks are those that it has, computed again.
-        if shape_of(op.operands[0].type)[-1] < 256 // element_of(op.operands[0].type).bits:
+        if shape_of(tt.Dot(op).a.type)[-1] < 256 // element_of(tt.Dot(op).a.type).bits:
             return False
         if a == b == "f16":
             return acc in ("f16", "f32")
         if a == b == "bf16":
             return acc == "f32"
         if a == b == "f32":
-            precision = op.attributes.get("input_precision")
+            precision = tt.Dot(op).input_precision
             return acc == "f32" and precision in ("tf32", "tf32x3")
         if a in _FP8 and b in _FP8:
             return acc == "f32" and self.target.fp8_mma
@@ -202,12 +203,12 @@ def _fma_layout(shape: tuple[int, ...], num_warps: int, bits: int) -> LinearLayo
 
 def _is_loaded(dot: Operation) -> bool:
     """Whether the accumulators are loaded for the dot alone, by rows."""
-    load = dot.operands[2].defining_op
+    load = tt.Dot(dot).accumulator.defining_op
     return (
         load is not None
-        and load.name == "tt.load"
+        and tt.Load.matches(load)
         and list(load.result.uses) == [dot]
-        and load.result not in dot.operands[:2]
+        and load.result not in (tt.Dot(dot).a, tt.Dot(dot).b)
         and _runs_by_rows(load)
     )
 
@@ -217,7 +218,7 @@ def _accesses_of_sums(dot: Operation) -> list[Operation]:
 
     The boxes of neighbouring threads are next to each other: 128 bytes of a row, by 16 a thread.
     """
-    load = dot.operands[2].defining_op
+    load = tt.Dot(dot).accumulator.defining_op
     found = [load] if load is not None and _is_loaded(dot) else []
     total = dot.result
     for user in total.uses:
@@ -226,8 +227,8 @@ def _accesses_of_sums(dot: Operation) -> list[Operation]:
             total = results[0]
             break
     for value in dict.fromkeys((dot.result, total)):
-        stores = [user for user in value.uses if user.name == "tt.store"]
-        found += [s for s in stores if s.operands[1] is value and _runs_by_rows(s)]
+        stores = [user for user in value.uses if tt.Store.matches(user)]
+        found += [s for s in stores if tt.Store(s).value is value and _runs_by_rows(s)]
     return found
 
 
@@ -262,8 +263,8 @@ def _loop_results(user: Operation, value: Value) -> list[Value]:
 
 
 def _runs_by_rows(access: Operation) -> bool:
-    layout = access.attributes.get("layout")
-    return isinstance(layout, LinearLayout) and fastest_dim(layout) == len(layout.out_dims) - 1
+    layout = OpView(access).layout
+    return layout is not None and fastest_dim(layout) == len(layout.out_dims) - 1
 
 
 def fastest_dim(layout: LinearLayout) -> int | None:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.types import TensorType
-from tkdebug.compiler.ops.traits import LOOPS, PURE
+from tkdebug.compiler.ops.traits import PURE
 from tkdebug.compiler.passes.gpu.register_words import register_words
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -26,7 +27,7 @@ class SinkPastLoops:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every loop; what passes one may pass the next."""
-        for loop in [op for op in module.walk() if op.name in LOOPS]:
+        for loop in [op for op in module.walk() if scf.Loop.matches(op)]:
             assert loop.block is not None
             ops = loop.block.operations
             place = ops.index(loop)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.passes.plugin_passes import with_plugins
@@ -158,19 +159,18 @@ def lower_to_llvm(
     Raises:
         CompileError: an op is not supported.
     """
-    function = module.function
-    function.attributes["num_warps"] = options.num_warps
-    function.attributes["target"] = target.name
+    function = tt.Func(module.function)
+    function.num_warps = options.num_warps
+    function.target = target.name
     if not options.fp_fusion:
-        function.attributes["fp_fusion"] = False
+        function.fp_fusion = False
     if not options.flush_subnormals:
-        function.attributes["flush_subnormals"] = False
+        function.flush_subnormals = False
     pipeline = gpu_pipeline(
         target, options.num_stages, debug=options.debug, launch_maps=options.launch_maps
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
-    shared = function.attributes.get("shared_bytes", 0)
-    assert isinstance(shared, int)
+    shared = function.shared_bytes
     if on_resources is not None:
         on_resources(options.num_warps * target.threads_per_warp, shared)
     symbol = re.sub(r"\W", "_", module.name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import PointerType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
@@ -32,7 +33,7 @@ _WORD_BITS = 32
 
 def lower_constant(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     """The same constant in every register."""
-    value, element = op.attributes["value"], element_of(op.result.type)
+    value, element = arith.Constant(op).value, element_of(op.result.type)
     assert isinstance(value, int | float)
     if isinstance(element, PointerType):
         assert value == 0, f"a pointer constant {value}"
@@ -145,14 +146,14 @@ def _negation(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 
 def _integer_comparison(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-    predicate = str(op.attributes["predicate"])
+    predicate = arith.CmpI(op).predicate
     if a.type == "i1":
         predicate = predicate.replace("s", "u", 1) if predicate[0] == "s" else predicate
     return ctx.emit.icmp(predicate, a, b)
 
 
 def _float_comparison(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-    return ctx.emit.fcmp(str(op.attributes["predicate"]), a, b)
+    return ctx.emit.fcmp(arith.CmpF(op).predicate, a, b)
 
 
 def lower_select(
@@ -210,28 +211,28 @@ _RULES: dict[str, ElementRule] = {
             ("mulf", "fmul"),
         )
     },
-    "arith.shli": _shift("shl", is_signed=False),
-    "arith.shrsi": _shift("shr", is_signed=True),
-    "arith.shrui": _shift("shr", is_signed=False),
-    "arith.minsi": _integer_extremum("smin"),
-    "arith.maxsi": _integer_extremum("smax"),
-    "arith.minui": _integer_extremum("umin"),
-    "arith.maxui": _integer_extremum("umax"),
-    "arith.mulhiui": _high_product,
-    "arith.maxnumf": _float_extremum("maxnum"),
-    "arith.minnumf": _float_extremum("minnum"),
-    "arith.maximumf": _float_extremum("maximum"),
-    "arith.minimumf": _float_extremum("minimum"),
-    "arith.divf": _quotient,
-    "tt.precise_divf": _precise_quotient,
-    "arith.remf": _float_remainder,
-    "arith.negf": _negation,
-    "arith.cmpi": _integer_comparison,
-    "arith.cmpf": _float_comparison,
-    "tt.addptr": _moved_pointer,
-    "tt.ptr_to_int": _pointer_to_integer,
-    "tt.int_to_ptr": _integer_to_pointer,
-    "tt.bitcast": _bitcast,
+    arith.ShLI.name: _shift("shl", is_signed=False),
+    arith.ShRSI.name: _shift("shr", is_signed=True),
+    arith.ShRUI.name: _shift("shr", is_signed=False),
+    arith.MinSI.name: _integer_extremum("smin"),
+    arith.MaxSI.name: _integer_extremum("smax"),
+    arith.MinUI.name: _integer_extremum("umin"),
+    arith.MaxUI.name: _integer_extremum("umax"),
+    arith.MulHiUI.name: _high_product,
+    arith.MaxNumF.name: _float_extremum("maxnum"),
+    arith.MinNumF.name: _float_extremum("minnum"),
+    arith.MaximumF.name: _float_extremum("maximum"),
+    arith.MinimumF.name: _float_extremum("minimum"),
+    arith.DivF.name: _quotient,
+    tt.PreciseDivF.name: _precise_quotient,
+    arith.RemF.name: _float_remainder,
+    arith.NegF.name: _negation,
+    arith.CmpI.name: _integer_comparison,
+    arith.CmpF.name: _float_comparison,
+    tt.AddPtr.name: _moved_pointer,
+    tt.PtrToInt.name: _pointer_to_integer,
+    tt.IntToPtr.name: _integer_to_pointer,
+    tt.Bitcast.name: _bitcast,
 }
 
 
@@ -253,8 +254,8 @@ def in_float32(lower: Lower) -> Lower:
 
 
 LOWERINGS: dict[str, Lower] = {
-    "arith.constant": lower_constant,
-    "arith.select": lower_select,
+    arith.Constant.name: lower_constant,
+    arith.Select.name: lower_select,
     **{
         name: in_float32(per_element(rule)) if name.endswith("f") else per_element(rule)
         for name, rule in _RULES.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.buffer_access import VectorPlan, plan_vectors, widened
@@ -34,9 +35,10 @@ def lower_async_copy(
 
     The token it gives orders ops and is held in no register.
     """
-    memory = buffer_type(op.operands[1])
-    base, fixed = buffer_place(ctx, op, op.operands[1], buffer[0])
-    layout = widened(ctx.layout(op.operands[0]), memory.layout)
+    copy = ttg.AsyncCopyGlobalToLocal(op)
+    memory = buffer_type(copy.buffer)
+    base, fixed = buffer_place(ctx, op, copy.buffer, buffer[0])
+    layout = widened(ctx.layout(copy.pointer), memory.layout)
     plan = async_copy_plan(ctx, op, fixed)
     size_bytes = len(plan.groups[0]) * memory.element_bytes
     if size_bytes not in _COPY_BYTES:
@@ -48,7 +50,7 @@ def lower_async_copy(
     addresses = shared_addresses(
         ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
     )
-    owner = ctx.owner(ctx.layout(op.operands[0]))
+    owner = ctx.owner(ctx.layout(copy.pointer))
     for group, address in zip(plan.groups, addresses, strict=True):
         wanted = None if mask is None else mask[group[0]]
         fill = None if other is None else [other[register] for register in group]
@@ -60,13 +62,14 @@ def lower_async_copy(
 
 def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPlan:
     """Registers that are consecutive in memory and in the buffer, in the same order."""
-    memory = buffer_type(op.operands[1])
-    layout = widened(ctx.layout(op.operands[0]), memory.layout)
-    mask = op.operands[2] if len(op.operands) > 2 else None
+    copy = ttg.AsyncCopyGlobalToLocal(op)
+    memory = buffer_type(copy.buffer)
+    layout = widened(ctx.layout(copy.pointer), memory.layout)
+    mask = copy.mask
     width = vector_elems(
         op,
-        ctx.layout(op.operands[0]),
-        ctx.axis_info[op.operands[0]],
+        ctx.layout(copy.pointer),
+        ctx.axis_info[copy.pointer],
         None if mask is None else ctx.axis_info[mask],
     )
     while True:
@@ -129,13 +132,13 @@ def lower_commit_group(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequ
 
 def lower_async_wait(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
     """All groups but the last `num` have landed, for this thread; a barrier tells the others."""
-    count = op.attributes["num"]
+    count = ttg.AsyncWait(op).num
     ctx.emit.asm(f"cp.async.wait_group {count};", "~{memory}", "void", ())
     return ([],)
 
 
 LOWERINGS: dict[str, Lower] = {
-    "ttg.async_copy_global_to_local": lower_async_copy,
-    "ttg.async_commit_group": lower_commit_group,
-    "ttg.async_wait": lower_async_wait,
+    ttg.AsyncCopyGlobalToLocal.name: lower_async_copy,
+    ttg.AsyncCommitGroup.name: lower_commit_group,
+    ttg.AsyncWait.name: lower_async_wait,
 }

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tkdebug.compiler.analysis.vectorization import mask_index, vector_elems
+from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import TensorType, element_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
@@ -75,14 +77,14 @@ def lower_atomic_rmw(
 
 def _group(ctx: Lowering, op: Operation) -> int:
     """Registers of one access: several for float sums that the target has vectors or pairs of."""
-    pointer, type_ = op.operands[0], ctx.element_type(op.result)
-    if not isinstance(pointer.type, TensorType) or op.attributes["kind"] != "fadd":
+    pointer, type_ = tt.AtomicRmw(op).pointer, ctx.element_type(op.result)
+    if not isinstance(pointer.type, TensorType) or tt.AtomicRmw(op).kind != "fadd":
         return 1
     vectors = ctx.target.vector_atomics
     longest = {"half": 8 if vectors else 2, "bfloat": 8 if vectors else 1, "float": 4 * vectors}
-    place = mask_index(op)
-    mask = None if place is None else ctx.axis_info[op.operands[place]]
-    together = vector_elems(op, ctx.layout(pointer), ctx.axis_info[pointer], mask)
+    mask = tt.AtomicRmw(op).mask
+    masks = None if mask is None else ctx.axis_info[mask]
+    together = vector_elems(op, ctx.layout(pointer), ctx.axis_info[pointer], masks)
     return max(1, min(together, longest.get(type_, 1)))
 
 
@@ -103,17 +105,17 @@ def lower_atomic_cas(
 
 def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
     """Order what came before; i1: whether this thread acts, None when all do."""
-    pointer = op.operands[0]
+    pointer = PointerAccess(op).pointer
     if isinstance(pointer.type, TensorType):
         return ctx.owner(ctx.layout(pointer))
-    if op.attributes["sem"] in _RELEASES:
+    if tt.Atomic(op).sem in _RELEASES:
         ctx.barrier()
     return ctx.is_first_thread
 
 
 def _ordered(ctx: Lowering, op: Operation, instructions: int) -> str:
     """The semantics of so many instructions, after a fence where they leave it to that."""
-    sem = str(op.attributes["sem"])
+    sem = tt.Atomic(op).sem
     if instructions == 1 or sem == "relaxed":
         return sem
     if sem in _RELEASES:
@@ -123,12 +125,12 @@ def _ordered(ctx: Lowering, op: Operation, instructions: int) -> str:
 
 def _fence_behind(ctx: Lowering, op: Operation, sem: str) -> None:
     # Who does not look at what was there learns nothing of those that wrote it.
-    if sem != op.attributes["sem"] and op.attributes["sem"] in _ACQUIRES and op.result.uses:
+    if sem != tt.Atomic(op).sem and tt.Atomic(op).sem in _ACQUIRES and op.result.uses:
         _fence(ctx, op)
 
 
 def _fence(ctx: Lowering, op: Operation) -> None:
-    ctx.emit.asm(f"fence.acq_rel.{op.attributes['scope']};", "~{memory}", "void", ())
+    ctx.emit.asm(f"fence.acq_rel.{tt.Atomic(op).scope};", "~{memory}", "void", ())
 
 
 def _update(
@@ -140,7 +142,7 @@ def _update(
     predicate: LLVMValue | None,
 ) -> LLVMValue:
     """One element's old value; zero where the predicate is false."""
-    kind, type_ = str(op.attributes["kind"]), value.type
+    kind, type_ = tt.AtomicRmw(op).kind, value.type
     if TYPE_BITS[type_] < _WORD_BITS and kind != "fadd":
         return _loop_of_swaps(ctx, op, sem, pointer, value, predicate)
     if kind in ("fmax", "fmin"):
@@ -213,7 +215,7 @@ def _atoms(
         lines += [f"mov.b{bits} ${i}, 0;" for i in range(outputs)]
     sources = ", ".join(_tuple_of(outputs + 1 + i * count, count) for i in range(len(operands)))
     # Space, scope, semantics: the order in which upstream writes them; ptxas takes any.
-    scope = op.attributes["scope"]
+    scope = tt.Atomic(op).scope
     order, swaps = f"global.{scope}.{sem}", f"global.{sem}.{scope}"
     for name, predicate in instructions:
         guard = ""
@@ -236,8 +238,8 @@ def _atoms(
 
 
 def _is_blind(op: Operation, sem: str) -> bool:
-    is_sum = op.name == "tt.atomic_rmw" and op.attributes["kind"] != "xchg"
-    is_tile = isinstance(op.operands[0].type, TensorType)
+    is_sum = tt.AtomicRmw.matches(op) and tt.AtomicRmw(op).kind != "xchg"
+    is_tile = isinstance(tt.Atomic(op).pointer.type, TensorType)
     return is_sum and is_tile and sem == "relaxed" and not op.result.uses
 
 
@@ -284,8 +286,8 @@ def _loop_of_swaps(
 ) -> LLVMValue:
     """What the target has no instruction for: LLVM writes the loop."""
     emit = ctx.emit
-    kind = str(op.attributes["kind"])
-    scope = str(op.attributes["scope"])
+    kind = tt.AtomicRmw(op).kind
+    scope = tt.AtomicRmw(op).scope
     text = (
         f"atomicrmw {kind} {pointer.type} {pointer.text}, {value.type} {value.text}"
         f"{_LLVM_SCOPES[scope]} {_LLVM_ORDERINGS.get(sem, sem)}"
@@ -370,6 +372,6 @@ def _tile_shared(
 
 
 LOWERINGS: dict[str, Lower] = {
-    "tt.atomic_rmw": lower_atomic_rmw,
-    "tt.atomic_cas": lower_atomic_cas,
+    tt.AtomicRmw.name: lower_atomic_rmw,
+    tt.AtomicCas.name: lower_atomic_cas,
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler.analysis.tensor_maps import Message, messages
+from tkdebug.compiler.dialects import ttng
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops import bulk_copies
@@ -25,7 +26,7 @@ _BEFORE_ALL = -(1 << 30)
 
 def lower_init(ctx: Lowering, op: Operation, barrier: Registers) -> Sequence[Registers]:
     """The word is ready for other threads after a barrier of the block."""
-    count = op.attributes["count"]
+    count = ttng.InitBarrier(op).count
     text = f"@$1 mbarrier.init.shared::cta.b64 [$0], {count};"
     _by_one(ctx, text, [_address(ctx, barrier)], "r", ctx.is_first_thread)
     return ()
@@ -42,7 +43,7 @@ def lower_expect(
     ctx: Lowering, op: Operation, barrier: Registers, predicate: Registers
 ) -> Sequence[Registers]:
     """Announces the bytes, and is the arrival that the phase waits for beside them."""
-    size_bytes = op.attributes["size_bytes"]
+    size_bytes = ttng.BarrierExpect(op).size_bytes
     text = f"@$1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {size_bytes};"
     _by_one(ctx, text, [_address(ctx, barrier)], "r", _issuer(ctx, predicate[0]))
     return ()
@@ -126,7 +127,7 @@ def lower_store(
 
 def lower_store_wait(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     """The thread that issued them waits until its copies have read; others have none."""
-    count = op.attributes["pendings"]
+    count = ttng.AsyncTmaStoreWait(op).pendings
     ctx.emit.asm(f"cp.async.bulk.wait_group.read {count};", "~{memory}", "void", ())
     return ()
 
@@ -153,7 +154,7 @@ def _address(ctx: Lowering, buffer: Registers) -> LLVMValue:
 
 
 def _messages(op: Operation) -> tuple[Message, ...]:
-    type_ = op.operands[0].type
+    type_ = ttng.BulkCopy(op).descriptor.type
     assert isinstance(type_, DescriptorType)
     return messages(type_.block)
 

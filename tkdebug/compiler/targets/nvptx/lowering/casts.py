@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
@@ -109,24 +110,24 @@ def lower_float_to_float(ctx: Lowering, op: Operation, x: Registers) -> Sequence
     """tt.fp_to_fp, arith.extf and arith.truncf."""
     if floats8.involves_float8(op):
         return (floats8.convert(ctx, op, x),)
-    if op.attributes.get("rounding") == "rtz":
+    if floats8.rounds_toward_zero(op):
         return _lower_toward_zero(ctx, op, x)
     return _lower_between_floats(ctx, op, x)
 
 
 _RULES: dict[str, ElementRule] = {
-    "arith.extsi": _integer_cast("sext"),
-    "arith.extui": _integer_cast("zext"),
-    "arith.trunci": _integer_cast("trunc"),
-    "arith.sitofp": _from_integer("sitofp"),
-    "arith.uitofp": _from_integer("uitofp"),
-    "arith.fptosi": _to_integer(is_signed=True),
-    "arith.fptoui": _to_integer(is_signed=False),
+    arith.ExtSI.name: _integer_cast("sext"),
+    arith.ExtUI.name: _integer_cast("zext"),
+    arith.TruncI.name: _integer_cast("trunc"),
+    arith.SIToFP.name: _from_integer("sitofp"),
+    arith.UIToFP.name: _from_integer("uitofp"),
+    arith.FPToSI.name: _to_integer(is_signed=True),
+    arith.FPToUI.name: _to_integer(is_signed=False),
 }
 
 LOWERINGS: dict[str, Lower] = {
     **{name: per_element(rule) for name, rule in _RULES.items()},
-    "arith.extf": lower_float_to_float,
-    "arith.truncf": lower_float_to_float,
-    "tt.fp_to_fp": lower_float_to_float,
+    arith.ExtF.name: lower_float_to_float,
+    arith.TruncF.name: lower_float_to_float,
+    tt.FpToFp.name: lower_float_to_float,
 }

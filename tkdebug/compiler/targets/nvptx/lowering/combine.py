@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
@@ -14,21 +15,21 @@ Element = tuple[LLVMValue, ...]
 # Both orders of operands give the same bits.
 _COMMUTATIVE = frozenset(
     (
-        "arith.addf",
-        "arith.mulf",
-        "arith.addi",
-        "arith.muli",
-        "arith.andi",
-        "arith.ori",
-        "arith.xori",
-        "arith.minsi",
-        "arith.maxsi",
-        "arith.minui",
-        "arith.maxui",
-        "arith.minnumf",
-        "arith.maxnumf",
-        "arith.minimumf",
-        "arith.maximumf",
+        arith.AddF.name,
+        arith.MulF.name,
+        arith.AddI.name,
+        arith.MulI.name,
+        arith.AndI.name,
+        arith.OrI.name,
+        arith.XOrI.name,
+        arith.MinSI.name,
+        arith.MaxSI.name,
+        arith.MinUI.name,
+        arith.MaxUI.name,
+        arith.MinNumF.name,
+        arith.MaxNumF.name,
+        arith.MinimumF.name,
+        arith.MaximumF.name,
     )
 )
 

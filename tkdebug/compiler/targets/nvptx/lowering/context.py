@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from tkdebug.compiler.analysis.axis_info import AxisInfo, analyse
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import TensorType, element_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, f2
 from tkdebug.compiler.targets import Target
@@ -57,9 +59,9 @@ class Lowering:
         self.words_of_bytes: dict[str, tuple[LLVMValue, int]] = {}
         self._thread_parts: dict[LinearLayout, dict[str, LLVMValue]] = {}
         self._owners: dict[tuple[int, int], LLVMValue | None] = {}
-        attributes = module.function.attributes
-        self.num_warps = int(attributes["num_warps"])  # type: ignore[arg-type]
-        self.flushes_subnormals = attributes.get("flush_subnormals") is not False
+        function = tt.Func(module.function)
+        self.num_warps = function.num_warps
+        self.flushes_subnormals = function.flush_subnormals
 
     # Ops and values
 
@@ -268,7 +270,7 @@ class Lowering:
 
     def scratch(self, op: Operation) -> LLVMValue:
         """Pointer to the scratch memory that `op` was given."""
-        offset = op.attributes.get("scratch_offset")
+        offset = OpView(op).scratch_offset
         assert isinstance(offset, int), f"{op.name} #{op.id} was given no scratch memory"
         return self.shared(offset)
 

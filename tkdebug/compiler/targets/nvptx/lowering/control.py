@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
@@ -45,9 +46,9 @@ def _operands(ctx: Lowering, op: Operation) -> list[Registers]:
 def _is_fragment(value: Value) -> bool:
     """Whether `value` is nothing but an operand of dots on mma.sync, which take it as words."""
     return bool(value.uses) and all(
-        user.name == "tt.dot"
-        and user.attributes.get("unit") == "mma"
-        and user.operands[2] is not value
+        tt.Dot.matches(user)
+        and tt.Dot(user).unit == "mma"
+        and tt.Dot(user).accumulator is not value
         for user in value.uses
     )
 
@@ -114,7 +115,7 @@ def lower_for(
     following = emit.add(counter.value, step[0])
     counter.add_incoming(following, emit.block)
     _feed(carried, _as_words(ctx, _operands(ctx, terminator), elements), emit.block)
-    emit.branch(head, keeps_invariants=bool(op.attributes.get("disable_licm")))
+    emit.branch(head, keeps_invariants=bool(scf.Loop(op).disable_licm))
     emit.start(after)
     return _from_words(ctx, _values(carried), elements)
 
@@ -141,7 +142,7 @@ def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Reg
     terminator = ctx.lower_block(body)
     emit.set_op(op.id)
     _feed(carried, _operands(ctx, terminator), emit.block)
-    emit.branch(head, keeps_invariants=bool(op.attributes.get("disable_licm")))
+    emit.branch(head, keeps_invariants=bool(scf.Loop(op).disable_licm))
     emit.start(after)
     return handed
 
@@ -176,15 +177,14 @@ def lower_num_programs(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def _grid_register(ctx: Lowering, register: str, op: Operation) -> LLVMValue:
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
+    axis = tt.GridQuery(op).axis
     return ctx.emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.{register}.{'xyz'[axis]}")
 
 
 LOWERINGS: dict[str, Lower] = {
-    "scf.for": lower_for,
-    "scf.while": lower_while,
-    "scf.if": lower_if,
-    "tt.get_program_id": lower_program_id,
-    "tt.get_num_programs": lower_num_programs,
+    scf.For.name: lower_for,
+    scf.While.name: lower_while,
+    scf.If.name: lower_if,
+    tt.GetProgramId.name: lower_program_id,
+    tt.GetNumPrograms.name: lower_num_programs,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.layouts import (
@@ -34,7 +35,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memo
 
 def lower_convert_layout(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
     """Registers, shuffles or shared memory."""
-    source, target = ctx.layout(op.operands[0]), ctx.layout(op.result)
+    source, target = ctx.layout(ttg.ConvertLayout(op).source), ctx.layout(op.result)
     element_bytes = memory_bits(element_of(op.result.type)) // 8
     match classify_conversion(source, target, element_bytes):
         case NoConversion():
@@ -226,4 +227,4 @@ def shared_addresses(
     return addresses
 
 
-LOWERINGS: dict[str, Lower] = {"ttg.convert_layout": lower_convert_layout}
+LOWERINGS: dict[str, Lower] = {ttg.ConvertLayout.name: lower_convert_layout}

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
@@ -70,7 +71,7 @@ def lower_assert(
     emit.branch_if(failed, fail, after)
     emit.start(fail)
     arguments = (
-        _text(ctx, str(op.attributes.get("message") or "device_assert")),
+        _text(ctx, tt.Assert(op).message or "device_assert"),
         _text(ctx, place.file),
         integer("i32", place.line),
         _text(ctx, place.function),
@@ -85,17 +86,17 @@ def lower_assert(
 def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
     """A vprintf for each element, as `pid (0, 0, 0) idx (  0) x: 1`."""
     emit = ctx.emit
-    prefix = str(op.attributes.get("prefix") or "").replace("%", "%%")
+    prefix = tt.Print(op).prefix.replace("%", "%%")
     program = [emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}") for axis in "xyz"]
     pid, buffer = "pid (%u, %u, %u)", _argument_buffer(ctx)
     if not operands:
         with _only(ctx, ctx.is_first_thread):
             _printf(ctx, buffer, f"{pid} idx (){prefix}\n", program)
         return ()
-    signed = op.attributes.get("signed")
+    signed = tt.Print(op).signed
     for place, (operand, registers) in enumerate(zip(op.operands, operands, strict=True)):
         label = f"(operand {place}) " if len(operands) > 1 else ""
-        is_signed = signed[place] if isinstance(signed, tuple) else True
+        is_signed = True if signed is None else signed[place]
         acting: LLVMValue | None = ctx.is_first_thread
         indices: list[tuple[LLVMValue, ...]] = [()]
         if isinstance(operand.type, TensorType):
@@ -105,9 +106,7 @@ def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[
         index_text, shown = _index_format(shape_of(operand.type))
         with _only(ctx, acting):
             for index, value in zip(indices, registers, strict=True):
-                directive, argument = _printable(
-                    ctx, value, bool(is_signed), bool(op.attributes.get("hex"))
-                )
+                directive, argument = _printable(ctx, value, is_signed, tt.Print(op).hex)
                 text = f"{pid} idx ({index_text}){prefix}{label}{directive}\n"
                 _printf(ctx, buffer, text, [*program, *index[:shown], argument])
     return ()
@@ -199,17 +198,17 @@ def lower_globaltimer(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 def lower_griddepcontrol(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     """Programmatic dependent launch, which only sm_90 and later know; nothing to do before."""
     if ctx.target.capability >= (9, 0):
-        kind = str(op.attributes["kind"])
+        kind = nvvm.GridDependencyControl(op).kind
         ctx.emit.asm(f"griddepcontrol.{kind};", "~{memory}", "void", ())
     return ()
 
 
 LOWERINGS: dict[str, Lower] = {
-    "tt.assert": lower_assert,
-    "tt.print": lower_print,
-    "tt.barrier": lower_barrier,
-    "tt.assume": lower_assume,
-    "nvvm.read.ptx.sreg.smid": lower_smid,
-    "nvvm.read.ptx.sreg.globaltimer": lower_globaltimer,
-    "nvvm.griddepcontrol": lower_griddepcontrol,
+    tt.Assert.name: lower_assert,
+    tt.Print.name: lower_print,
+    tt.Barrier.name: lower_barrier,
+    tt.Assume.name: lower_assume,
+    nvvm.MultiprocessorId.name: lower_smid,
+    nvvm.GlobalTimer.name: lower_globaltimer,
+    nvvm.GridDependencyControl.name: lower_griddepcontrol,
 }

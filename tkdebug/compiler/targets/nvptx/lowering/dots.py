@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import ScalarType, element_of
 from tkdebug.compiler.layouts import LANE
@@ -47,7 +48,7 @@ def lower_dot(
     ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers
 ) -> Sequence[Registers]:
     """The product plus acc by the unit that SelectTensorCores chose."""
-    match op.attributes.get("unit"):
+    match tt.Dot(op).unit:
         case "fma":
             return (by_fma(ctx, op, a, b, acc),)
         case "mma":
@@ -102,7 +103,7 @@ def _by_mma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Regis
     rows_in_all, columns_in_all = sums.layout.shape[-2:]
     tiles = [at for at in sums.coordinates() if not at[-1] & 1 and not at[-2] & _ROW_STEP]
     products = [(a, b)]
-    if op.attributes.get("input_precision") == "tf32x3" and a[0].type == "float":
+    if tt.Dot(op).input_precision == "tf32x3" and a[0].type == "float":
         products = _split_products(ctx, a, b)
     places = {
         at: [
@@ -249,4 +250,4 @@ def _split(ctx: Lowering, x: Registers) -> tuple[Registers, Registers, Registers
     return high, finite, low
 
 
-LOWERINGS: dict[str, Lower] = {"tt.dot": lower_dot, "ttg.local_dot": lower_local_dot}
+LOWERINGS: dict[str, Lower] = {tt.Dot.name: lower_dot, ttg.LocalDot.name: lower_local_dot}

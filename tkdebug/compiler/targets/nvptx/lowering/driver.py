@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tkdebug.compiler.analysis.tensor_maps import MAP_BYTES, kernel_made, made_maps
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import DescriptorType, Module, Value
 from tkdebug.compiler.ir.types import PointerType
 from tkdebug.compiler.targets import Target
@@ -33,21 +34,19 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     Raises:
         LoweringError: an op is not supported in native mode.
     """
-    function = module.function
-    block = function.regions[0].block
-    num_warps = function.attributes["num_warps"]
-    assert isinstance(num_warps, int)
-    divisibility = function.attributes.get("arg_divisibility") or ()
-    parameters = list(_parameters(block.arguments, divisibility))
-    made = [op for op, _ in made_maps(function)]
+    function = tt.Func(module.function)
+    block = function.body
+    num_warps = function.num_warps
+    parameters = list(_parameters(block.arguments, function.arg_divisibility or ()))
+    made = [op for op, _ in made_maps(function.op)]
     parameters += [TENSOR_MAP] * len(made)
-    made_here = kernel_made(function)
+    made_here = kernel_made(function.op)
     if made_here:
         parameters.append(WORKSPACE)
-    fuses = function.attributes.get("fp_fusion") is not False
+    fuses = function.fp_fusion
     emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
     ctx = Lowering(module, target, emit, LOWERINGS)
-    emit.set_op(function.id)
+    emit.set_op(function.op.id)
     for index, argument in enumerate(block.arguments):
         ctx.values[argument] = [emit.parameter(index)]
     ctx.tensor_maps = {
@@ -61,8 +60,7 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     return emit.module(file="tkdebug")
 
 
-def _parameters(arguments: list[Value], divisibility: object) -> Iterator[str]:
-    known = divisibility if isinstance(divisibility, tuple) else ()
+def _parameters(arguments: list[Value], known: tuple[int, ...]) -> Iterator[str]:
     for index, argument in enumerate(arguments):
         if isinstance(argument.type, DescriptorType):
             yield TENSOR_MAP

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
@@ -24,8 +25,7 @@ def lower_map_elementwise(
     ctx: Lowering, op: Operation, *operands: Registers
 ) -> Sequence[Registers]:
     """The region once for each `pack` registers; its branches may diverge."""
-    pack = op.attributes["pack"]
-    assert isinstance(pack, int)
+    pack = tt.MapElementwise(op).pack
     _check_region(op)
     count = len(operands[0])
     if count % pack:
@@ -68,7 +68,7 @@ class _Constraints:
 
     @staticmethod
     def of(op: Operation) -> _Constraints:
-        text = str(op.attributes["constraints"])
+        text = tt.ElementwiseInlineAsm(op).constraints
         outputs: list[str] = []
         inputs: list[str] = []
         for item in filter(None, (part.strip() for part in text.split(","))):
@@ -90,8 +90,7 @@ class _Constraints:
 
 def lower_inline_asm(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
     """One instance for each `pack` registers; elements below 32 bits share registers."""
-    pack = op.attributes["pack"]
-    assert isinstance(pack, int)
+    pack = tt.ElementwiseInlineAsm(op).pack
     constraints = _Constraints.of(op)
     widths = [_per_register(llvm_type(result.type), pack) for result in op.results]
     _check_counts(op, constraints, pack, operands, widths)
@@ -133,14 +132,15 @@ def _check_counts(
         if have != want:
             raise LoweringError.at(
                 op,
-                f"inline_asm_elementwise: the constraints {op.attributes['constraints']!r} name "
-                f"{have} {what}, but with pack={pack} there must be {want}",
+                "inline_asm_elementwise: the constraints "
+                f"{tt.ElementwiseInlineAsm(op).constraints!r} name {have} {what}, "
+                f"but with pack={pack} there must be {want}",
             )
 
 
 def _check_closed(op: Operation) -> None:
     """Refuse what would swallow the PTX behind it, which ptxas blames on the kernel's end."""
-    text = _COMMENT.sub(" ", str(op.attributes["asm"]))
+    text = _COMMENT.sub(" ", tt.ElementwiseInlineAsm(op).asm)
     depth = 0
     for brace in re.findall(r"[{}]|/\*", text):
         depth += {"{": 1, "}": -1}.get(brace, 0)
@@ -212,17 +212,17 @@ def _run(
     ctx: Lowering, op: Operation, constraints: _Constraints, arguments: Sequence[LLVMValue]
 ) -> list[LLVMValue]:
     """One instance; the output registers."""
-    text, outputs = str(op.attributes["asm"]), constraints.outputs
+    text, outputs = tt.ElementwiseInlineAsm(op).asm, constraints.outputs
     result = "void" if not outputs else outputs[0]
     if len(outputs) > 1:
         result = f"{{ {', '.join(outputs)} }}"
     got = ctx.emit.asm(
         text,
-        str(op.attributes["constraints"]).replace(" ", ""),
+        tt.ElementwiseInlineAsm(op).constraints.replace(" ", ""),
         result,
         arguments,
         # What reads memory may not move, whatever its author says of purity.
-        side_effects=not op.attributes.get("pure") or _MEMORY.search(text) is not None,
+        side_effects=not tt.ElementwiseInlineAsm(op).pure or _MEMORY.search(text) is not None,
         convergent=_TOGETHER.search(text) is not None,
     )
     if len(outputs) <= 1:
@@ -231,6 +231,6 @@ def _run(
 
 
 LOWERINGS: dict[str, Lower] = {
-    "tt.map_elementwise": lower_map_elementwise,
-    "tt.elementwise_inline_asm": lower_inline_asm,
+    tt.MapElementwise.name: lower_map_elementwise,
+    tt.ElementwiseInlineAsm.name: lower_inline_asm,
 }

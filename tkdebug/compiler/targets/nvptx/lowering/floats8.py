@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import Cast
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import PointerType, ScalarType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
@@ -26,7 +28,13 @@ _SIGN = 0x80
 
 def involves_float8(op: Operation) -> bool:
     """Whether operand or result of a conversion is of an fp8 type."""
-    return any(_is_float8(value.type) for value in (op.operands[0], op.result))
+    return any(_is_float8(value.type) for value in (Cast(op).source, op.result))
+
+
+def rounds_toward_zero(op: Operation) -> bool:
+    """Whether a conversion between floats cuts what does not fit."""
+    conversion = tt.FpToFp.cast(op)
+    return conversion is not None and conversion.rounding == "rtz"
 
 
 def _is_float8(type_: object) -> bool:
@@ -39,13 +47,13 @@ def _name(type_: object) -> str:
 
 def convert(ctx: Lowering, op: Operation, values: Registers) -> Registers:
     """The registers of a conversion that has an fp8 type on either side."""
-    source, target = _name(op.operands[0].type), _name(op.result.type)
+    source, target = _name(Cast(op).source.type), _name(op.result.type)
     if source == target:
         return values
     if source in FORMATS:
         values = _widened(ctx, values, source)
     if target in FORMATS:
-        return narrowed(ctx, values, target, op.attributes.get("rounding") == "rtz")
+        return narrowed(ctx, values, target, rounds_toward_zero(op))
     return [_resized(ctx, value, llvm_scalar(element_of(op.result.type))) for value in values]
 
 

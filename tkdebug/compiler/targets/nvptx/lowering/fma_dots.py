@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import MemDescType, element_of, shape_of
 from tkdebug.compiler.layouts import OFFSET, REGISTER, LinearLayout, fma_operand
@@ -40,7 +41,7 @@ def by_fma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Regist
     totals = [_converted(ctx, value, wide) for value in acc]
     step = _step(ctx, wide)
     at = places[2].coordinates()
-    for k in range(shape_of(op.operands[0].type)[-1]):
+    for k in range(shape_of(DotLike(op).a.type)[-1]):
         # All accumulators for one k: independent instructions next to each other.
         for index, (*batch, m, n) in enumerate(at):
             left = a[places[0].register(tuple(batch), m, k)]
@@ -137,7 +138,7 @@ def lower_local_dot(
         base, fixed = buffer_place(ctx, op, op.operands[index], pointer)
         bases.append(base)
         streams.append(_Streamed.of(op, index, layout, fixed))
-    depth = shape_of(op.operands[0].type)[-1]
+    depth = shape_of(DotLike(op).a.type)[-1]
     unrolled = max(*(stream.span for stream in streams), _MOST_PRODUCTS // len(acc))
     body = _Body(ctx, streams, Place.of(op, layout).coordinates(), wide, min(unrolled, depth))
     totals = [_converted(ctx, value, wide) for value in acc]

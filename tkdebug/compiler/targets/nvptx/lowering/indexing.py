@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import LinearLayout
@@ -28,14 +29,8 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memo
 _BIN_BYTES = 4
 
 
-def _axis(op: Operation) -> int:
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
-    return axis
-
-
 def _element_bytes(op: Operation) -> int:
-    return memory_bits(element_of(op.operands[0].type)) // 8
+    return memory_bits(element_of(tt.AlongAxis(op).source.type)) // 8
 
 
 # Gather
@@ -46,14 +41,14 @@ def lower_gather(
 ) -> Sequence[Registers]:
     """The source in shared memory, read at the index; indices wrap, so that none reads beyond."""
     layout = ctx.layout(op.result)
-    if ctx.layout(op.operands[1]) != layout:
+    if ctx.layout(tt.Gather(op).indices) != layout:
         raise LoweringError.at(op, "tt.gather: the index lies in another layout than the result")
     base = ctx.scratch(op)
     element_bytes = _element_bytes(op)
-    write_rows(ctx, base, ctx.layout(op.operands[0]), source, element_bytes)
+    write_rows(ctx, base, ctx.layout(tt.Gather(op).source), source, element_bytes)
     ctx.barrier()
-    emit, axis = ctx.emit, _axis(op)
-    shape = shape_of(op.operands[0].type)
+    emit, axis = ctx.emit, tt.Gather(op).axis
+    shape = shape_of(tt.Gather(op).source.type)
     gathered = []
     for place, coordinates in zip(index, ctx.coordinates(layout), strict=True):
         width = TYPE_BITS[place.type]
@@ -70,7 +65,7 @@ def lower_gather(
 
 def gather_scratch_bytes(op: Operation) -> int:
     """Bytes of shared memory that a tt.gather needs."""
-    return tile_bytes(shape_of(op.operands[0].type), _element_bytes(op))
+    return tile_bytes(shape_of(tt.Gather(op).source.type), _element_bytes(op))
 
 
 # Histogram
@@ -80,15 +75,14 @@ def lower_histogram(
     ctx: Lowering, op: Operation, values: Registers, mask: Registers | None = None
 ) -> Sequence[Registers]:
     """Atomic additions in shared memory."""
-    bins = op.attributes["bins"]
-    assert isinstance(bins, int)
+    bins = tt.Histogram(op).bins
     base, layout = ctx.scratch(op), ctx.layout(op.result)
     zeros = [integer("i32", 0)] * ctx.register_count(op.result)
     write_rows(ctx, base, layout, zeros, _BIN_BYTES)
     ctx.barrier()
-    owner = ctx.owner(ctx.layout(op.operands[0]))
+    owner = ctx.owner(ctx.layout(tt.Histogram(op).source))
     for register, value in enumerate(values):
-        if register in _copies(ctx.layout(op.operands[0])):
+        if register in _copies(ctx.layout(tt.Histogram(op).source)):
             continue
         wide, counted = _bin(ctx, op, value, bins)
         for condition in (owner, None if mask is None else mask[register]):
@@ -104,7 +98,7 @@ def lower_histogram(
 def _bin(ctx: Lowering, op: Operation, value: LLVMValue, bins: int) -> tuple[LLVMValue, LLVMValue]:
     """The number of a value's bin (i32), and whether it has one (i1)."""
     emit = ctx.emit
-    is_unsigned = op.attributes.get("unsigned") or value.type == "i1"
+    is_unsigned = tt.Histogram(op).unsigned or value.type == "i1"
     width = TYPE_BITS[value.type]
     if width < 32:
         value = emit.cast("zext" if is_unsigned else "sext", value, "i32")
@@ -138,7 +132,7 @@ def lower_flip(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers
 
 def _flip_distance(op: Operation) -> tuple[int, int, int]:
     layout = Lowering.layout(op.result)
-    first, bits = axis_vectors(layout, _axis(op))
+    first, bits = axis_vectors(layout, tt.Flip(op).axis)
     return axis_distance(layout, ((1 << bits) - 1) << first)
 
 
@@ -156,7 +150,7 @@ def flip_scratch_bytes(op: Operation) -> int:
 
 
 LOWERINGS: dict[str, Lower] = {
-    "tt.gather": lower_gather,
-    "tt.histogram": lower_histogram,
-    "tt.flip": lower_flip,
+    tt.Gather.name: lower_gather,
+    tt.Histogram.name: lower_histogram,
+    tt.Flip.name: lower_flip,
 }

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import math
 
+from tkdebug.compiler.dialects import math as math_ops
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering.arithmetic import FLOAT_SUFFIX, in_float32
@@ -82,28 +84,28 @@ def _absolute_integer(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 def _external(ctx: Lowering, op: Operation, *operands: LLVMValue) -> LLVMValue:
     """Call libdevice by the symbol that the front end chose."""
-    return ctx.emit.function(llvm_type(op.result.type), str(op.attributes["symbol"]), operands)
+    return ctx.emit.function(llvm_type(op.result.type), tt.ExternElementwise(op).symbol, operands)
 
 
 _RULES: dict[str, ElementRule] = {
-    "math.exp": _exp,
-    "math.exp2": _instruction("llvm.nvvm.ex2.approx.ftz.f", "__nv_exp2"),
-    "math.log": _libdevice("log"),
-    "math.log2": _libdevice("log2"),
-    "math.sqrt": _instruction("llvm.nvvm.sqrt.approx.ftz.f", "llvm.nvvm.sqrt.rn.d"),
-    "math.rsqrt": _instruction("llvm.nvvm.rsqrt.approx.ftz.f", "__nv_rsqrt"),
-    "math.sin": _libdevice("sin"),
-    "math.cos": _libdevice("cos"),
-    "math.erf": _libdevice("erf"),
-    "math.floor": _any_float("floor"),
-    "math.ceil": _any_float("ceil"),
-    "math.absf": _absolute_float,
-    "math.absi": _absolute_integer,
-    "tt.precise_sqrt": _instruction("llvm.nvvm.sqrt.rn.f", "llvm.nvvm.sqrt.rn.d"),
-    "tt.extern_elementwise": _external,
+    math_ops.Exp.name: _exp,
+    math_ops.Exp2.name: _instruction("llvm.nvvm.ex2.approx.ftz.f", "__nv_exp2"),
+    math_ops.Log.name: _libdevice("log"),
+    math_ops.Log2.name: _libdevice("log2"),
+    math_ops.Sqrt.name: _instruction("llvm.nvvm.sqrt.approx.ftz.f", "llvm.nvvm.sqrt.rn.d"),
+    math_ops.Rsqrt.name: _instruction("llvm.nvvm.rsqrt.approx.ftz.f", "__nv_rsqrt"),
+    math_ops.Sin.name: _libdevice("sin"),
+    math_ops.Cos.name: _libdevice("cos"),
+    math_ops.Erf.name: _libdevice("erf"),
+    math_ops.Floor.name: _any_float("floor"),
+    math_ops.Ceil.name: _any_float("ceil"),
+    math_ops.AbsF.name: _absolute_float,
+    math_ops.AbsI.name: _absolute_integer,
+    tt.PreciseSqrt.name: _instruction("llvm.nvvm.sqrt.rn.f", "llvm.nvvm.sqrt.rn.d"),
+    tt.ExternElementwise.name: _external,
 }
 
 LOWERINGS: dict[str, Lower] = {
-    "math.fma": in_float32(per_element(_any_float("fma"))),
+    math_ops.Fma.name: in_float32(per_element(_any_float("fma"))),
     **{name: per_element(rule) for name, rule in _RULES.items()},
 }

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
@@ -58,7 +60,7 @@ def lower_load(
     other: Registers | None = None,
 ) -> Sequence[Registers]:
     """ld.global, predicated by the mask; `other` or zero elsewhere."""
-    pointee = _pointee(op.operands[0])
+    pointee = _pointee(tt.Load(op).pointer)
     element_bits = memory_bits(pointee)
     group = _group(ctx, op)
     words = _Words.of(element_bits, group)
@@ -126,12 +128,13 @@ def lower_store(
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
     """st.global, predicated by the mask and by who acts for the element."""
-    pointee = _pointee(op.operands[0])
+    pointer = tt.Store(op).pointer
+    pointee = _pointee(pointer)
     group = _group(ctx, op)
     words = _Words.of(memory_bits(pointee), group)
     modifiers = _modifiers(op)
-    is_tile = isinstance(op.operands[0].type, TensorType)
-    owner = ctx.owner(ctx.layout(op.operands[0])) if is_tile else ctx.is_first_thread
+    is_tile = isinstance(pointer.type, TensorType)
+    owner = ctx.owner(ctx.layout(pointer)) if is_tile else ctx.is_first_thread
     for first in range(0, len(pointers), group):
         predicate = owner
         if mask is not None:
@@ -219,11 +222,10 @@ def _from_memory(ctx: Lowering, value: LLVMValue, type_: str) -> LLVMValue:
 
 def _group(ctx: Lowering, op: Operation) -> int:
     """Registers of one access."""
-    pointer = op.operands[0]
+    access = MaskedAccess(op)
+    pointer, mask = access.pointer, access.mask
     if not isinstance(pointer.type, TensorType):
         return 1
-    mask_index = 1 if op.name == "tt.load" else 2
-    mask = op.operands[mask_index] if len(op.operands) > mask_index else None
     return vector_elems(
         op,
         ctx.layout(pointer),
@@ -242,13 +244,13 @@ _EVICTION = {"evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last"}
 
 
 def _load_modifiers(op: Operation) -> str:
-    return ".volatile.global" if op.attributes.get("volatile") else _modifiers(op)
+    return ".volatile.global" if tt.Load(op).volatile else _modifiers(op)
 
 
 def _modifiers(op: Operation) -> str:
     # An eviction priority and a cache operator exclude each other.
-    cache = str(op.attributes.get("cache") or "")
-    return ".global" + (cache or _EVICTION.get(str(op.attributes.get("eviction")), ""))
+    access = PointerAccess(op)
+    return ".global" + (access.cache or _EVICTION.get(access.eviction, ""))
 
 
-LOWERINGS: dict[str, Lower] = {"tt.load": lower_load, "tt.store": lower_store}
+LOWERINGS: dict[str, Lower] = {tt.Load.name: lower_load, tt.Store.name: lower_store}

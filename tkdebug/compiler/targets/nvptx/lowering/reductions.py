@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import I32, element_of
 from tkdebug.compiler.layouts import LayoutError
@@ -27,14 +28,14 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memo
 _LANE_BITS = 5
 # PTX ISA, "redux.sync": sm_80 and newer, 32-bit integers.
 _REDUX = {
-    "arith.addi": "add",
-    "arith.andi": "and",
-    "arith.ori": "or",
-    "arith.xori": "xor",
-    "arith.minsi": "min",
-    "arith.maxsi": "max",
-    "arith.minui": "umin",
-    "arith.maxui": "umax",
+    arith.AddI.name: "add",
+    arith.AndI.name: "and",
+    arith.OrI.name: "or",
+    arith.XOrI.name: "xor",
+    arith.MinSI.name: "min",
+    arith.MaxSI.name: "max",
+    arith.MinUI.name: "umin",
+    arith.MaxUI.name: "umax",
 }
 
 
@@ -50,10 +51,9 @@ def lower_reduce(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence
 
 
 def _plan(op: Operation) -> ReductionPlan:
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
+    axis = tt.Reduce(op).axis
     try:
-        return plan_reduction(Lowering.layout(op.operands[0]), axis)
+        return plan_reduction(Lowering.layout(tt.Reduce(op).sources[0]), axis)
     except LayoutError as error:
         raise LoweringError.at(op, f"{op.name}: {error}") from error
 
@@ -115,7 +115,7 @@ def _redux(op: Operation, plan: ReductionPlan) -> str | None:
     """The redux.sync that does all lane steps, if one does."""
     if len(plan.lane_steps) != _LANE_BITS or any(step.register for step in plan.lane_steps):
         return None
-    if element_of(op.operands[0].type) != I32:
+    if element_of(tt.Reduce(op).sources[0].type) != I32:
         return None
     return _REDUX.get(single_op(op) or "")
 
@@ -169,4 +169,4 @@ def _part_bytes(plan: ReductionPlan, sizes: Sequence[int]) -> list[int]:
     return [trip_bytes(plan.partial, gathered, size) for size in sizes]
 
 
-LOWERINGS: dict[str, Lower] = {"tt.reduce": lower_reduce}
+LOWERINGS: dict[str, Lower] = {tt.Reduce.name: lower_reduce}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.layouts import LANE, REGISTER, LayoutError
@@ -27,10 +28,9 @@ def lower_scan(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[R
 
 
 def _plan(op: Operation) -> ScanPlan:
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
+    axis = tt.Scan(op).axis
     try:
-        return plan_scan(Lowering.layout(op.operands[0]), axis)
+        return plan_scan(Lowering.layout(tt.Scan(op).sources[0]), axis)
     except LayoutError as error:
         raise LoweringError.at(op, f"{op.name}: {error}") from error
 
@@ -56,7 +56,7 @@ class _Scan:
         self.op = op
         self.plan = plan
         self.combine = Combine(ctx, op)
-        self.is_reverse = bool(op.attributes.get("reverse"))
+        self.is_reverse = tt.Scan(op).reverse
         # Registers that hold the same element share it.
         first: dict[int, Element] = {}
         for place, element in zip(plan.places, elements, strict=True):
@@ -238,4 +238,4 @@ def scan_scratch_bytes(op: Operation) -> int:
     return sum(_phase_bytes(op, phase) for phase in _plan(op).phases)
 
 
-LOWERINGS: dict[str, Lower] = {"tt.scan": lower_scan}
+LOWERINGS: dict[str, Lower] = {tt.Scan.name: lower_scan}

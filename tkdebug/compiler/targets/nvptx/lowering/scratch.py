@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
 from tkdebug.compiler.analysis.tensor_maps import MAKE
+from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, encoding_of
 from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
@@ -27,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import memory_bits
 
 def convert_layout_scratch_bytes(op: Operation) -> int:
     """Bytes of the buffer through which a ttg.convert_layout goes; 0 where it needs none."""
-    source, target = encoding_of(op.operands[0].type), encoding_of(op.result.type)
+    source, target = encoding_of(ttg.ConvertLayout(op).source.type), encoding_of(op.result.type)
     if source is None or target is None:
         return 0
     element_bytes = memory_bits(element_of(op.result.type)) // 8
@@ -38,18 +39,18 @@ def convert_layout_scratch_bytes(op: Operation) -> int:
 
 
 SCRATCH_BYTES: dict[str, ScratchBytes] = {
-    "ttg.convert_layout": convert_layout_scratch_bytes,
-    "tt.reduce": reduce_scratch_bytes,
-    "tt.scan": scan_scratch_bytes,
-    "tt.gather": gather_scratch_bytes,
-    "tt.histogram": histogram_scratch_bytes,
-    "tt.flip": flip_scratch_bytes,
-    "tt.sort": sort_scratch_bytes,
-    "tt.topk": topk_scratch_bytes,
-    "tt.bitonic_merge": sort_scratch_bytes,
+    ttg.ConvertLayout.name: convert_layout_scratch_bytes,
+    tt.Reduce.name: reduce_scratch_bytes,
+    tt.Scan.name: scan_scratch_bytes,
+    tt.Gather.name: gather_scratch_bytes,
+    tt.Histogram.name: histogram_scratch_bytes,
+    tt.Flip.name: flip_scratch_bytes,
+    tt.Sort.name: sort_scratch_bytes,
+    tt.TopK.name: topk_scratch_bytes,
+    tt.BitonicMerge.name: sort_scratch_bytes,
     MAKE: map_scratch_bytes,
-    "tt.atomic_rmw": atomic_scratch_bytes,
-    "tt.atomic_cas": atomic_scratch_bytes,
+    tt.AtomicRmw.name: atomic_scratch_bytes,
+    tt.AtomicCas.name: atomic_scratch_bytes,
 }
 
 

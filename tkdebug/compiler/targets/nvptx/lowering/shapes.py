@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.layouts import REGISTER, f2
 from tkdebug.compiler.targets.nvptx.emitter import integer
@@ -14,8 +15,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 
 def lower_make_range(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     """The coordinate, from `start` on."""
-    start = op.attributes["start"]
-    assert isinstance(start, int)
+    start = tt.MakeRange(op).start
     coordinates = ctx.coordinates(ctx.layout(op.result))
     return ([ctx.emit.add(index, integer("i32", start)) for (index,) in coordinates],)
 
@@ -39,7 +39,7 @@ def lower_unsplat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Regist
 
 def lower_broadcast(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
     """Each register takes the source's register at its coordinates, cut to the source's extents."""
-    source, target = ctx.layout(op.operands[0]), ctx.layout(op.result)
+    source, target = ctx.layout(tt.Broadcast(op).source), ctx.layout(op.result)
     span = f2.Span(source.packed_bases(REGISTER))
     sizes = dict(source.outs)
     picked = []
@@ -73,15 +73,15 @@ def lower_hint(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers
 
 
 LOWERINGS: dict[str, Lower] = {
-    "tt.make_range": lower_make_range,
-    "tt.splat": lower_splat,
-    "tt.unsplat": lower_unsplat,
-    "tt.expand_dims": lower_same_registers,
-    "tt.trans": lower_same_registers,
-    "tt.reshape": lower_same_registers,
-    "tt.broadcast": lower_broadcast,
-    "tt.join": lower_join,
-    "tt.split": lower_split,
-    "tt.cat": lower_cat,
-    "tt.hint": lower_hint,
+    tt.MakeRange.name: lower_make_range,
+    tt.Splat.name: lower_splat,
+    tt.Unsplat.name: lower_unsplat,
+    tt.ExpandDims.name: lower_same_registers,
+    tt.Trans.name: lower_same_registers,
+    tt.Reshape.name: lower_same_registers,
+    tt.Broadcast.name: lower_broadcast,
+    tt.Join.name: lower_join,
+    tt.Split.name: lower_split,
+    tt.Cat.name: lower_cat,
+    tt.Hint.name: lower_hint,
 }

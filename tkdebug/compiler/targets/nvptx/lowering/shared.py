@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import gpu, ttg, ttng
 from tkdebug.compiler.ir import MemDescType, Operation, Value
 from tkdebug.compiler.layouts import OFFSET, LinearLayout
 from tkdebug.compiler.ops.gpu import subslice_offsets
@@ -32,7 +33,7 @@ def lower_local_alloc(
     ctx: Lowering, op: Operation, x: Registers | None = None
 ) -> Sequence[Registers]:
     """The place that AllocateShared chose; the initial contents are stored there."""
-    offset = op.attributes.get("offset")
+    offset = ttg.LocalAlloc(op).offset
     assert isinstance(offset, int), f"{op.name} #{op.id} was given no place"
     base = ctx.shared(offset)
     if x is not None:
@@ -47,7 +48,7 @@ def lower_local_dealloc(ctx: Lowering, op: Operation, buffer: Registers) -> Sequ
 
 def lower_local_load(ctx: Lowering, op: Operation, buffer: Registers) -> Sequence[Registers]:
     """Vectors, or matrices where a tensor-core operand wants them."""
-    source = op.operands[0]
+    source = ttg.LocalLoad(op).buffer
     memory = buffer_type(source)
     base, fixed = buffer_place(ctx, op, source, buffer[0])
     layout = widened(ctx.layout(op.result), memory.layout)
@@ -93,7 +94,7 @@ def load_part(
 
 
 def _is_only_stored(value: Value) -> bool:
-    return all(user.name == "ttg.local_alloc" for user in value.uses)
+    return all(ttg.LocalAlloc.matches(user) for user in value.uses)
 
 
 def _load_matrices(
@@ -118,7 +119,7 @@ def lower_local_store(
     ctx: Lowering, op: Operation, x: Registers, buffer: Registers
 ) -> Sequence[Registers]:
     """Vectors; of threads that hold copies one stores."""
-    store_tile(ctx, op, op.operands[0], x, op.operands[1], buffer[0])
+    store_tile(ctx, op, ttg.LocalStore(op).source, x, ttg.LocalStore(op).buffer, buffer[0])
     return ()
 
 
@@ -189,11 +190,11 @@ def buffer_place(
     fixed, asked = 0, value
     while True:
         maker = value.defining_op
-        if maker is None or maker.name not in ("ttg.memdesc_subslice", "ttg.memdesc_trans"):
+        if maker is None or maker.name not in (ttg.MemDescSubslice.name, ttg.MemDescTrans.name):
             break
-        if maker.name == "ttg.memdesc_subslice":
+        if ttg.MemDescSubslice.matches(maker):
             fixed ^= _part_offset(maker)
-        value = maker.operands[0]
+        value = ttg.MemDescView(maker).buffer
     memory = buffer_type(value)
     if memory.buffer_shape != memory.layout.shape:
         raise LoweringError.at(
@@ -204,7 +205,7 @@ def buffer_place(
 
 def _part_offset(op: Operation) -> int:
     """The offset in elements at which a ttg.memdesc_subslice begins."""
-    layout = buffer_type(op.operands[0]).layout
+    layout = buffer_type(ttg.MemDescSubslice(op).buffer).layout
     start = dict(zip(layout.out_dims, subslice_offsets(op), strict=True))
     return layout.unpack_in(layout.solve(layout.pack_out(start)))[OFFSET]
 
@@ -244,13 +245,13 @@ def lower_fence_async_shared(ctx: Lowering, op: Operation) -> Sequence[Registers
 
 
 LOWERINGS: dict[str, Lower] = {
-    "ttg.local_alloc": lower_local_alloc,
-    "ttg.local_dealloc": lower_local_dealloc,
-    "ttg.local_load": lower_local_load,
-    "ttg.local_store": lower_local_store,
-    "ttg.memdesc_index": lower_memdesc_index,
-    "ttg.memdesc_trans": lower_memdesc_trans,
-    "ttg.memdesc_subslice": lower_memdesc_subslice,
-    "gpu.barrier": lower_barrier,
-    "ttng.fence_async_shared": lower_fence_async_shared,
+    ttg.LocalAlloc.name: lower_local_alloc,
+    ttg.LocalDealloc.name: lower_local_dealloc,
+    ttg.LocalLoad.name: lower_local_load,
+    ttg.LocalStore.name: lower_local_store,
+    ttg.MemDescIndex.name: lower_memdesc_index,
+    ttg.MemDescTrans.name: lower_memdesc_trans,
+    ttg.MemDescSubslice.name: lower_memdesc_subslice,
+    gpu.Barrier.name: lower_barrier,
+    ttng.FenceAsyncShared.name: lower_fence_async_shared,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import ScalarType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
@@ -32,9 +33,9 @@ class SortKeys:
     @staticmethod
     def of(ctx: Lowering, op: Operation) -> SortKeys:
         """The keys of a tt.sort, tt.topk or tt.bitonic_merge."""
-        element = element_of(op.operands[0].type)
+        element = element_of(tt.Sorting(op).source.type)
         assert isinstance(element, ScalarType)
-        is_unsigned = bool(op.attributes.get("unsigned")) or element.bits == 1
+        is_unsigned = tt.Sorting(op).unsigned or element.bits == 1
         return SortKeys(ctx, element, is_unsigned)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import LinearLayout
@@ -125,7 +126,7 @@ class _Network:
 
 def _sorted(ctx: Lowering, op: Operation, x: Registers, descending: bool) -> Registers:
     """The tile in order, in its own layout."""
-    layout = ctx.layout(op.operands[0])
+    layout = ctx.layout(tt.Sorting(op).source)
     keys = SortKeys.of(ctx, op)
     values = keys.comparable(x)
     type_ = values[0].type
@@ -148,14 +149,14 @@ def _sorted(ctx: Lowering, op: Operation, x: Registers, descending: bool) -> Reg
 
 def lower_sort(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
     """A bitonic sort."""
-    return (_sorted(ctx, op, x, bool(op.attributes.get("descending"))),)
+    return (_sorted(ctx, op, x, tt.Sort(op).descending),)
 
 
 def lower_bitonic_merge(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
     """The last stage alone; comparisons with NaN swap nothing."""
     keys = SortKeys.of(ctx, op)
-    network = _Network(ctx, op, ctx.layout(op.operands[0]), keys.comparable(x))
-    descending = bool(op.attributes.get("descending"))
+    network = _Network(ctx, op, ctx.layout(tt.BitonicMerge(op).source), keys.comparable(x))
+    descending = tt.BitonicMerge(op).descending
     emit = ctx.emit
 
     def swap(own: LLVMValue, other: LLVMValue, is_right: LLVMValue) -> LLVMValue:
@@ -170,10 +171,9 @@ def lower_bitonic_merge(ctx: Lowering, op: Operation, x: Registers) -> Sequence[
 
 def lower_topk(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
     """A sort, whose first k elements go through shared memory to the result's layout."""
-    k = op.attributes["k"]
-    assert isinstance(k, int)
-    layout = ctx.layout(op.operands[0])
-    ordered = _sorted(ctx, op, x, bool(op.attributes.get("descending")))
+    k = tt.TopK(op).k
+    layout = ctx.layout(tt.TopK(op).source)
+    ordered = _sorted(ctx, op, x, tt.TopK(op).descending)
     base = ctx.emit.gep(ctx.scratch(op), "i8", _network_bytes(op))
     element_bytes = memory_bits(element_of(op.result.type)) // 8
     _write_first(ctx, base, layout, ordered, k, element_bytes)
@@ -206,8 +206,8 @@ def _write_first(
 
 def _network_bytes(op: Operation) -> int:
     """Bytes for the rounds between warps."""
-    layout = Lowering.layout(op.operands[0])
-    element = element_of(op.operands[0].type)
+    layout = Lowering.layout(tt.Sorting(op).source)
+    element = element_of(tt.Sorting(op).source.type)
     # Fp8 is compared as a wider float.
     widest = 4 if str(element).startswith("f8") else memory_bits(element) // 8
     return max((distance_bytes(layout, widest, bit.warp) for bit in _bits(layout)), default=0)
@@ -225,7 +225,7 @@ def sort_scratch_bytes(op: Operation) -> int:
 
 
 LOWERINGS: dict[str, Lower] = {
-    "tt.sort": lower_sort,
-    "tt.topk": lower_topk,
-    "tt.bitonic_merge": lower_bitonic_merge,
+    tt.Sort.name: lower_sort,
+    tt.TopK.name: lower_topk,
+    tt.BitonicMerge.name: lower_bitonic_merge,
 }

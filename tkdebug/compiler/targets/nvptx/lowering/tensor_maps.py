@@ -14,13 +14,13 @@ from functools import reduce
 
 from tkdebug.compiler.analysis.tensor_map_use import UNIT_BYTES
 from tkdebug.compiler.analysis.tensor_maps import (
-    LAUNCH_MADE,
     MAKE,
     MAP_BYTES,
     TensorMap,
     is_kernel_made,
     tensor_map,
 )
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops import bulk_copies
@@ -69,7 +69,7 @@ def lower_make(
     ctx: Lowering, op: Operation, base: Registers, *numbers: Registers
 ) -> Sequence[Registers]:
     """The tensor map's address; where the tensor may be empty, whether it is, as a second one."""
-    if op.attributes.get(LAUNCH_MADE):
+    if tt.MakeTensorDescriptor(op).by_launch:
         return ([ctx.tensor_maps[op]],)
     type_ = op.result.type
     assert isinstance(type_, DescriptorType)
@@ -77,7 +77,7 @@ def lower_make(
     sizes = [registers[0] for registers in numbers[:rank]]
     element_bytes = type_.block.element.bits // 8
     steps = [ctx.emit.mul(registers[0], element_bytes) for registers in numbers[rank:-1]]
-    map_ = tensor_map(type_.block, str(op.attributes.get("padding", "zero")))
+    map_ = tensor_map(type_.block, tt.MakeTensorDescriptor(op).padding)
     _trap_unless_described(ctx, op, base[0], steps)
     _fill(ctx, op, map_, [base[0], *sizes], steps)
     place = ctx.map_places[op]

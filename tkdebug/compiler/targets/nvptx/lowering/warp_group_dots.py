@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tkdebug.compiler.dialects import ttng
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import MemDescType, Operation, Value
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import OFFSET, REGISTER, WARP, LinearLayout, f2
@@ -123,7 +125,7 @@ def lower_warp_group_dot(
     ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers
 ) -> Sequence[Registers]:
     """One block per tile; waits for the result unless `async`."""
-    a_value, b_value = op.operands[:2]
+    a_value, b_value = DotLike(op).a, DotLike(op).b
     element_bytes = element_of(b_value.type).bits // 8
     layout = ctx.layout(op.result)
     depth = shape_of(a_value.type)[1]
@@ -151,7 +153,7 @@ def lower_warp_group_dot(
         is_last = index == len(shape.origins) - 1
         block = _Block(op, shape, matrix_a, matrix_b, is_last)
         done += block.emit(ctx, mine, a_inputs[index], b_inputs[index])
-    if not op.attributes.get("async"):
+    if not ttng.WarpGroupDot(op).is_async:
         done = wait(ctx, done, 0)
     return (done,)
 
@@ -177,8 +179,8 @@ def _fence(
 
 def imprecise_steps(op: Operation, k: int) -> int | None:
     """Steps along K whose sums may stay in the tensor core; None when all may."""
-    limit = op.attributes.get("max_num_imprecise_acc")
-    return None if not isinstance(limit, int) or limit <= 0 else max(1, limit // k)
+    limit = DotLike(op).max_num_imprecise_acc
+    return None if limit is None or limit <= 0 else max(1, limit // k)
 
 
 def _in_parts(
@@ -332,7 +334,7 @@ class _Block:
 
     def _flags(self) -> str:
         """Negations (none), and for 16-bit types what is transposed in shared memory."""
-        element = str(element_of(self.op.operands[1].type))
+        element = str(element_of(DotLike(self.op).b.type))
         if element == "i8":
             return ""
         if element not in ("f16", "bf16"):
@@ -368,8 +370,7 @@ def wait(ctx: Lowering, registers: Registers, pendings: int) -> Registers:
 
 def lower_wait(ctx: Lowering, op: Operation, *values: Registers) -> Sequence[Registers]:
     """All tiles pass through the wait."""
-    pendings = op.attributes["pendings"]
-    assert isinstance(pendings, int)
+    pendings = ttng.WarpGroupDotWait(op).pendings
     tiles = [isinstance(value.type, TensorType) for value in op.operands]
     passing = [
         x for registers, is_tile in zip(values, tiles, strict=True) if is_tile for x in registers
@@ -382,6 +383,6 @@ def lower_wait(ctx: Lowering, op: Operation, *values: Registers) -> Sequence[Reg
 
 
 LOWERINGS: dict[str, Lower] = {
-    "ttng.warp_group_dot": lower_warp_group_dot,
-    "ttng.warp_group_dot_wait": lower_wait,
+    ttng.WarpGroupDot.name: lower_warp_group_dot,
+    ttng.WarpGroupDotWait.name: lower_wait,
 }

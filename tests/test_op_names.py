@@ -1,0 +1,70 @@
+"""How often the code still reads ops by position or by string instead of by their view classes.
+
+Left out: the declarations (`compiler/dialects`) and the type rules and verifiers beside the op
+table (`compiler/ops`). The limits are today's counts, so that they can only fall.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tkdebug.compiler.ops.table import OPS
+
+PACKAGE = Path(__file__).resolve().parents[1] / "tkdebug"
+DECLARATIONS = ("compiler/dialects/", "compiler/ops/")
+LIMITS = {
+    # The interpreter's are counted apart.
+    "": {"operands": 111, "attributes": 24, "names": 15},
+    "interpreter/": {"operands": 129, "attributes": 66, "names": 314},
+}
+
+
+def kind_of(node: ast.AST) -> str | None:
+    """What `node` reads by position or string, if it does."""
+    match node:
+        case ast.Subscript(value=ast.Attribute(attr="operands")):
+            return "operands"
+        case ast.Subscript(value=ast.Attribute(attr="attributes"), slice=ast.Constant(value=str())):
+            return "attributes"
+        case ast.Call(
+            func=ast.Attribute(value=ast.Attribute(attr="attributes"), attr="get" | "pop"),
+            args=[ast.Constant(value=str()), *_],
+        ):
+            return "attributes"
+        case ast.Constant(value=str(text)) if text in OPS:
+            return "names"
+    return None
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).as_posix()
+        if not place.startswith(DECLARATIONS):
+            yield place, path.read_text("utf-8")
+
+
+def counted(text: str) -> Counter[str]:
+    return Counter(kind for node in ast.walk(ast.parse(text)) if (kind := kind_of(node)))
+
+
+def test_each_kind_is_counted() -> None:
+    text = """
+op.operands[2], op.operands[:2], op.operands
+op.attributes["axis"], op.attributes.get("axis"), op.attributes.pop("axis", 0), op.attributes[key]
+op.name == "tt.load", "tt.loads"
+"""
+    assert counted(text) == {"operands": 2, "attributes": 3, "names": 1}
+
+
+@pytest.mark.parametrize("part", LIMITS)
+def test_positions_and_strings_only_become_fewer(part: str) -> None:
+    found: Counter[str] = Counter()
+    for place, text in sources():
+        if place.startswith("interpreter/") == bool(part):
+            found += counted(text)
+    assert found <= Counter(LIMITS[part])
