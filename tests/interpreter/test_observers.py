@@ -190,3 +190,37 @@ def test_plans_are_shared_by_observers_of_equal_keys(module):
     assert prepared.plan([Unseeing()]) is not prepared.plan([])
     unique = At("tt.load")
     assert prepared.plan([unique]) is not prepared.plan([unique])
+
+
+LOOP = """
+tt.func @k(%x: !tt.ptr<f32>, %n: i32) attributes {arg_names = ["x", "n"]} {
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %sum = scf.for %i = %zero to %n step %one iter_args(%s = %zero) -> (i32) : i32 {
+    %t = arith.addi %s, %i : i32
+    scf.yield %t : i32
+  }
+  tt.return
+}
+"""
+
+
+class Regions(Observer):
+    def __init__(self):
+        self.seen = []
+
+    def moments(self, op: Operation) -> Moments:
+        return Moments.REGIONS if op.name == "scf.for" else Moments.NEVER
+
+    def enters(self, run, region, arguments):
+        assert [run.values[value] for value in region.block.arguments] == list(arguments)
+        self.seen.append(("enters", *arguments))
+
+    def leaves(self, run, region, results):
+        self.seen.append(("leaves", *results))
+
+
+def test_observer_sees_the_edges_of_a_region():
+    observer = Regions()
+    run_module(parse_module(LOOP), [torch.zeros(1), 2], (1, 1, 1), observers=[observer])
+    assert observer.seen == [("enters", 0, 0), ("leaves", 0), ("enters", 1, 0), ("leaves", 1)]

@@ -137,7 +137,13 @@ class Evaluator(EvaluatorState):
         block = region.block
         for argument, value in zip(block.arguments, arguments, strict=True):
             self.values[argument] = value
-        return self.run_block(block)
+        watching = self.plan.watched_regions.get(region, ())
+        for place in watching:
+            self.observers[place].enters(self, region, arguments)
+        results = self.run_block(block)
+        for place in watching:
+            self.observers[place].leaves(self, region, results)
+        return results
 
     def run_kernel(self, function: Operation, arguments: Sequence[TileValue]) -> None:
         """Run a `tt.func` on its arguments."""

@@ -1,6 +1,6 @@
 """What looks on while programs run: checks, and tools such as a debugger.
 
-An observer is made for one launch. When a plan is built it is asked once for each op what it wants
+An observer is made for one launch. When a plan is built it is asked for each op what it wants
 to see of it; a step that nobody asked for costs nothing. Observers are called in the order in which
 the launch has them, in the thread that runs the program.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.values import TileValue
 
@@ -30,6 +30,8 @@ class Moments(Flag):
     NEVER = 0
     BEFORE = auto()
     AFTER = auto()
+    # At the edges into and out of its regions.
+    REGIONS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Observer:
         return (type(self),)
 
     def moments(self, op: Operation) -> Moments:
-        """When it is called at `op`; asked once, while the plan is built."""
+        """When it is called at `op`; asked while the plan is built."""
         return Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
@@ -98,6 +100,15 @@ class Observer:
     ) -> Sequence[TileValue]:
         """`op` gave `results`; what this gives takes their place."""
         return results
+
+    def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
+        """Control enters a region: a branch, or a round of a loop, of the programs in `run.active`.
+
+        `arguments` are the values of its block's arguments, which are in `run.values`, too.
+        """
+
+    def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
+        """Control leaves a region, with the values of its terminator's operands."""
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
         """Values have had their last use; called while it attends (`Evaluator.attend`)."""

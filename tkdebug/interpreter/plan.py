@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.evaluator import Evaluator
@@ -41,14 +41,21 @@ class Plan:
 
     Attributes:
         steps: those of each block.
+        watched_regions: who looks at the edges of a region, by their places among the observers.
     """
 
     def __init__(
         self, module: Module, observers: Sequence[Observer] = (), counts_changes: bool = False
     ) -> None:
         self.steps: dict[Block, list[Step]] = {}
+        self.watched_regions: dict[Region, tuple[int, ...]] = {}
         for op in module.walk():
+            watching: tuple[int, ...] = ()
+            if op.regions:
+                watching = _places(Moments.REGIONS, [one.moments(op) for one in observers])
             for region in op.regions:
+                if watching:
+                    self.watched_regions[region] = watching
                 for block in region.blocks:
                     self.steps[block] = _steps_of(block, observers, counts_changes)
 
@@ -68,9 +75,13 @@ def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool)
 
 def _watch(op: Operation, observers: Sequence[Observer]) -> Watch | None:
     moments = [observer.moments(op) for observer in observers]
-    before = tuple(i for i, wanted in enumerate(moments) if Moments.BEFORE in wanted)
-    after = tuple(i for i, wanted in enumerate(moments) if Moments.AFTER in wanted)
+    before, after = _places(Moments.BEFORE, moments), _places(Moments.AFTER, moments)
     return Watch(before, after) if before or after else None
+
+
+def _places(moment: Moments, moments: Sequence[Moments]) -> tuple[int, ...]:
+    """Which of the observers want to be called at `moment`."""
+    return tuple(place for place, wanted in enumerate(moments) if wanted and moment in wanted)
 
 
 def _rule(op: Operation, counts_changes: bool) -> Rule:
