@@ -78,7 +78,7 @@ async def settle(pilot: Pilot[None]) -> None:
 
 
 def write(name: str, svg: str) -> None:
-    """One picture, the same whoever makes it, wherever the checkout lies."""
+    """Write one picture; its bytes depend neither on the machine nor on the checkout's path."""
     # The fonts would be fetched from elsewhere; any monospaced one does.
     svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
     svg = svg.replace(str(ROOT).replace("/", "&#x2F;") + "&#x2F;", "").replace(f"{ROOT}/", "")

@@ -9,7 +9,7 @@ from tkdebug.knobs import KNOBS
 
 
 def told(run_main, *arguments):
-    """The one line that a mistake is told in."""
+    """Run a command that must fail; returns its one line of error."""
     status, out, err = run_main(*arguments)
     assert (status, out) == (2, "")
     (line,) = err.splitlines()

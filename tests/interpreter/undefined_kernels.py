@@ -1,4 +1,4 @@
-"""Kernels that divide integers by zero or shift too far; `# BAD` lines are told, the others not."""
+"""Kernels that divide integers by zero or shift too far; only `# BAD` lines have faults."""
 
 import tkdebug
 import tkdebug.language as tl
