@@ -5,7 +5,7 @@ The facts that `tkdebug/instrument/cupti` is built on, measured anew. Needs a GP
     python bench/cupti_facts.py [--out FOLDER]     # FOLDER gets raw buffers, as tests keep them
 """
 
-# ruff: noqa: E501
+# ruff: noqa: D101, D102, E501, SLF001
 from __future__ import annotations
 
 import argparse

@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from tkdebug.errors import Frame
 from tkdebug.forks import renew_after_forks
@@ -276,6 +276,21 @@ class Fault:
         return self.frames[-1].line if self.frames else None
 
 
+class ActivityBuffers(Protocol):
+    """Memory for what CUPTI records, with functions for it that take no GIL.
+
+    Attributes:
+        requested: address of a CUpti_BuffersCallbackRequestFunc.
+        completed: address of a CUpti_BuffersCallbackCompleteFunc.
+    """
+
+    requested: int
+    completed: int
+
+    def filled(self) -> list[bytes]:
+        """What was filled since, oldest first."""
+
+
 LaunchHook = Callable[[object, LaunchRecord], None]
 
 
@@ -286,7 +301,10 @@ class Hook:
     `enter` and `exit` get (kernel object, LaunchRecord); the others get their record, and `record`
     those of all further types (`storage.stored`). A hook that is `timed` has the device time of
     native launches measured, which costs two events a launch. Where no hook `shows_faults`, they
-    are printed on stderr.
+    are printed on stderr. `device` is called once CUDA is in use in this process, with a function
+    that makes buffers for CUPTI: before the first native launch, and before what torch does on the
+    GPU where a script is run under tkdebug. `profiler` is called when torch's profiler is about to
+    take CUPTI, and when it has given it back.
     """
 
     enter: LaunchHook | None = None
@@ -296,6 +314,8 @@ class Hook:
     fault: Callable[[Fault], None] | None = None
     progress: Callable[[LaunchProgress], None] | None = None
     record: Callable[[object], None] | None = None
+    device: Callable[[Callable[[], ActivityBuffers]], None] | None = None
+    profiler: Callable[[bool], None] | None = None
     timed: bool = False
     shows_faults: bool = True
 
@@ -307,6 +327,7 @@ class HookChain:
         self._hooks: tuple[Hook, ...] = ()
         self.launch: tuple[Hook, ...] = ()
         self.timed = False
+        self._make_buffers: Callable[[], ActivityBuffers] | None = None
         self._reported: set[int] = set()
         self._teller: FaultTeller | None = None
         self.renew_locks()
@@ -315,6 +336,8 @@ class HookChain:
     def renew_locks(self) -> None:
         """As a forked child has to."""
         self._lock = threading.Lock()
+        # CUDA is the parent's.
+        self._make_buffers = None
 
     def add(self, hook: Hook) -> None:
         """Append `hook`; the same object twice is a no-op."""
@@ -322,11 +345,34 @@ class HookChain:
             if any(h is hook for h in self._hooks):
                 return
             self._set((*self._hooks, hook))
+        if self._make_buffers is not None and hook.device is not None:
+            self._guarded(hook.device, self._make_buffers)
 
     def remove(self, hook: Hook) -> None:
         """Take `hook` out; one that is not there is a no-op."""
         with self._lock:
             self._set(tuple(h for h in self._hooks if h is not hook))
+
+    def replace(self, hook: Hook, by: Hook) -> None:
+        """Put `by` in the place of `hook`, between two launches."""
+        with self._lock:
+            self._set(tuple(by if h is hook else h for h in self._hooks))
+
+    def device_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
+        """Tell that CUDA is in use in this process; only the first time does anything."""
+        with self._lock:
+            if self._make_buffers is not None:
+                return
+            self._make_buffers = make_buffers
+        for hook in self._hooks:
+            if hook.device is not None:
+                self._guarded(hook.device, make_buffers)
+
+    def profiler(self, is_taken: bool) -> None:
+        """Tell that torch's profiler takes CUPTI now, or has given it back."""
+        for hook in self._hooks:
+            if hook.profiler is not None:
+                self._guarded(hook.profiler, is_taken)
 
     def _set(self, hooks: tuple[Hook, ...]) -> None:
         self._hooks = hooks

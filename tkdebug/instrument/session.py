@@ -287,6 +287,14 @@ class Session:
         """The latest progress of the launches that run now."""
         return self._found(Progress, "LIMIT ?", MAX_PAGE_ROWS)
 
+    def checked(self, read: Callable[[], _T]) -> _T:
+        """What `read` makes of records of this session, which may raise ValueError on damage.
+
+        Raises:
+            SessionError: it does.
+        """
+        return self._query(read)
+
     def _found(self, kind: type[_T], condition: str, *values: object) -> tuple[_T, ...]:
         """Rows of a table that is not stamped."""
         table = table_of(kind)

@@ -124,12 +124,14 @@ class NativeKernel(CompiledKernel):
             CudaError: the driver refuses.
         """
         from tkdebug.runtime.cuda import device as devices
+        from tkdebug.runtime.cuda import first_use
         from tkdebug.runtime.cuda.launcher import make_submit
         from tkdebug.runtime.cuda.module import load_kernel
 
         if self.function is not None:
             return
         devices.require_device()
+        first_use.announce()
         binary = self.binary
         device = devices.device(self.device)
         LOAD_HOOKS.loading(self)
