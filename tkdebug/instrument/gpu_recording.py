@@ -1,8 +1,8 @@
 """How the launches of a recorded run get their times on the GPU: by CUPTI, else by CUDA events.
 
 Responsible for choosing: CUPTI from the moment that CUDA is in use, events where CUPTI is missing,
-of an unknown version, or another profiler's, and for the time in which torch's profiler has it. Each
-change is told in one line. Beside it, the states of the GPUs that run something are recorded.
+of an unknown version, or another profiler's, and for the time in which torch's profiler has it.
+Each change is told in one line. Beside it, the states of the GPUs that run something are recorded.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tkdebug.events import ActivityBuffers
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
 from tkdebug.instrument.device_records import LostActivities
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class GpuRecording:
         self._owner = os.getpid()
         self._here = _Here()
         self._open_nvml()
+        if not KNOBS.cupti:
+            return
         try:
             self._recording = self._make_recording(make_buffers())
             self._recording.start()

@@ -66,10 +66,10 @@ class Launch:
         stream: handle of the CUDA stream, 0 under interpret.
         scopes: names of the script's scopes around it, outermost first.
         time_source: how `duration_ns` was obtained: "cupti" (the GPU's own time stamps), "events"
-            (two CUDA events around it, less what an empty kernel takes between them),
-            "events-at-most" (the same of a kernel so short that the host may have been slower), "host" (wall time of
-            an interpreted launch), "none" (it ended without a time: it was made part of a CUDA
-            graph, or no record of it came).
+            (two CUDA events around it, less what an empty kernel takes between them), "events-at-
+            most" (the same of a kernel so short that the host may have been slower), "host" (wall
+            time of an interpreted launch), "none" (it ended without a time: it was made part of a
+            CUDA graph, or no record of it came).
         device_start_ns: when the GPU began with it, where CUPTI told.
         device_stream: CUPTI's number of its stream, as activities have it.
     """

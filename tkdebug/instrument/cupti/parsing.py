@@ -2,7 +2,8 @@
 
 Records have no size field: the kind says the size, and the next record begins behind it. The walk
 has to end exactly where CUPTI says that the buffer's records end. Where it does not, or meets a
-kind that was never enabled, the layout is not that of this library, and nothing of the buffer is used.
+kind that was never enabled, the layout is not that of this library, and nothing of the buffer is
+used.
 """
 
 from __future__ import annotations

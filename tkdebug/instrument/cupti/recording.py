@@ -1,9 +1,10 @@
 """Records what the GPU does while a session is recorded: a thread beside the script.
 
 Responsible for the rounds: buffers are taken from CUPTI, read at once, joined with the launches
-that were made, and told on as batches of activities and ends of launches. Invariants: a launch costs an
-entry in a queue; nothing waits for the GPU but `stop` and `wait`, which the recorder calls when the
-script is done; whatever goes wrong ends this recording with one line, and never the script.
+that were made, and told on as batches of activities and ends of launches. Invariants: a launch
+costs an entry in a queue; nothing waits for the GPU but `stop` and `wait`, which the recorder calls
+when the script is done; whatever goes wrong ends this recording with one line, and never the
+script.
 """
 
 from __future__ import annotations
