@@ -82,9 +82,7 @@ class Recorded:
 
     def show(self, title, details=True):
         from tkdebug.instrument.activities import (
-            activity_totals,
             recorded_activities,
-            recorded_batches,
         )
         from tkdebug.instrument.device_records import GpuState, LostActivities
         from tkdebug.instrument.session import Session
@@ -100,7 +98,7 @@ class Recorded:
                 for one in launches[:12]:
                     say("   ", one.id, one.kernel, one.grid, one.duration_ns, one.time_source, one.device_stream,
                         (one.device_start_ns or one.start_ns) - one.start_ns)  # fmt: skip
-            for total in activity_totals(recorded_batches(session))[:8]:
+            for total in session.other_totals()[1][:8]:
                 say("    others:", total.kind, total.name[:60], total.count, total.total_ns)
             activities = list(recorded_activities(session))
             say("    activities", len(activities), "of graphs", sum(a.graph > 0 for a in activities),

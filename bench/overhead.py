@@ -152,7 +152,7 @@ def section(lines: list[str], rounds: int) -> str:
             "",
             "Written by `python bench/overhead.py --markdown bench/RESULTS.md`. The same programs",
             "watched in different ways, each in a process of its own that was asked in turn;",
-            f"medians of {rounds} rounds. `/ bare` is the time over that of the same compiler unwatched.",
+            f"medians of {rounds} rounds. `/ bare` is the time over the same compiler's unwatched.",
             "",
             f"- date: {datetime.now(timezone.utc):%Y-%m-%d}",
             f"- machine: {torch.cuda.get_device_name()}, {os.cpu_count()} CPU cores, "

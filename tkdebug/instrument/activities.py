@@ -7,7 +7,7 @@ for totals. Nothing makes an object for a record until it is read.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -180,18 +180,3 @@ def recorded_activities(session: Session) -> Iterator[Activity]:
 
 def _all_of(batch: Recorded[ActivityBatch]) -> tuple[Activity, ...]:
     return tuple(unpacked(batch))
-
-
-def activity_totals(batches: Iterable[Recorded[ActivityBatch]]) -> tuple[ActivityTotal, ...]:
-    """Times by kind and name of what others launched, the longest in total first."""
-    found: dict[tuple[str, str], ActivityTotal] = {}
-    for batch in batches:
-        for total in batch.event.totals:
-            key = (total.kind, total.name)
-            found[key] = found[key].plus(total) if key in found else total
-    return sorted_totals(found.values())
-
-
-def sorted_totals(totals: Iterable[ActivityTotal]) -> tuple[ActivityTotal, ...]:
-    """The longest in total first."""
-    return tuple(sorted(totals, key=lambda total: (-total.total_ns, total.kind, total.name)))

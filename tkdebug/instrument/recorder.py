@@ -223,9 +223,9 @@ class Recorder:
         self._put(LaunchEnded(launch, duration_ns, error, source))
 
     def _on_measured(self, measured: Measured) -> None:
-        launch, duration_ns, start_ns, stream = measured
+        launch, duration_ns, *place = measured
         source = "none" if duration_ns is None else "cupti"
-        self._put(LaunchEnded(launch, duration_ns, None, source, start_ns, stream))
+        self._put(LaunchEnded(launch, duration_ns, None, source, *place))
 
     def _on_record(self, event: object) -> None:
         self._put(Told(event, time.time_ns()))

@@ -71,6 +71,7 @@ class Launch:
             time of an interpreted launch), "none" (it ended without a time: it was made part of a
             CUDA graph, or no record of it came).
         device_start_ns: when the GPU began with it, where CUPTI told.
+        device: the GPU that it ran on, as CUDA numbers it, where CUPTI told.
         device_stream: CUPTI's number of its stream, as activities have it.
     """
 
@@ -92,6 +93,7 @@ class Launch:
     error: str | None
     time_source: str | None = None
     device_start_ns: int | None = None
+    device: int | None = None
     device_stream: int | None = None
 
     @property

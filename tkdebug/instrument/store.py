@@ -74,10 +74,11 @@ class LaunchEnded(NamedTuple):
     error: str | None
     time_source: str | None = None
     device_start_ns: int | None = None
+    device: int | None = None
     device_stream: int | None = None
 
 
-_RUNNING = (None, None, None, None, None)
+_RUNNING = (None,) * 6
 
 
 class Told(NamedTuple):
@@ -252,7 +253,7 @@ class SessionStore:
             return
         self._connection.executemany(
             "UPDATE launches SET revision = ?, duration_ns = ?, error = ?, time_source = ?, "
-            "device_start_ns = ?, device_stream = ? WHERE seq = ?",
+            "device_start_ns = ?, device = ?, device_stream = ? WHERE seq = ?",
             updates,
         )
         self._connection.executemany(

@@ -51,8 +51,9 @@ class Measured(NamedTuple):
 
     launch: int
     duration_ns: int | None
-    start_ns: int | None
-    stream: int | None
+    start_ns: int | None = None
+    device: int | None = None
+    stream: int | None = None
 
 
 class DeviceRecording:
@@ -163,7 +164,7 @@ class DeviceRecording:
         """No record comes any more."""
         self._joiner.add(self._taken_launches(), None)
         for launch in (*self._joiner.give_up(), *(one for one, _ in self._called.values())):
-            self._measured(Measured(launch, None, None, None))
+            self._measured(Measured(launch, None))
         self._called.clear()
 
     def _taken_launches(self) -> list[Made]:
@@ -190,7 +191,7 @@ class DeviceRecording:
         self._emit(self._held, clock, is_last=True)
         self._held = self._emit(fresh, clock, is_last=forced)
         for launch in joined.lost:
-            self._measured(Measured(launch, None, None, None))
+            self._measured(Measured(launch, None))
         self._drop_captured(now_ns)
         if count := self._collection.dropped():
             self._told(LostActivities(count, "CUPTI had no room for them"))
@@ -245,6 +246,7 @@ class DeviceRecording:
                     launch,
                     int(record["duration_ns"]),
                     int(record["start_ns"]),
+                    int(record["device"]),
                     int(record["stream"]),
                 )
             )
@@ -259,7 +261,7 @@ class DeviceRecording:
         for call in late:
             if call < latest:
                 launch, _ = self._called.pop(call)
-                self._measured(Measured(launch, None, None, None))
+                self._measured(Measured(launch, None))
 
 
 def _packed(
