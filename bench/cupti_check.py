@@ -439,7 +439,130 @@ def forked(out):
     recorded.show("forked")
 
 
-STEPS = (raw, records, costs, events, profiled, inside, forked, stress)
+def kinds(out):
+    """What each kind of record costs a loop of torch's and launches of ours, CUPTI alone."""
+    import ctypes
+
+    import torch
+
+    from tkdebug.instrument.cupti.library import Cupti, find_cupti
+    from tkdebug.runtime.cuda.activity_buffers import activity_buffers
+
+    cupti = Cupti(find_cupti())
+    library = ctypes.CDLL(cupti.path)
+    buffers = activity_buffers()
+    add_one, _ = kernels()
+    x, y = tensors()
+    parts = model()
+
+    def api(callback, on):
+        return library.cuptiActivityEnableDriverApi(ctypes.c_uint32(callback), ctypes.c_uint8(on))
+
+    def only_launch():
+        return [
+            cupti.status("cuptiActivityEnable", 4),
+            [api(n, 0) for n in range(1, 790) if n != 652][:3],
+        ]
+
+    def launch_alone():
+        return api(652, 1)
+
+    def launch_then_all_off():
+        return [cupti.status("cuptiActivityEnable", 4), api(392, 0)]
+
+    variants = {
+        "nothing": ((), None),
+        "kernel": ((10,), None),
+        "kernel memcpy memset": ((10, 1, 2), None),
+        "kernel driver": ((10, 4), None),
+        "kernel memcpy memset driver": ((10, 1, 2, 4), None),
+        "kernel, driver less cuDevicePrimaryCtxGetState": ((10,), launch_then_all_off),
+        "kernel, driver less all but launches": ((10,), only_launch),
+        "kernel, launch alone": ((10,), launch_alone),
+        "kernel runtime": ((10, 5), None),
+    }
+
+    def burst():
+        for _ in range(200):
+            add_one[(4,)](x, y, 1024, B=256)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(3000):
+            add_one[(4,)](x, y, 1024, B=256)
+        launch = (time.perf_counter() - start) / 3000 * 1e6
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(15):
+            step(*parts)
+        torch.cuda.synchronize()
+        return launch, (time.perf_counter() - start) / 15 * 1e3
+
+    burst()
+    cupti.register(buffers.requested, buffers.completed)
+    found, said = collections.defaultdict(list), {}
+    for _ in range(3):
+        for name, (enabled, more) in variants.items():
+            statuses = [cupti.status("cuptiActivityEnable", kind) for kind in enabled]
+            if more is not None:
+                statuses.append(more())
+            found[name].append(burst())
+            cupti.status("cuptiActivityFlushAll", 1)
+            data = buffers.filled()
+            count = collections.Counter()
+            from tkdebug.instrument.cupti.parsing import records_by_kind
+
+            if 5 not in enabled:
+                for one in data:
+                    for kind, records in records_by_kind(one, cupti.layout).items():
+                        count[kind] += len(records)
+                        if kind == 4:
+                            count.update(
+                                {
+                                    f"cb{c}": n
+                                    for c, n in collections.Counter(
+                                        records["cbid"].tolist()
+                                    ).items()
+                                }
+                            )
+            said[name] = (statuses, dict(count))
+            for kind in (10, 1, 2, 4, 5):
+                cupti.status("cuptiActivityDisable", kind)
+            for callback in range(1, 790):
+                api(callback, 0)
+            cupti.status("cuptiActivityFlushAll", 1)
+            buffers.filled()
+    for name, values in found.items():
+        launches, steps = zip(*values, strict=True)
+        say(f"  {name:48} launch {statistics.median(launches):6.2f} us  step {statistics.median(steps):6.2f} ms  "
+            f"(least {min(launches):.2f}, {min(steps):.2f})  {said[name]}")  # fmt: skip
+
+
+def joins(out):
+    """Launches of several threads and grids: each has the record of a kernel of its own grid."""
+    import torch
+
+    recorded = Recorded()
+    with recorded:
+        add_one, _ = kernels()
+        x, y = tensors()
+
+        def other(n):
+            for k in range(700):
+                add_one[(1 + (k * 7 + n) % 97,)](x, y, 1024, B=256)
+
+        threads = [threading.Thread(target=other, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        torch.cuda.synchronize()
+    launches, activities = recorded.show("joins", details=False)
+    grids = {one.id: one.grid for one in launches}
+    wrong = [a for a in activities if a.launch and grids[a.launch] != a.grid]
+    say("  joined", sum(a.launch > 0 for a in activities), "wrong", len(wrong), wrong[:2])
+
+
+STEPS = (kinds, joins, raw, records, costs, events, profiled, inside, forked, stress)
 
 
 def main():

@@ -228,7 +228,7 @@ def test_kinds_are_enabled_while_it_is_on(recording, fake):
         ),
         ({"register": 1}, "CUPTI_ERROR_INVALID_PARAMETER (1)"),
         ({"enable": 35}, "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35): the driver lets only root"),
-        ({"enable": 777}, "CUPTI error 777"),
+        ({"enable": 777}, "CUPTI error (777)"),
     ],
 )
 def test_refusal_of_cupti_is_named(fake, buffers, statuses, name):

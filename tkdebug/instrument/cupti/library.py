@@ -159,7 +159,7 @@ def _functions(library: ctypes.CDLL) -> dict[str, Callable[..., int]]:
 
 def result_text(status: int) -> str:
     """A CUptiResult by its name, with what it means where that helps."""
-    name, meaning = _RESULTS.get(status, (f"CUPTI error {status}", ""))
+    name, meaning = _RESULTS.get(status, ("CUPTI error", ""))
     return f"{name} ({status})" + (f": {meaning}" if meaning else "")
 
 

@@ -28,10 +28,11 @@ def announce_with_torch() -> None:
     """Have `announce` called when torch starts CUDA, or now where it has."""
     import torch
 
-    from tkdebug.runtime.driver import has_real_gpu
-
-    if has_real_gpu():
-        torch.cuda._lazy_call(announce)  # type: ignore[no-untyped-call]  # noqa: SLF001
+    # Without a question for devices, after which torch refuses CUDA in forked children. Without a
+    # GPU torch never starts CUDA; a stand-in for torch.cuda has no such function.
+    when_started = getattr(torch.cuda, "_lazy_call", None)
+    if when_started is not None:
+        when_started(announce)
 
 
 def tell_of_profiler() -> None:
