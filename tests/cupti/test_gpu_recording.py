@@ -35,6 +35,13 @@ def path(tmp_path):
     return tmp_path / "run.tkd"
 
 
+def wait_for(condition):
+    ended = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ended
+        time.sleep(0.01)
+
+
 def launches_of(path):
     with Session.open(path) as session:
         return session.launches_in_order()
@@ -146,11 +153,44 @@ def test_torch_profiler_gets_cupti_and_gives_it_back(gpu, path, capsys):
         # It stays a subscriber for ever, which must not keep us from going on.
         gpu.statuses(subscribe=39)
         HOOKS.profiler(False)
-        third = native_launch("three")
+        # On trial: it may not deliver yet.
+        third = native_launch("three", span=lambda wait=False: 3000)
         deliver_kernel(gpu, third, 3, duration_ns=700)
+        wait_for(lambda: not HOOKS.timed)
+        fourth = native_launch("four")
+        deliver_kernel(gpu, fourth, 4, duration_ns=400)
     found = [(one.kernel, one.duration_ns, one.time_source) for one in launches_of(path)]
-    assert found == [("one", 864, "cupti"), ("two", 2000, "events"), ("three", 700, "cupti")]
+    assert found == [
+        ("one", 864, "cupti"),
+        ("two", 2000, "events"),
+        ("three", 3000, "events"),
+        ("four", 400, "cupti"),
+    ]
+    with Session.open(path) as session:
+        assert [a.launch for a in recorded_activities(session)] == [first.id, third.id, fourth.id]
     assert capsys.readouterr().err.count("torch.profiler uses CUPTI") == 1
+
+
+def test_cupti_that_forgot_of_us_is_asked_again(gpu, path, monkeypatch):
+    monkeypatch.setattr(gpu_recording, "TRIAL_S", 0.01)
+    with Recorder(path, output=False):
+        gpu.use()
+        HOOKS.profiler(True)
+        gpu.library.fake_deaf(3)
+        HOOKS.profiler(False)
+        number = 0
+        while HOOKS.timed:
+            number += 1
+            launch = native_launch("early", span=lambda wait=False: 3000)
+            deliver_kernel(gpu, launch, number)
+            time.sleep(0.05)
+            assert number < 200
+        deliver_kernel(gpu, native_launch("late"), number + 1)
+    found = launches_of(path)
+    assert {(one.kernel, one.time_source) for one in found} == {
+        ("early", "events"),
+        ("late", "cupti"),
+    }
 
 
 def test_failure_under_way_goes_on_with_events(gpu, path, capsys):
@@ -158,9 +198,7 @@ def test_failure_under_way_goes_on_with_events(gpu, path, capsys):
         gpu.use()
         native_launch("one")
         gpu.statuses(flush=999)
-        ended = time.monotonic() + 20
-        while not HOOKS.timed and time.monotonic() < ended:
-            time.sleep(0.01)
+        wait_for(lambda: HOOKS.timed)
         native_launch("two", span=lambda wait=False: 2000)
     found = [(one.duration_ns, one.time_source) for one in launches_of(path)]
     assert found == [(None, "none"), (2000, "events")]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tkdebug.instrument.nvml import Nvml
 
 STATE_S = 1.0
+TRIAL_S = 0.3
 _EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is not recorded"
 
 
@@ -86,6 +87,9 @@ class GpuRecording:
         self._times: dict[int, LaunchTime] = {}
         self._here = _Here()
         self._owner = os.getpid()
+        # While torch's profiler ends its work it makes CUPTI forget of others.
+        self._is_on_trial = False
+        self._trial_due_s = 0.0
         self.is_on = False
 
     def start(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
@@ -130,6 +134,7 @@ class GpuRecording:
             tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
             self._told(LostActivities(0, "torch.profiler used CUPTI"))
             self._switch(False)
+            self._is_on_trial = False
             recording.stop(when_done=False)
         elif not is_taken and not recording.is_on:
             try:
@@ -137,7 +142,17 @@ class GpuRecording:
             except CuptiError as error:
                 tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
                 return
+            self._is_on_trial = True
+            self._trial_due_s = time.monotonic() + TRIAL_S
+
+    def _go_on_with_trial(self, recording: DeviceRecording) -> None:
+        """Have CUPTI time launches again, once it delivers anything; else ask it once more."""
+        if recording.has_records:
+            self._is_on_trial = False
             self._switch(True)
+        elif time.monotonic() >= self._trial_due_s:
+            self._trial_due_s = time.monotonic() + TRIAL_S
+            recording.restart()
 
     def stop(self) -> None:
         """Take what is left."""
@@ -160,19 +175,22 @@ class GpuRecording:
 
     def exit(self, launch: int, before_ns: int, is_made: bool) -> bool:
         """It was made, unless it failed; the result is whether CUPTI times it."""
-        if launch not in self._times:
+        is_timed = launch in self._times
+        if not is_timed and not self._is_on_trial:
             return False
         if not is_made or self._recording is None:
-            del self._times[launch]
+            self._times.pop(launch, None)
             return False
+        # On trial, so that its kernel is not taken for somebody else's.
         self._recording.made(Made(launch, self._here.native_id, before_ns, time.time_ns()))
-        return True
+        return is_timed
 
     def _on_measured(self, measured: Measured) -> None:
         time_on_device = self._times.pop(measured.launch, None)
-        if time_on_device is not None:
-            time_on_device.duration_ns = measured.duration_ns
-            time_on_device.settled_ns = time.time_ns()
+        if time_on_device is None:
+            return
+        time_on_device.duration_ns = measured.duration_ns
+        time_on_device.settled_ns = time.time_ns()
         self._told_measured(measured)
 
     def _open_nvml(self) -> None:
@@ -184,6 +202,8 @@ class GpuRecording:
 
     def _on_round(self, devices: set[int]) -> None:
         """A round of the recording found activities of these devices."""
+        if self._is_on_trial and self._recording is not None:
+            self._go_on_with_trial(self._recording)
         self._devices |= devices
         if devices and time.monotonic() >= self._state_due_s:
             self._sample(is_busy=True)

@@ -65,6 +65,10 @@ class DeviceRecording:
         told: called with records for the session.
         each_round: called in each round with the devices that ran something since the one before.
         failed: called where recording ends before `stop`.
+
+    Attributes:
+        is_on: whether it records.
+        has_records: whether any record came since it was started.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class DeviceRecording:
         self._owner = os.getpid()
         self._thread: threading.Thread | None = None
         self.is_on = False
+        self.has_records = False
 
     def start(self, is_ours: bool = False) -> None:
         """Begin to record, also once more after `stop`.
@@ -102,6 +107,7 @@ class DeviceRecording:
             CuptiError: CUPTI refuses.
         """
         self._collection.start(is_ours)
+        self.has_records = False
         self._ended.clear()
         self._owner = os.getpid()
         self.is_on = True
@@ -110,6 +116,15 @@ class DeviceRecording:
         with contextlib.suppress(RuntimeError):
             thread.start()
             self._thread = thread
+
+    def restart(self) -> None:
+        """Ask CUPTI once more, in a round, where it may have forgotten of us.
+
+        Raises:
+            CuptiError: CUPTI refuses.
+        """
+        self._collection.stop()
+        self._collection.start(is_ours=True)
 
     def stop(self, when_done: bool = True) -> None:
         """Take what is left and record no more; a second call is a no-op.
@@ -178,6 +193,7 @@ class DeviceRecording:
         # Before the buffers: a launch that is known here may have its records in them or later.
         self._joiner.add(self._taken_launches(), None)
         read = [self._collection.read(data) for data in self._collection.take(forced)]
+        self.has_records = self.has_records or bool(read)
         for _, records in read:
             if DRIVER in records:
                 calls = calls_of(records.pop(DRIVER), LAUNCH_CALLBACK, clock.offset_ns)
