@@ -104,7 +104,7 @@ def packed_records(batch: ActivityBatch) -> Packed:
         data = reader.decompress(batch.data, expected + 1) if expected >= 0 else b""
     except zlib.error as error:
         raise ValueError(f"activities that cannot be decompressed: {error}") from error
-    if len(data) != expected:
+    if len(data) != expected or not reader.eof:
         raise ValueError(f"activities of {len(data)} bytes or more, expected {expected}")
     packed = np.frombuffer(data, packed_type())
     is_known = (packed["kind"] < len(ACTIVITY_KINDS)) & (packed["name"] < len(batch.names))

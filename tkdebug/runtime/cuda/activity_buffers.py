@@ -32,6 +32,7 @@ _STATE = """
 @size = internal constant i64 {size}
 @most = internal constant i32 {count}
 declare noalias ptr @malloc(i64)
+declare i32 @sched_yield()
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 """
 # CUpti_BuffersCallbackRequestFunc and CUpti_BuffersCallbackCompleteFunc of cupti_activity.h.
@@ -41,7 +42,10 @@ define internal void @lock() {
 again:
   %before = atomicrmw xchg ptr @held, i32 1 acquire
   %taken = icmp eq i32 %before, 0
-  br i1 %taken, label %done, label %again
+  br i1 %taken, label %done, label %wait
+wait:
+  %yielded = call i32 @sched_yield()
+  br label %again
 done:
   ret void
 }
