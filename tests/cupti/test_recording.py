@@ -171,13 +171,16 @@ def test_totals_are_of_others_alone(recording, fake):
         made.kernel(start=now, end=now + 600, call=10),
         made.kernel("relu", start=now, end=now + 300, call=11),
         made.kernel("relu", start=now, end=now + 100, call=12),
+        made.kernel("relu", start=now, end=now + 50, call=13, graph=2),
     )
     recording.round()
     recording.finish()
     totals = [t for told in recording.told for t in told.totals]
     assert [(t.name, t.count, t.total_ns, t.min_ns, t.max_ns) for t in totals] == [
-        ("relu", 2, 400, 100, 300)
+        ("relu", 2, 400, 100, 300),
+        ("relu", 1, 50, 50, 50),
     ]
+    assert [t.in_graph for t in totals] == [False, True]
 
 
 def test_record_without_times_is_left_out(recording, fake):

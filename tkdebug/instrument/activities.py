@@ -77,7 +77,8 @@ def _totals(packed: Packed, names: tuple[str, ...]) -> tuple[ActivityTotal, ...]
 
     if not len(packed):
         return ()
-    key = packed["kind"].astype(np.int64) << 32 | packed["name"]
+    is_node = (packed["graph"] > 0).astype(np.int64)
+    key = packed["kind"].astype(np.int64) << 33 | is_node << 32 | packed["name"]
     order = np.argsort(key, kind="stable")
     groups, starts, counts = np.unique(key[order], return_index=True, return_counts=True)
     durations = packed["duration_ns"][order]
@@ -85,7 +86,12 @@ def _totals(packed: Packed, names: tuple[str, ...]) -> tuple[ActivityTotal, ...]
     least, most = np.minimum.reduceat(durations, starts), np.maximum.reduceat(durations, starts)
     rows = zip(*(c.tolist() for c in (groups, counts, totals, least, most)), strict=True)
     return tuple(
-        ActivityTotal(ACTIVITY_KINDS[group >> 32], names[group & 0xFFFFFFFF], *numbers)
+        ActivityTotal(
+            ACTIVITY_KINDS[group >> 33],
+            names[group & 0xFFFFFFFF],
+            bool(group >> 32 & 1),
+            *numbers,
+        )
         for group, *numbers in rows
     )
 

@@ -54,10 +54,15 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class ActivityTotal:
-    """Times of all activities of one kind and name that belong to no launch of tkdebug's."""
+    """Times of all activities of one kind and name that belong to no launch of tkdebug's.
+
+    Attributes:
+        in_graph: whether a CUDA graph launched them; those are tkdebug's kernels, too.
+    """
 
     kind: str
     name: str
+    in_graph: bool
     count: int
     total_ns: int
     min_ns: int
@@ -73,6 +78,7 @@ class ActivityTotal:
         return ActivityTotal(
             self.kind,
             self.name,
+            self.in_graph,
             self.count + other.count,
             self.total_ns + other.total_ns,
             min(self.min_ns, other.min_ns),

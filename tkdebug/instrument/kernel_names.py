@@ -38,11 +38,10 @@ def short_name(name: str) -> str:
     return text
 
 
-def activity_name(kind: str, name: str) -> str:
+def activity_name(kind: str, name: str, in_graph: bool = False) -> str:
     """What an activity is called in views."""
-    if kind == "kernel":
-        return short_name(name)
-    return name if kind == name else f"{kind} {name}"
+    plain = short_name(name) if kind == "kernel" else name if kind == name else f"{kind} {name}"
+    return f"{plain} (CUDA graph)" if in_graph else plain
 
 
 @cache

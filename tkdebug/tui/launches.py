@@ -390,7 +390,7 @@ class LaunchesPane(FilteredPane):
 def _other_summary(total: ActivityTotal) -> KernelSummary:
     """What others ran, in the table of kernels."""
     return KernelSummary(
-        kernel=OTHER_MARK + activity_name(total.kind, total.name),
+        kernel=OTHER_MARK + activity_name(total.kind, total.name, total.in_graph),
         launches=total.count,
         finished=total.count,
         errors=0,

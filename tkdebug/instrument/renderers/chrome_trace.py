@@ -105,7 +105,7 @@ class _GpuStreams:
 def _other_event(activity: Activity, run: RunInfo) -> dict[str, object]:
     return {
         "ph": "X",
-        "name": activity_name(activity.kind, activity.name),
+        "name": activity_name(activity.kind, activity.name, activity.graph > 0),
         "cat": f"other {activity.kind}",
         "pid": activity.process,
         "ts": (activity.start_ns - run.start_ns) / 1e3,

@@ -89,6 +89,7 @@ def _other(total: ActivityTotal) -> dict[str, object]:
     return {
         "kind": total.kind,
         "name": demangled(total.name),
+        "in_graph": total.in_graph,
         "count": total.count,
         "total_ns": total.total_ns,
         "mean_ns": total.mean_ns,

@@ -81,7 +81,9 @@ def _other_lines(totals: Sequence[ActivityTotal], width: int | None) -> Iterator
     rows: list[tuple[str, ...]] = [("", "count", "total", "mean", "min", "max")]
     for total in totals[:MAX_OTHERS]:
         times = (total.total_ns, total.mean_ns, total.min_ns, total.max_ns)
-        name = cut(visible_line(activity_name(total.kind, total.name)), MAX_NAME_CHARS)
+        name = cut(
+            visible_line(activity_name(total.kind, total.name, total.in_graph)), MAX_NAME_CHARS
+        )
         rows.append((name, f"{total.count:,}", *map(format_ns, times)))
     yield from table_lines(rows, width)
     left = totals[MAX_OTHERS:]
