@@ -146,8 +146,9 @@ class DeviceRecording:
             self.is_on = False
 
     def wait(self) -> None:
-        """Take what is there, also of buffers that are not full; the GPU should be done."""
+        """Wait for the GPU, and take what is there."""
         if os.getpid() == self._owner and self.is_on:
+            self._collection.synchronize()
             self._round(forced=True)
 
     def _run(self) -> None:

@@ -59,14 +59,16 @@ class SpanTimer:
     """Starts spans on the streams of one device; its events are recorded again and again.
 
     Attributes:
-        overhead_ns: what two events show of an empty kernel; None where that cannot be measured.
+        overhead_ns: what two events show of an empty kernel; None where that cannot be measured, or
+            was not yet.
     """
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.calls = _calls()
         self._free: list[int] = []
-        self.overhead_ns = _overhead_ns(device)
+        self.overhead_ns: int | None = None
+        self._is_calibrated = False
 
     def start(self, stream: int) -> DeviceSpan | None:
         """Start timing work on `stream`; None while a graph is captured from it, as nothing runs.
@@ -81,7 +83,17 @@ class SpanTimer:
             self.device.make_current()
             status = self.calls.is_capturing(stream, ctypes.addressof(capturing))
         # Where the question itself is forbidden, so is the launch, which says so.
-        return None if status or capturing.value else DeviceSpan(self, stream)
+        if status or capturing.value:
+            return None
+        if not self._is_calibrated:
+            self._calibrate()
+        return DeviceSpan(self, stream)
+
+    def _calibrate(self) -> None:
+        """Measure what events add, beside captures that this or another thread makes elsewhere."""
+        self._is_calibrated = True
+        with self.asking():
+            self.overhead_ns = _overhead_ns(self.device)
 
     def take(self) -> int:
         """An event."""
