@@ -201,7 +201,7 @@ def test_session_given_to_run_names_view(run_main, tmp_path):
 
 
 def test_architectures_of_the_help_are_the_targets(run_main):
-    from tkdebug.compiler.targets import TARGETS
+    from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 
     for command in ("run", "lines", "passes"):
         _, out, _ = run_main(command, "--help")

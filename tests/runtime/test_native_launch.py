@@ -5,6 +5,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import UnsupportedError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
@@ -59,7 +60,7 @@ def native(monkeypatch):
         return kernel
 
     monkeypatch.setattr(jit_module.JITFunction, "compile_native", compile_native)
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: -1), (lambda index: 77)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: -1), (lambda index: 77)))
     monkeypatch.setattr(device_module, "obstacle", lambda: None)
     monkeypatch.setattr(pointers, "_driver_knows", lambda address: True)
     with tkdebug.mode("native"):
@@ -159,7 +160,7 @@ def test_equal_keys_of_descriptors_mean_equal_specialisations(native, first_is_d
 
 def test_descriptor_of_a_tensor_elsewhere_is_refused(native, x, monkeypatch):
     monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 77)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 77)))
     described = TensorDescriptor.from_tensor(x.view(16, 8), [8, 8])
     with pytest.raises(PointerError, match="argument `x` is on cpu"):
         make_kernel()[(1,)](described, 1, 2)
@@ -337,7 +338,7 @@ def test_changed_global_is_told(native, x):
 
 @pytest.fixture
 def on_device_0(native, monkeypatch):
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 0)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 0)))
     return native
 
 
@@ -367,7 +368,7 @@ def test_empty_host_tensors_pass(on_device_0, monkeypatch):
 
 
 def test_native_without_a_gpu_says_so(native, monkeypatch, x):
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 0)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 0)))
     monkeypatch.setattr(device_module, "obstacle", lambda: "native mode needs a GPU")
     with pytest.raises(NoDeviceError, match="needs a GPU"):
         make_kernel()[(1,)](x, x, 16)
@@ -386,7 +387,7 @@ def test_native_without_a_gpu_says_so(native, monkeypatch, x):
 )
 def test_options_that_native_code_cannot_honour(options, words):
     with pytest.raises(UnsupportedError, match=words):
-        refuse_options("k", LaunchOptions(**options))
+        refuse_options("k", LaunchOptions(**options), TARGETS["sm_90a"])
 
 
 def h200():

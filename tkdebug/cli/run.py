@@ -137,9 +137,9 @@ def _check(arguments: Arguments) -> None:
     if mode == "native" and arguments.checks:
         raise UsageError(f"--check {arguments.checks[0]}: native kernels are not checked")
     if mode == "native":
-        from tkdebug.runtime.cuda.device import obstacle
+        from tkdebug.runtime.device.platform import platform_in_force
 
-        reason = obstacle()
+        reason = platform_in_force().obstacle()
         if reason is not None:
             raise UsageError(f"--mode native: {reason}")
     check_target_of_run(arguments, mode)

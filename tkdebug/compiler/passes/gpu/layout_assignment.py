@@ -29,7 +29,6 @@ from tkdebug.errors import IRError
 _MAX_SWEEPS = 1000
 # They compute across elements, so making them twice costs.
 _NOT_REMADE = names_of(tt.Scan, tt.Sort, tt.BitonicMerge, tt.Flip)
-_WARP_LANES = 32
 
 
 class LayoutAssignment:
@@ -37,6 +36,7 @@ class LayoutAssignment:
 
     Attributes:
         num_warps: warps of a block.
+        warp_size: threads of a warp.
     """
 
     def __init__(self, module: Module) -> None:
@@ -44,6 +44,7 @@ class LayoutAssignment:
         if not isinstance(warps, int):
             raise IRError(f"{module.name}: the function has no num_warps")
         self.num_warps = warps
+        self.warp_size = tt.Func(module.function).threads_per_warp
         self._layouts: dict[Value, LinearLayout] = {}
         self._flexible: set[Operation] = set()
         # The layout that a reduction's result was sliced from.
@@ -51,6 +52,10 @@ class LayoutAssignment:
         # What a tensor core computed: other operands come to it, not it to them.
         self._heavy: set[Value] = set()
         self._module = module
+
+    def default_layout(self, shape: tuple[int, ...]) -> LinearLayout:
+        """The layout of a tile that nothing prefers another for."""
+        return layout_inference.default_layout(shape, self.num_warps, self.warp_size)
 
     @staticmethod
     def of(module: Module) -> LayoutAssignment:
@@ -116,7 +121,7 @@ class LayoutAssignment:
             return False
         shape = shape_of(op.result.type)
         size = math.prod(shape)
-        return max(shape) == size <= self.num_warps * _WARP_LANES
+        return max(shape) == size <= self.num_warps * self.warp_size
 
     def _set(self, value: Value, layout: LinearLayout | None, heavy: bool = False) -> bool:
         if layout is None or value in self._layouts or not isinstance(value.type, TensorType):
@@ -181,17 +186,15 @@ class LayoutAssignment:
             return layout
         shape = shape_of(op.results[0].type)
         if op.name in (tt.Histogram.name, tt.TopK.name):
-            return layout_inference.default_layout(shape, self.num_warps)
+            return self.default_layout(shape)
         if op.name == "tt.gather":
-            return self._layouts.get(op.operands[1]) or layout_inference.default_layout(
-                shape, self.num_warps
-            )
+            return self._layouts.get(op.operands[1]) or self.default_layout(shape)
         tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
         if not tiles or all(value.defining_op in self._flexible for value in tiles):
             if tt.Reduce.matches(op):
-                source = layout_inference.default_layout(shape_of(tiles[0].type), self.num_warps)
+                source = self.default_layout(shape_of(tiles[0].type))
                 return layout_inference.result_layout(op, source)
-            return layout_inference.default_layout(shape, self.num_warps)
+            return self.default_layout(shape)
         if tt.Split.matches(op):
             return views.split(self._split_source(op))
         return None
@@ -200,7 +203,7 @@ class LayoutAssignment:
         home = self._layouts.get(op.operands[0])
         wanted = None if home is None else views.split_source(home)
         if wanted is None:
-            half = layout_inference.default_layout(shape_of(op.results[0].type), self.num_warps)
+            half = self.default_layout(shape_of(op.results[0].type))
             wanted = views.join(half)
         return wanted
 
@@ -229,7 +232,7 @@ class LayoutAssignment:
                 return True
             layout = self._demand(value, set())
             if layout is None:
-                layout = layout_inference.default_layout(shape_of(value.type), self.num_warps)
+                layout = self.default_layout(shape_of(value.type))
             for each in tied.values if tied is not None else (value,):
                 self._set(each, layout)
             return True
@@ -311,7 +314,7 @@ class LayoutAssignment:
         home = self._layouts.get(value)
         if home is not None:
             return home
-        return layout_inference.default_layout(shape_of(value.type), self.num_warps)
+        return self.default_layout(shape_of(value.type))
 
     def _wanted_by(self, op: Operation) -> LinearLayout | None:
         layout = OpView(op).layout
@@ -323,7 +326,7 @@ class LayoutAssignment:
             source = self._main_operand(op)
             if source is not None:
                 return self._layouts[source]
-            return layout_inference.default_layout(shape_of(op.operands[0].type), self.num_warps)
+            return self.default_layout(shape_of(op.operands[0].type))
         if op.name == "tt.histogram":
             # Values and their mask lie alike.
             return self._own_or_default(tt.Histogram(op).source)
