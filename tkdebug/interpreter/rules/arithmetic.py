@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ops import rounding
-from tkdebug.interpreter import shapes
+from tkdebug.interpreter import rounding, shapes
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.rules.types import Rule, one

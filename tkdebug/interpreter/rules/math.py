@@ -9,10 +9,10 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops import rounding
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.errors import UnsupportedError
+from tkdebug.interpreter import rounding
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.rules.libdevice import MEANINGS
 from tkdebug.interpreter.rules.types import Rule, one
 from tkdebug.interpreter.values import TileValue
 
@@ -59,14 +59,15 @@ def sqrt(ev: Evaluator, op: Operation, x: TileValue) -> TileValue:
 
 def libdevice(ev: Evaluator, op: Operation, *operands: TileValue) -> TileValue:
     """tt.extern_elementwise."""
-    function = FUNCTIONS[str(op.attributes["function"])]
-    if function.meaning is None:
+    name = str(op.attributes["function"])
+    meaning = MEANINGS.get(name)
+    if meaning is None:
         where = op.location.primary
         raise UnsupportedError(
-            f"{where.file}:{where.line}: libdevice.{function.name} is not available under "
+            f"{where.file}:{where.line}: libdevice.{name} is not available under "
             "interpret; it needs a GPU (its numbers have no closed form here)"
         )
-    meaning, dtype = function.meaning, ev.dtype_of(op.result.type)
+    dtype = ev.dtype_of(op.result.type)
     unsigned = bool(op.attributes.get("unsigned"))
 
     def compute(*tensors: Tensor) -> Tensor:
