@@ -1,5 +1,7 @@
 """The launch path above the driver: keys, grids, modes, errors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -15,8 +17,10 @@ from tkdebug.runtime.compile.native_compilation import refuse_options
 from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.cuda import device as device_module
 from tkdebug.runtime.cuda import driver_api, pointers
+from tkdebug.runtime.cuda import platform as cuda_platform
 from tkdebug.runtime.cuda.device import Device
 from tkdebug.runtime.cuda.module import check_resources
+from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.errors import (
     ArgumentTypeError,
     GridError,
@@ -392,6 +396,27 @@ def test_options_that_native_code_cannot_honour(options, words):
 
 def h200():
     return Device(0, "H200", 1, 9, 0, 232448, 1024, 65536, 132, 32, 1, 1, 1)
+
+
+@pytest.mark.parametrize("capability", [(10, 0), (12, 0)])
+def test_gpu_newer_than_known_ones_is_interpreted(monkeypatch, capsys, capability):
+    major, minor = capability
+    newer = replace(h200(), name="B200", major=major, minor=minor)
+    monkeypatch.setattr(device_module, "has_real_gpu", lambda: True)
+    monkeypatch.setattr(cuda_platform, "has_real_gpu", lambda: True)
+    monkeypatch.setattr(device_module, "current_device", lambda: newer)
+    monkeypatch.setattr(device_module, "obstacle", device_module.obstacle.__wrapped__)
+    with platform(cuda_platform.CudaPlatform()):
+        assert tkdebug.current_mode() == "interpret"
+        assert tkdebug.current_mode() == "interpret"
+        with pytest.raises(NoDeviceError, match=f"B200: sm_{major}{minor} "):
+            cuda_platform.CUDA.require()
+    said = capsys.readouterr().err
+    assert said == (
+        f"tkdebug: kernels are interpreted although a GPU is there: B200: sm_{major}{minor} "
+        f"(compute capability {major}.{minor}) is newer than the GPUs that this version of tkdebug "
+        "compiles for (sm_80, sm_86, sm_89, sm_90a)\n"
+    )
 
 
 def test_resources_name_what_to_lower():

@@ -1,6 +1,7 @@
 """Special functions on doubles, where torch has none or one that loses digits.
 
-Every function takes the torch module first, then tensors of doubles. Invariant: within a few units of the last place, but near zeros of the function.
+Every function takes the torch module first, then tensors of doubles. Invariant: within a few
+units of the last place, but near zeros of the function.
 """
 
 from __future__ import annotations
