@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks.table import observers_of
@@ -306,10 +307,12 @@ def _tell_interrupted(name: str, error: KeyboardInterrupt, turns: Turns | None) 
 
 def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:
     """The ops that are run in `frames`, outermost first."""
-    ops = [
-        frame.f_locals.get("op") for frame in frames if frame.f_code is Evaluator.run_block.__code__
+    views = [
+        frame.f_locals.get("view")
+        for frame in frames
+        if frame.f_code is Evaluator.run_block.__code__
     ]
-    return [op for op in ops if isinstance(op, Operation)]
+    return [view.op for view in views if isinstance(view, OpView)]
 
 
 def _progress_reporter(
