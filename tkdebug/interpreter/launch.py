@@ -185,7 +185,7 @@ class _Launch:
         context = LaunchContext(module, grid, self.arguments.buffers, self.arguments.written)
         for observer in self.observers:
             observer.launch_begins(context)
-        factor = max(observer.memory_factor for observer in self.observers)
+        factor = max((observer.memory_factor for observer in self.observers), default=1)
         self.size = _batch_size(prepared, grid, factor)
         self.turns: Turns | None = None
         if prepared.waiting_loops:
