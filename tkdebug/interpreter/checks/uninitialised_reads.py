@@ -22,6 +22,7 @@ class UninitialisedReads(Observer):
     """`--check uninitialised-read`."""
 
     follows_accesses = True
+    is_passive = True
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
