@@ -378,7 +378,8 @@ class HookChain:
     def _tell_unheard(self, fault: Fault) -> None:
         """Print `fault` the first time that it comes up at its place."""
         if self._teller is None:
-            from tkdebug.fault_teller import FaultTeller  # which imports us
+            # Printing needs the source text and styles, which a silent run does not load.
+            from tkdebug.fault_teller import FaultTeller
 
             self._teller = FaultTeller()
         self._teller.on_fault(fault)
