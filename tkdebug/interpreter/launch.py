@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks.table import observers_of
@@ -53,7 +55,7 @@ class Prepared:
         self.written = written_arguments(module)
         self.waiting_loops = waiting_loops(module)
         self._plans: dict[tuple[Hashable, ...], Plan] = {}
-        self.names = _argument_names(module)
+        self.names = tt.Func(module.function).arg_names
         self.announced = False
 
     @classmethod
@@ -74,12 +76,6 @@ class Prepared:
             if None not in keys:
                 self._plans[keys] = plan
         return plan
-
-
-def _argument_names(module: Module) -> tuple[str, ...]:
-    names = module.function.attributes.get("arg_names", ())
-    assert isinstance(names, tuple)
-    return tuple(str(name) for name in names)
 
 
 def run_module(
@@ -339,17 +335,19 @@ def _tell_interrupted(name: str, error: KeyboardInterrupt, turns: Turns | None) 
     if not running:
         return
     place = running[-1].location.primary
-    loops = [op.location.primary for op in running if op.name in ("scf.for", "scf.while")]
+    loops = [op.location.primary for op in running if scf.Loop.matches(op)]
     where = f", in the loop at line {loops[-1].line}" if loops else ""
     tell(f"{place.file}:{place.line}: {name} was interrupted here{where}")
 
 
 def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:
     """The ops that are run in `frames`, outermost first."""
-    ops = [
-        frame.f_locals.get("op") for frame in frames if frame.f_code is Evaluator.run_block.__code__
+    views = [
+        frame.f_locals.get("view")
+        for frame in frames
+        if frame.f_code is Evaluator.run_block.__code__
     ]
-    return [op for op in ops if isinstance(op, Operation)]
+    return [view.op for view in views if isinstance(view, OpView)]
 
 
 def _progress_reporter(

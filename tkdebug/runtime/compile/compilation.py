@@ -97,7 +97,10 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     module = (None if override is None else override.tile_ir()) or front_end
     front_end_ns = time.perf_counter_ns() - started_ns
     if src.arg_divisibility is not None:
-        module.function.attributes["arg_divisibility"] = src.arg_divisibility
+        # Only the compiler of a kernel imports the dialects.
+        from tkdebug.compiler.dialects import tt
+
+        tt.Func(module.function).arg_divisibility = src.arg_divisibility
     if src.mappable:
         module.function.attributes[MAPPABLE] = src.mappable
     if recorder is not None:
