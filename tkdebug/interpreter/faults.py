@@ -358,6 +358,47 @@ class FaultLog:
             hint=hint,
         )
 
+    def value_fault(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        message: str,
+        offender: Offender,
+        count: int,
+        *,
+        store: Operation,
+        severity: Literal["error", "warning"],
+        tensor: str | None,
+        hint: str,
+    ) -> None:
+        """Record a wrong value that `op` gave, and that reached memory at `store`.
+
+        Args:
+            op: where it is reported.
+            kind: of the fault.
+            message: what happened, up to "stored".
+            offender: the element of `op`; its index is the offset it was stored to.
+            count: how many were stored.
+            store: where they were.
+            severity: of the fault.
+            tensor: what they were stored to.
+            hint: what to do about it.
+        """
+        what = f"`{tensor}`" if tensor else "memory"
+        # One fault for each op, whatever its values are stored to.
+        tensor = next((t for k, o, t in self._faults if (k, o) == (kind, op.id)), tensor)
+        self._record(
+            op,
+            kind,
+            f"{message} at {_place(store, op)} to offset {offender.index} of {what}",
+            offender,
+            count,
+            severity=severity,
+            tensor=tensor,
+            index=offender.index,
+            hint=hint,
+        )
+
     def plugin_fault(
         self,
         op: Operation,

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.compiler.ir.control_flow import forwarded
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.races import Touched
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
@@ -125,6 +127,38 @@ class MarkedValues(Observer, Generic[Followed]):
                     known = out.get(key)
                     out[key] = (origin, kept if known is None else known[1] | kept)
         return out
+
+
+def is_in_kernel(op: Operation) -> bool:
+    """Whether the program axis is the programs' where `op` runs: not so in a combine region."""
+    outer = op.block.parent_op if op.block is not None else None
+    while outer is not None and not tt.Func.matches(outer):
+        if outer.name not in CONTROL_FLOW:
+            return False
+        outer = outer.block.parent_op if outer.block is not None else None
+    return True
+
+
+def stored_value(op: Operation) -> Value | None:
+    """What a store or an atomic puts into memory; None for any other op."""
+    for view in (tt.Store, tt.DescriptorStore, tt.DescriptorScatter, tt.DescriptorReduce):
+        if view.matches(op):
+            return view(op).value
+    return tt.AtomicRmw(op).value if tt.AtomicRmw.matches(op) else None
+
+
+def at_touched(values: Tensor, touched: Touched, first: int) -> Tensor:
+    """The elements of a tile that an access touches, in its order.
+
+    Args:
+        values: (P or 1, then the tile's axes, extent 1 for all positions).
+        touched: by linear program ids.
+        first: the id of the batch's first program.
+    """
+    whole = values.expand(values.shape[0], *touched.shape).reshape(values.shape[0], -1)
+    rows = touched.programs - first if values.shape[0] > 1 else 0
+    found: Tensor = whole[rows, touched.lanes]
+    return found
 
 
 def element_at(values: Tensor, place: tuple[int, ...]) -> Tensor:

@@ -24,7 +24,7 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.faults import FaultLog, Offender
-from tkdebug.interpreter.marked_values import MarkedValues, Origin, element_at
+from tkdebug.interpreter.marked_values import MarkedValues, Origin, element_at, is_in_kernel
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.undefined_flow import marks_of_results, united
 from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
@@ -87,12 +87,7 @@ def is_watched(op: Operation) -> bool:
     """Whether `op` may give undefined elements."""
     if op.name not in WATCHED or (op.name == "tt.load" and not _lacks_other(op)):
         return False
-    outer = op.block.parent_op if op.block is not None else None
-    while outer is not None and outer.name != "tt.func":
-        if outer.name not in CONTROL_FLOW:
-            return False  # a combine region: its program axis is not the programs'
-        outer = outer.block.parent_op if outer.block is not None else None
-    return True
+    return is_in_kernel(op)
 
 
 def _lacks_other(op: Operation) -> bool:

@@ -186,3 +186,13 @@ def _product(
         met = torch.matmul(marked, keep) if place == 0 else torch.matmul(keep, marked)
         total = united(total, met != 0)
     return total
+
+
+def rows_and_columns(marks: Marks) -> Tensor | None:
+    """A matrix product's marks: those of the accumulator, and of each row and column with one."""
+    a, b, total = marks[:3]
+    if a is not None:
+        total = united(total, a.any(-1, keepdim=True))
+    if b is not None:
+        total = united(total, b.any(-2, keepdim=True))
+    return total
