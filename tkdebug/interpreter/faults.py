@@ -399,6 +399,13 @@ class FaultLog:
             hint=hint,
         )
 
+    def narrowed_offset(
+        self, op: Operation, lost: str, offender: Offender, count: int, access: Operation, hint: str
+    ) -> None:
+        """Record a value that the conversion `op` lost, and that `access` goes by."""
+        message = f"{lost}; what comes of it is the address accessed at {_place(access, op)}"
+        self._record(op, "narrowing", message, offender, count, hint=hint)
+
     def plugin_fault(
         self,
         op: Operation,

@@ -40,7 +40,6 @@ from tkdebug.interpreter.undefined_flow import (
     rows_and_columns,
     scanned_marks,
     selected_marks,
-    united,
 )
 from tkdebug.interpreter.values import BoxTile, TileValue
 
@@ -168,7 +167,7 @@ class InfTracker(MarkedValues[Origin]):
                 born = born & ~tainted
         if not bool(born.any()):
             return
-        values = ()
+        values: tuple[Tensor, ...] = ()
         if is_elementwise(op):
             values = tuple(
                 ev.dense(tile, value.type)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
 from tkdebug.interpreter.checks.infs import InfCheck
+from tkdebug.interpreter.checks.narrowing import NarrowingCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.races import RaceCheck
 from tkdebug.interpreter.checks.uninitialised_reads import UninitialisedReads
@@ -21,6 +22,7 @@ CHECKS: dict[str, Callable[[Module, FaultLog], Observer]] = {
     "race": RaceCheck,
     "nan": NanCheck,
     "inf": InfCheck,
+    "narrowing": NarrowingCheck,
 }
 # Asks for one more source of what is followed anyway.
 MASKED_LOADS = "undefined-value"
