@@ -399,6 +399,43 @@ class FaultLog:
             hint=hint,
         )
 
+    def padding(
+        self,
+        op: Operation,
+        load: Operation,
+        what: str,
+        stored: tuple[str, str],
+        offender: Offender,
+        count: int,
+        *,
+        store: Operation,
+        tensor: str | None,
+        hint: str,
+    ) -> None:
+        """Record padding that changes what is stored.
+
+        Args:
+            op: what takes it in.
+            load: whose masked-off elements it is.
+            what: how `op` is called, such as "max".
+            stored: the first element that is wrong, and what it would be without padding.
+            offender: where it is stored.
+            count: how many elements are wrong.
+            store: what stores them.
+            tensor: what they were stored to.
+            hint: what to do about it.
+        """
+        wrong, right = stored
+        if what == "mean":
+            did = f"this mean counts elements that the load at {_place(load, op)} masks off"
+        else:
+            did = f"this {what} takes in elements that the load at {_place(load, op)} masks off"
+        message = f"{did}: {wrong} in place of {right} is stored"
+        self.value_fault(
+            op, "padding", message, offender, count,
+            store=store, severity="error", tensor=tensor, hint=hint,
+        )  # fmt: skip
+
     def narrowed_offset(
         self, op: Operation, lost: str, offender: Offender, count: int, access: Operation, hint: str
     ) -> None:

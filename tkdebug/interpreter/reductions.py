@@ -43,7 +43,7 @@ def reduce(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[Tile
     _refuse_pointers(op)
     axis = op.attributes["axis"]
     assert isinstance(axis, int)
-    combiner = _combiner(op)
+    combiner = combiner_of(op)
     extent = ir.shape_of(op.operands[0].type)[axis]
     if combiner in ("argmax", "argmin", "argmax_any", "argmin_any"):
         return _arg_reduce(run, op, operands, axis, combiner)
@@ -154,7 +154,7 @@ def scan(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileVa
     tensors = [run.full(v, t.type) for v, t in zip(operands, op.operands, strict=True)]
     if reverse:
         tensors = [t.flip(axis + 1) for t in tensors]
-    combiner = _combiner(op)
+    combiner = combiner_of(op)
     if combiner in ("add", "mul") and len(tensors) == 1:
         fn = torch.cumsum if combiner == "add" else torch.cumprod
         results = [fn(tensors[0], dim=axis + 1, dtype=tensors[0].dtype)]
@@ -193,7 +193,7 @@ def _refuse_pointers(op: Operation) -> None:
         )
 
 
-def _combiner(op: Operation) -> str | None:
+def combiner_of(op: Operation) -> str | None:
     """The torch function that does what the region of `op` does, by our name; None for none."""
     element = ir.element_of(op.operands[0].type)
     if isinstance(element, ir.ScalarType) and element.is_float and element.bits == 8:
