@@ -21,7 +21,7 @@ from tkdebug.events import HOOKS, Hook
 from tkdebug.fault_teller import FaultTeller
 from tkdebug.knobs import CHECK_NAMES, KNOBS, ModeName
 from tkdebug.plugins import WithPlugins
-from tkdebug.runtime.torch_package import check_importable
+from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell
 from tkdebug.tracebacks import prune_chain
 

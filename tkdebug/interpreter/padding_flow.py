@@ -54,7 +54,7 @@ def combination(op: Operation) -> str | None:
     """How a reduction, a scan or an accumulation combines elements; None where that is unknown."""
     if op.name in _BY_OP:
         return _BY_OP[op.name]
-    found = combiner_of(op)
+    found = combiner_of(tt.Combining(op))
     known = found in _NEUTRAL or found in _LOWEST or found in _HIGHEST
     return found if known else None
 

@@ -105,7 +105,7 @@ def is_elementwise(op: Operation) -> bool:
 def moved_marks(ev: Evaluator, op: Operation, marks: Marks) -> Sequence[Tensor]:
     """The results' marks of an op of `MOVES`."""
     given = [_nothing(ev, op, place) if mark is None else mark for place, mark in enumerate(marks)]
-    results = ev.plan.rule(op)(ev, op, *given)
+    results = ev.plan.run_alone(ev, op, given)
     return [ev.dense(result, ir.I1) for result in results]
 
 

@@ -1,5 +1,9 @@
 """Follows each Inf that a kernel makes of finite values, and stores, back to the op that made it.
 
+Batches run as if nobody looked on, and only what they store is looked at; one that stores what is
+not finite is run again, op by op. Where batches cannot be run again, ops are looked at from the
+start.
+
 Only what reaches memory is reported, as an Inf or as the NaN that it became: what a mask, a
 `tl.where`, an `exp` or a division by it drops is of no concern. An Inf that is loaded, or written
 in the kernel (`float("-inf")`), has no origin here; nor has one of a cast, which is `narrowing`.
@@ -9,7 +13,7 @@ logarithms of an empty sum are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,9 +22,9 @@ from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.hyperslabs import are_injective
 from tkdebug.interpreter.marked_values import (
     MarkedValues,
     Origin,
@@ -29,8 +33,8 @@ from tkdebug.interpreter.marked_values import (
     is_in_kernel,
     stored_value,
 )
-from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.races import Touched
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.undefined_flow import (
     MOVES,
@@ -65,23 +69,86 @@ _WIDER = "compute it in a wider type, or scale the operands down first"
 class InfCheck(Observer):
     """`--check inf`."""
 
-    needs_intermediates = True
     follows_accesses = True
-    memory_factor = 4  # index vectors of each access
+    is_passive = True
+    replays = True
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
+        self._can_replay = False
+
+    @property
+    def key(self) -> Hashable:
+        """Ops are looked at only where batches cannot be run again."""
+        return type(self), self._can_replay
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Note whether ops need to be looked at from the start."""
+        self._can_replay = launch.can_replay
+        self.needs_intermediates = not launch.can_replay
 
     def moments(self, op: Operation) -> Moments:
-        """After what gives floats; where control goes, so that loops begin with what they get."""
-        return inf_moments(op)
+        """After what gives floats; never where batches can be run again."""
+        return Moments.NEVER if self._can_replay else _moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """The Infs of one batch."""
+        """One that looks at stores alone, or the Infs of one batch."""
+        return StoredInfs(run, self._faults) if self._can_replay else InfTracker(run, self._faults)
+
+
+class StoredInfs(Observer):
+    """Looks at what a batch stores; where that is not finite, it wants to see the batch again."""
+
+    def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
+        self._ev = ev
+        self._faults = faults
+        self._is_found = False
+
+    def replay(self) -> Observer | None:
+        """The Infs that the batch made."""
+        return InfsOfBatch(self._faults) if self._is_found else None
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        value = stored_value(access.op)
+        if self._is_found or value is None or not _is_float(value.type):
+            return
+        slabs = access.hyperslabs()
+        if slabs is not None and are_injective(slabs):
+            # What it stored is what is there now.
+            memory = access.buffer.flat(run.dtype_of(value.type))
+            self._is_found = not all(all_finite(slab.view(memory)) for slab in slabs)
+        else:
+            self._is_found = not (
+                all_finite(access.stored_tile()) or bool(access.stored().isfinite().all())
+            )
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic."""
+        value = stored_value(access.op)
+        if not self._is_found and value is not None and _is_float(value.type):
+            self._is_found = not all_finite(self._ev.values[value])
+
+
+class InfsOfBatch(Observer):
+    """Looks at a batch that is run again."""
+
+    needs_intermediates = True
+    follows_accesses = True
+
+    def __init__(self, faults: FaultLog) -> None:
+        self._faults = faults
+
+    def moments(self, op: Operation) -> Moments:
+        """After what gives floats."""
+        return _moments(op)
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The Infs of the batch."""
         return InfTracker(run, self._faults)
 
 
-def inf_moments(op: Operation) -> Moments:
+def _moments(op: Operation) -> Moments:
     """When the Infs of an op are looked at."""
     if not is_in_kernel(op) or op.name in CONTROL_FLOW:
         return Moments.NEVER
@@ -200,41 +267,39 @@ class InfTracker(MarkedValues[Origin]):
 
     # What reaches memory
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store."""
-        self._stored(op, buffer, touched, values)
+        self._stored(access, access.stored)
 
-    def atomic(self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched) -> None:
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
-        value = stored_value(op)
+        value = stored_value(access.op)
         if value is not None and value in self.marked:
             tile = self._ev.full(self._ev.values[value], value.type)
-            self._stored(op, buffer, touched, at_touched(tile, touched, self._ev.first))
+            self._stored(access, lambda: at_touched(tile, access.touch(), self._ev.first))
 
-    def _stored(self, op: Operation, buffer: Buffer, touched: Touched, values: Tensor) -> None:
-        value = stored_value(op)
+    def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
+        value = stored_value(access.op)
         marks = {} if value is None else self.marked.get(value, {})
         for origin, mark in marks.values():
-            bad = at_touched(mark, touched, self._ev.first) & ~values.isfinite()
+            values = stored()
+            bad = at_touched(mark, access.touch(), self._ev.first) & ~values.isfinite()
             if _is_logarithm(origin.op):
                 bad = bad & (values != float("-inf"))
             places = bad.nonzero().reshape(-1)
             if places.numel():
                 is_inf = bool(values[places[0]].isinf())
-                self._tell(origin, op, buffer, touched, int(places[0]), places.numel(), is_inf)
+                self._tell(origin, access, int(places[0]), places.numel(), is_inf)
 
     def _tell(
         self,
         origin: Origin,
-        store: Operation,
-        buffer: Buffer,
-        touched: Touched,
+        access: ObservedAccess,
         first: int,
         count: int,
         is_inf: bool,
     ) -> None:
+        buffer, touched = access.buffer, access.touch()
         stored = self._faults.offender(buffer, touched, first)
         program = int(touched.programs[first]) - self._ev.first
         at = origin.place_of(program, stored.lane)
@@ -248,7 +313,7 @@ class InfTracker(MarkedValues[Origin]):
             Offender(stored.program_id, at[1:], stored.index),
             count,
             severity="warning" if is_inf else "error",
-            store=store,
+            store=access.op,
             tensor=buffer.name,
             hint=_hint(origin.op),
         )

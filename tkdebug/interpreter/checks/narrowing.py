@@ -11,7 +11,7 @@ stores are of no concern.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,6 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.infs import all_finite
 from tkdebug.interpreter.evaluator import Evaluator
@@ -34,8 +33,8 @@ from tkdebug.interpreter.marked_values import (
     is_in_kernel,
     stored_value,
 )
+from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.races import Touched
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.undefined_flow import all_united, computable, marks_of_results
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
@@ -70,6 +69,8 @@ class Narrowed(Origin):
 
 class NarrowingCheck(Observer):
     """`--check narrowing`."""
+
+    is_passive = True
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
@@ -255,45 +256,37 @@ class NarrowingTracker(MarkedValues[Narrowed]):
                 origin.op, _told(origin, at), offender, int(used.sum()), op, _hint(origin.op)
             )
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store that stores lost elements, maybe."""
-        self._stored(op, buffer, touched, values)
+        self._stored(access, access.stored)
 
-    def atomic(self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched) -> None:
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
-        value = stored_value(op)
+        value = stored_value(access.op)
         if value is not None and value in self.marked:
             tile = self._ev.full(self._ev.values[value], value.type)
-            self._stored(op, buffer, touched, at_touched(tile, touched, self._ev.first))
+            self._stored(access, lambda: at_touched(tile, access.touch(), self._ev.first))
 
-    def _stored(self, op: Operation, buffer: Buffer, touched: Touched, values: Tensor) -> None:
-        value = stored_value(op)
+    def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
+        value = stored_value(access.op)
         marks = {} if value is None else self.marked.get(value, {})
         for origin, mark in marks.values():
             if arith.TruncI.matches(origin.op) and not _is_signed(origin.op):
                 is_direct = value is origin.op.result
-                if not is_direct or buffer.tensor.dtype in _UNSIGNED:
+                if not is_direct or access.buffer.tensor.dtype in _UNSIGNED:
                     if origin.lost is None or origin.lost.dim() != mark.dim():
                         continue
                     mark = mark & origin.lost
-            bad = at_touched(mark, touched, self._ev.first)
+            values = stored()
+            bad = at_touched(mark, access.touch(), self._ev.first)
             if origin.op.name in _TO_FLOAT and values.is_floating_point():
                 bad = bad & ~computable(values).isfinite()
             places = bad.nonzero().reshape(-1)
             if places.numel():
-                self._tell(origin, op, buffer, touched, int(places[0]), places.numel())
+                self._tell(origin, access, int(places[0]), places.numel())
 
-    def _tell(
-        self,
-        origin: Narrowed,
-        store: Operation,
-        buffer: Buffer,
-        touched: Touched,
-        first: int,
-        count: int,
-    ) -> None:
+    def _tell(self, origin: Narrowed, access: ObservedAccess, first: int, count: int) -> None:
+        buffer, touched = access.buffer, access.touch()
         stored = self._faults.offender(buffer, touched, first)
         at = origin.place_of(int(touched.programs[first]) - self._ev.first, stored.lane)
         self._faults.value_fault(
@@ -303,7 +296,7 @@ class NarrowingTracker(MarkedValues[Narrowed]):
             Offender(stored.program_id, at[1:], stored.index),
             count,
             severity="warning" if origin.op.name in _TO_FLOAT else "error",
-            store=store,
+            store=access.op,
             tensor=buffer.name,
             hint=_hint(origin.op),
         )

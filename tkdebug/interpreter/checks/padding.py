@@ -11,7 +11,7 @@ and what a kernel corrects afterwards, by a count of the elements, is left alone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -21,13 +21,13 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.marked_values import MarkedValues, Origin, at_touched, stored_value
+from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.padding_facts import Axes, PaddingFacts, counts_elements, leaves
 from tkdebug.interpreter.padding_flow import (
@@ -39,7 +39,6 @@ from tkdebug.interpreter.padding_flow import (
     padding_of_results,
 )
 from tkdebug.interpreter.padding_worlds import World, different, differs
-from tkdebug.interpreter.races import Touched
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.undefined_flow import united
 from tkdebug.interpreter.values import DescriptorTile, TileValue
@@ -50,6 +49,8 @@ _MOST_WORLDS = 8
 
 class PaddingCheck(Observer):
     """`--check padding`."""
+
+    is_passive = True
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._facts = PaddingFacts.of(module)
@@ -381,7 +382,7 @@ class PaddingTracker(MarkedValues[Origin]):
                 neutral = neutral_of(combiner, values.dtype)
                 given[at] = torch.where(mark, torch.tensor(neutral, dtype=values.dtype), values)
         with self._apart():
-            results = ev.plan.rule(op)(ev, op, *given)
+            results = ev.plan.run_alone(ev, op, given)
         if place is not None and not tt.Dot.matches(op) and place in cleaned:
             carried = ev.dense(given[place], op.result.type)
             return [torch.where(cleaned[place], carried, ev.dense(results[0], op.result.type))]
@@ -409,34 +410,31 @@ class PaddingTracker(MarkedValues[Origin]):
         for world in self._worlds.values():
             world.forget_results(op)
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: whether another result would be stored."""
-        self._compare(op, buffer, touched, values)
+        self._compare(access, access.stored)
 
-    def written(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
         self._ev.follow(self, False)
 
-    def atomic(self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched) -> None:
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
         self._ev.follow(self, False)
-        value = stored_value(op)
+        value = stored_value(access.op)
         if value is not None:
             tile = self._ev.full(self._ev.values[value], value.type)
-            self._compare(op, buffer, touched, at_touched(tile, touched, self._ev.first))
+            self._compare(access, lambda: at_touched(tile, access.touch(), self._ev.first))
 
-    def _compare(self, op: Operation, buffer: Buffer, touched: Touched, values: Tensor) -> None:
-        value = stored_value(op)
+    def _compare(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
+        value = stored_value(access.op)
         if value is None:
             return
         pad = self._pad(value)
         for world in self._worlds.values():
             if value not in world.values:
                 continue
+            touched, values = access.touch(), stored()
             tile = self._ev.full(world.values[value], value.type)
             clean = at_touched(tile, touched, self._ev.first)
             wrong = different(values, clean)
@@ -445,29 +443,22 @@ class PaddingTracker(MarkedValues[Origin]):
             places = wrong.nonzero().reshape(-1)
             if places.numel():
                 first = int(places[0])
-                self._tell(world, op, buffer, touched, first, places.numel(), values, clean)
+                shown = _shown(values[first]), _shown(clean[first])
+                self._tell(world, access, first, places.numel(), shown)
 
     def _tell(
-        self,
-        world: World,
-        store: Operation,
-        buffer: Buffer,
-        touched: Touched,
-        first: int,
-        count: int,
-        values: Tensor,
-        clean: Tensor,
+        self, world: World, access: ObservedAccess, first: int, count: int, shown: tuple[str, str]
     ) -> None:
-        stored = self._faults.offender(buffer, touched, first)
+        stored = self._faults.offender(access.buffer, access.touch(), first)
         self._faults.padding(
             world.op,
             world.load,
             world.what,
-            (_shown(values[first]), _shown(clean[first])),
+            shown,
             Offender(stored.program_id, (), stored.index),
             count,
-            store=store,
-            tensor=buffer.name,
+            store=access.op,
+            tensor=access.buffer.name,
             hint=world.hint,
         )
 
