@@ -191,7 +191,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
         (),
         tuple,
         "further faults to look for under interpret: race, uninitialised-read, nan, "
-        "undefined-value, all",
+        "inf, padding, narrowing, undefined-value, all",
     ),
     Knob(
         "memory_budget_bytes",
