@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from tkdebug.errors import Frame
 from tkdebug.forks import renew_after_forks
@@ -53,6 +53,24 @@ FaultKind = Literal[
     "cuda-error",
     "compile-error",
 ]
+# Of these the launch itself fails, so there is nothing that could be lived with.
+ENDING_KINDS: frozenset[FaultKind] = frozenset(
+    {
+        "misaligned",
+        "illegal-address",
+        "illegal-instruction",
+        "trap",
+        "stack-overflow",
+        "gpu-exception",
+        "cuda-error",
+        "compile-error",
+    }
+)
+IGNORABLE_KINDS: tuple[FaultKind, ...] = tuple(
+    kind for kind in get_args(FaultKind) if kind not in ENDING_KINDS
+)
+# Whether a fault counts: not where a comment in the source ignores it, or the baseline has it.
+FaultState = Literal["open", "ignored", "known"]
 Mode = Literal["interpret", "native"]
 
 
@@ -247,6 +265,7 @@ class Fault:
         index: element offset of the first bad access from the tensor's first element.
         legal: half-open range of legal offsets.
         count: bad accesses of this (kind, op, tensor) in this launch.
+        state: "ignored" by a comment in the source, "known" by the baseline, else "open".
     """
 
     kind: Annotated[FaultKind, OPEN]
@@ -264,6 +283,17 @@ class Fault:
     legal: tuple[int, int] | None = None
     count: int = 1
     hint: str | None = None
+    state: Annotated[FaultState, OPEN] = "open"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it counts: it is neither ignored nor in the baseline."""
+        return self.state == "open"
+
+    @property
+    def fails(self) -> bool:
+        """Whether a run that has it fails."""
+        return self.is_open and self.severity == "error"
 
     @property
     def file(self) -> str | None:
@@ -394,6 +424,10 @@ class HookChain:
         for hook in self._hooks:
             if hook.record is not None:
                 self._guarded(hook.record, event)
+
+    def hears_records(self) -> bool:
+        """Whether anybody receives records of further types."""
+        return any(hook.record is not None for hook in self._hooks)
 
     def wants_progress(self) -> bool:
         """Whether anybody asked for progress."""

@@ -41,7 +41,7 @@ def test_check_is_off_by_default(script):
 NUDGE = "are looked for by --check all"
 
 
-def test_run_without_faults_says_what_was_not_looked_for(script):
+def test_last_line_says_what_was_not_looked_for(script):
     told = tkdebug("run", "--no-tui", script).stderr.splitlines()
     assert told[-2].endswith(NUDGE)
     assert told[-1].endswith("no faults")

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from tkdebug.knobs import MODE_NAMES, ModeName
+from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
 
 VARIABLE = "TKDEBUG_COMPAT"
 COREDUMP_VARIABLE = "TKDEBUG_COREDUMP"
@@ -40,6 +40,9 @@ def environment(
         "TKDEBUG_QUICK": "1" if quick else None,
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or None,
+        "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
+        "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
+        "TKDEBUG_BASELINE": None if KNOBS.baseline is None else str(KNOBS.baseline),
         "PYTHONPATH": os.pathsep.join(paths),
     }
 
