@@ -64,7 +64,7 @@ def findings_in_force(arguments: Arguments) -> Iterator[None]:
 def record_baseline() -> None:
     """Put the baseline that is in force into the session."""
     if KNOBS.baseline is not None:
-        HOOKS.record(used_baseline(KNOBS.baseline))
+        HOOKS.record(used_baseline(KNOBS.baseline, load(KNOBS.baseline)))
 
 
 def update_baseline(arguments: Arguments, session: Session, faults: tuple[FaultGroup, ...]) -> None:

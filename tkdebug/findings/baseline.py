@@ -25,7 +25,6 @@ SCHEMA = 1
 # Names the schema, and what no other JSON of ours has.
 _MARK = "tkdebug_baseline"
 _PACKAGES = ("site-packages", "dist-packages")
-_REMEDY = "--update-baseline writes one"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -109,46 +108,52 @@ def _portable(file: str, folder: Path) -> str:
     return path.name
 
 
-def load(path: Path) -> frozenset[KnownFault]:
+def load(path: Path, option: str = "--update-baseline") -> frozenset[KnownFault]:
     """The faults of the baseline `path`.
+
+    Args:
+        path: the file.
+        option: by which one is written.
 
     Raises:
         UsageError: it cannot be read, is no baseline, or has another schema.
     """
+    remedy = f"{option} writes one"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such baseline; {_REMEDY}") from None
+        raise UsageError(f"{path}: there is no such baseline; {remedy}") from None
     except OSError as error:
         raise UsageError(f"{path}: baseline cannot be read ({error.strerror})") from error
     except UnicodeDecodeError:
-        raise UsageError(f"{path}: is no baseline of faults; {_REMEDY}") from None
+        raise UsageError(f"{path}: is no baseline of faults; {remedy}") from None
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         place = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(f"{path}: damaged baseline: it is no JSON{place}; {_REMEDY}") from None
+        raise UsageError(f"{path}: is no baseline of faults: no JSON{place}; {remedy}") from None
     if not isinstance(data, dict) or _MARK not in data:
-        raise UsageError(f"{path}: is no baseline of faults: it has no {_MARK!r}; {_REMEDY}")
+        raise UsageError(f"{path}: is no baseline of faults: it has no {_MARK!r}; {remedy}")
     if data[_MARK] != SCHEMA:
         raise UsageError(
             f"{path}: baseline of schema {data[_MARK]!r:.20}, this tkdebug reads {SCHEMA}; "
-            "delete it and write it anew by --update-baseline"
+            f"delete it, and {option} writes one of schema {SCHEMA}"
         )
-    return frozenset(_entries(path, data))
+    try:
+        return frozenset(_entries(data))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path}: damaged baseline: {error}; delete it, and {remedy}") from None
 
 
-def _entries(path: Path, data: Mapping[str, object]) -> Iterator[KnownFault]:
+def _entries(data: Mapping[str, object]) -> Iterator[KnownFault]:
     faults = data.get("faults")
     if not isinstance(faults, list):
-        raise UsageError(f"{path}: damaged baseline: expected a list of faults; {_REMEDY}")
+        raise ValueError("it has no list of faults")
     for number, entry in enumerate(faults, 1):
         try:
             yield _entry(entry)
-        except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"{path}: damaged baseline: fault {number}: {error}; {_REMEDY}"
-            ) from None
+        except ValueError as error:
+            raise ValueError(f"fault {number}: {error}") from None
 
 
 def _entry(entry: object) -> KnownFault:

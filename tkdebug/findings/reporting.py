@@ -6,6 +6,7 @@ goes by its `state`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -54,15 +55,10 @@ def kinds_looked_for() -> tuple[str, ...]:
     )
 
 
-def used_baseline(path: Path) -> baseline.UsedBaseline:
-    """The baseline at `path`, for a run that begins with the knobs as they are.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+def used_baseline(path: Path, known: Iterable[baseline.KnownFault]) -> baseline.UsedBaseline:
+    """The baseline at `path`, for a run with the knobs as they are."""
     kinds = (*kinds_looked_for(), *sorted(ENDING_KINDS))
-    known = tuple(sorted(baseline.load(path)))
-    return baseline.UsedBaseline(str(path.absolute()), known, kinds, KNOBS.only_kernels)
+    return baseline.UsedBaseline(str(path), tuple(sorted(known)), kinds, KNOBS.only_kernels)
 
 
 def _has_plugin(checks: tuple[str, ...]) -> bool:

@@ -130,7 +130,7 @@ class KernelText:
         marks: dict[int, str] = {}
         for group in faults:
             fault = group.first.event
-            if self.kernel is not None and fault.kernel != self.kernel.name:
+            if self.kernel is not None and fault.kernel != self.kernel.name or not fault.is_open:
                 continue
             for depth, frame in enumerate(reversed(fault.frames)):
                 if frame.file != self.file:
@@ -149,6 +149,8 @@ class KernelText:
         for group in faults:
             fault = group.first.event
             if self.kernel is None or fault.kernel != self.kernel.name or not fault.frames:
+                continue
+            if not fault.is_open:
                 continue
             chains = (self.all_chains or {}).items()
             lines = [n for n, of_line in chains if fault.frames in of_line]
