@@ -337,6 +337,7 @@ class HookChain:
         self._hooks: tuple[Hook, ...] = ()
         self.launch: tuple[Hook, ...] = ()
         self.timed = False
+        self.recorders: tuple[Hook, ...] = ()
         self._reported: set[int] = set()
         self._teller: FaultTeller | None = None
         self.renew_locks()
@@ -362,6 +363,7 @@ class HookChain:
         self._hooks = hooks
         self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
         self.timed = any(hook.timed for hook in self.launch)
+        self.recorders = tuple(hook for hook in hooks if hook.record is not None)
 
     def enter(self, kernel: object, record: LaunchRecord) -> tuple[Hook, ...]:
         """Call the enter hooks; the result is what `exit` must be given back."""
@@ -421,13 +423,9 @@ class HookChain:
 
     def record(self, event: object) -> None:
         """Tell of a record of any other type, such as a plugin's: a dataclass that is `stored`."""
-        for hook in self._hooks:
+        for hook in self.recorders:
             if hook.record is not None:
                 self._guarded(hook.record, event)
-
-    def hears_records(self) -> bool:
-        """Whether anybody receives records of further types."""
-        return any(hook.record is not None for hook in self._hooks)
 
     def wants_progress(self) -> bool:
         """Whether anybody asked for progress."""

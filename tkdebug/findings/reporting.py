@@ -18,7 +18,9 @@ from tkdebug.findings.comments import is_ignored
 from tkdebug.knobs import CHECK_NAMES, KNOBS
 from tkdebug.terminal_text import tell
 
-PLUGIN_KIND = "plugin-check"
+_PLUGIN_KIND = "plugin-check"
+# Kinds that another check looks for, too.
+_LOOKED_FOR_BY = {"unwritten-output": "uninitialised-read"}
 
 
 def report(fault: Fault, *, is_end: bool = False) -> None:
@@ -50,8 +52,7 @@ def kinds_looked_for() -> tuple[str, ...]:
     return tuple(
         kind
         for kind in IGNORABLE_KINDS
-        if kind not in KNOBS.ignored_kinds
-        and (kind in checks if kind in CHECK_NAMES else kind != PLUGIN_KIND or _has_plugin(checks))
+        if kind not in KNOBS.ignored_kinds and _is_looked_for(kind, checks)
     )
 
 
@@ -61,8 +62,11 @@ def used_baseline(path: Path, known: Iterable[baseline.KnownFault]) -> baseline.
     return baseline.UsedBaseline(str(path), tuple(sorted(known)), kinds, KNOBS.only_kernels)
 
 
-def _has_plugin(checks: tuple[str, ...]) -> bool:
-    return any(name not in CHECK_NAMES for name in checks)
+def _is_looked_for(kind: str, checks: tuple[str, ...]) -> bool:
+    if kind == _PLUGIN_KIND:
+        return any(name not in CHECK_NAMES for name in checks)
+    check = kind if kind in CHECK_NAMES else _LOOKED_FOR_BY.get(kind)
+    return check is None or check in checks
 
 
 def _judged(fault: Fault, is_end: bool) -> Fault | None:

@@ -130,7 +130,9 @@ class KernelText:
         marks: dict[int, str] = {}
         for group in faults:
             fault = group.first.event
-            if self.kernel is not None and fault.kernel != self.kernel.name or not fault.is_open:
+            if self.kernel is not None and fault.kernel != self.kernel.name:
+                continue
+            if not fault.is_open:
                 continue
             for depth, frame in enumerate(reversed(fault.frames)):
                 if frame.file != self.file:

@@ -17,10 +17,10 @@ from tkdebug.terminal_text import tell
 
 
 class _Noted:
-    """The checks under which the comments of a module were noted."""
+    """For which checks, and for whom, the comments of a module were noted last."""
 
     def __init__(self) -> None:
-        self.under: set[Hashable] = set()
+        self.last: Hashable = None
 
 
 def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
@@ -31,8 +31,9 @@ def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
     if faults.is_told:
         noted = module.derived.setdefault(_Noted, _Noted())
         assert isinstance(noted, _Noted)
-        if checks not in noted.under:
-            noted.under.add(checks)
+        current = (checks, tuple(map(id, HOOKS.recorders)))
+        if noted.last != current:
+            noted.last = current
             _note_comments(module)
     return observers_of(checks, module, faults)
 
@@ -44,7 +45,7 @@ def _note_comments(module: Module) -> None:
     }
     kinds = kinds_looked_for()
     for comment in comments_around(places):
-        if not HOOKS.hears_records():
+        if not HOOKS.recorders:
             if comment.problem:
                 _tell_once(problem_line(comment))
             continue
