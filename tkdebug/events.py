@@ -338,6 +338,7 @@ class HookChain:
         self.launch: tuple[Hook, ...] = ()
         self.timed = False
         self.recorders: tuple[Hook, ...] = ()
+        self.recorder_ids: tuple[int, ...] = ()
         self._reported: set[int] = set()
         self._teller: FaultTeller | None = None
         self.renew_locks()
@@ -364,6 +365,7 @@ class HookChain:
         self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
         self.timed = any(hook.timed for hook in self.launch)
         self.recorders = tuple(hook for hook in hooks if hook.record is not None)
+        self.recorder_ids = tuple(map(id, self.recorders))
 
     def enter(self, kernel: object, record: LaunchRecord) -> tuple[Hook, ...]:
         """Call the enter hooks; the result is what `exit` must be given back."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 from functools import cache
 
@@ -13,27 +12,22 @@ from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked
 from tkdebug.interpreter.checks.table import observers_of
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.observers import Observer
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
-
-class _Noted:
-    """For which checks, and for whom, the comments of a module were noted last."""
-
-    def __init__(self) -> None:
-        self.last: Hashable = None
+# For which checks, and for whom, the comments of a module were noted last.
+_NOTED = "ignore comments"
 
 
 def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
     """The checks of a launch of `module`; none where its kernel is not to be checked."""
-    if not is_checked(faults.kernel):
+    if KNOBS.only_kernels and not is_checked(faults.kernel):
         return []
     checks = checks_in_force()
     if faults.is_told:
-        noted = module.derived.setdefault(_Noted, _Noted())
-        assert isinstance(noted, _Noted)
-        current = (checks, tuple(map(id, HOOKS.recorders)))
-        if noted.last != current:
-            noted.last = current
+        current = (checks, HOOKS.recorder_ids)
+        if module.derived.get(_NOTED) != current:
+            module.derived[_NOTED] = current
             _note_comments(module)
     return observers_of(checks, module, faults)
 
