@@ -15,8 +15,8 @@ from tkdebug.compat.gpu_crashes import ArmedCoreDumps, CrashWatch
 from tkdebug.compiler.analysis.tensor_maps import TensorMap
 from tkdebug.events import HOOKS, Hook
 from tkdebug.linemap.core_dumps import decode_core_dump
-from tkdebug.runtime.crashes import faults_of, no_dump_fault
-from tkdebug.runtime.in_flight import InFlight
+from tkdebug.runtime.launch.crashes import faults_of, no_dump_fault
+from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 DUMP = decode_core_dump(dump_bytes("program"))
 (GRID,) = DUMP.grids

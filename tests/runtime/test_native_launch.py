@@ -8,8 +8,10 @@ import tkdebug.language as tl
 from tkdebug.errors import UnsupportedError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
-from tkdebug.runtime import jit as jit_module
-from tkdebug.runtime import native_launch
+from tkdebug.runtime.arguments.specialize import alignment_key, argument_spec
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.compile.native_compilation import refuse_options
+from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.cuda import device as device_module
 from tkdebug.runtime.cuda import driver_api, pointers
 from tkdebug.runtime.cuda.device import Device
@@ -21,10 +23,8 @@ from tkdebug.runtime.errors import (
     OutOfResources,
     PointerError,
 )
-from tkdebug.runtime.native_compilation import refuse_options
-from tkdebug.runtime.options import LaunchOptions
-from tkdebug.runtime.specialize import alignment_key, argument_spec
-from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.jit import function as jit_module
+from tkdebug.runtime.launch import native_launch
 
 # The generated function of a jit function: keys, grids, modes. Tensors of the CPU pose as being on
 # the current device, -1.

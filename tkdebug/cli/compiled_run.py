@@ -25,7 +25,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.renderers.text_format import counted
 from tkdebug.instrument.session import Session
-from tkdebug.runtime.torch_package import check_importable
+from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell
 
 USUAL_TARGET = "sm_90a"
@@ -146,7 +146,7 @@ def is_session(path: Path) -> bool:
 
 def _native_target(asked: str | None, needs_code: bool) -> str | None:
     """What to compile for besides; None for nothing."""
-    from tkdebug.runtime.cross_compilation import obstacle
+    from tkdebug.runtime.compile.cross_compilation import obstacle
     from tkdebug.runtime.cuda.device import obstacle as device_obstacle
 
     if asked == "none" and not needs_code:

@@ -74,7 +74,7 @@ def _is_missing(check: Check) -> bool:
 def _auto_line() -> str:
     """What `--mode auto` means on this machine, and why."""
     from tkdebug.runtime.cuda.device import obstacle
-    from tkdebug.runtime.torch_package import check_importable
+    from tkdebug.runtime.device.torch_package import check_importable
 
     try:
         check_importable()

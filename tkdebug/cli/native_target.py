@@ -44,7 +44,7 @@ def check_target_of_run(arguments: Arguments, mode: ModeName) -> None:
         if KNOBS.cross_compile is not None:
             check_known(VARIABLE, KNOBS.cross_compile)
         return
-    from tkdebug.runtime.cross_compilation import obstacle
+    from tkdebug.runtime.compile.cross_compilation import obstacle
     from tkdebug.runtime.cuda.device import obstacle as device_obstacle
 
     check_known("--target", asked)

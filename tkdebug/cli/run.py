@@ -48,7 +48,7 @@ from tkdebug.instrument.report import format_of, write_report
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
 from tkdebug.knobs import KNOBS, ModeName
-from tkdebug.runtime.torch_package import check_importable, check_installed
+from tkdebug.runtime.device.torch_package import check_importable, check_installed
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
-from tkdebug.runtime.torch_package import check_installed
+from tkdebug.runtime.device.torch_package import check_installed
 
 if TYPE_CHECKING:
     from tkdebug.compat.cuda_standin import CudaStandInInstalled

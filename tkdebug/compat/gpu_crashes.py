@@ -87,8 +87,8 @@ class CrashWatch:
         """
         from tkdebug.findings.reporting import report
         from tkdebug.linemap.core_dumps import read_core_dump
-        from tkdebug.runtime.crashes import faults_of
-        from tkdebug.runtime.in_flight import IN_FLIGHT
+        from tkdebug.runtime.launch.crashes import faults_of
+        from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
         self._told.add((path, _written_ns(path)))
         try:
@@ -108,7 +108,7 @@ class CrashWatch:
 
     def conclude(self) -> None:
         """Wait for this process's launches, and tell what crashed."""
-        from tkdebug.runtime.in_flight import IN_FLIGHT
+        from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
         if os.getpid() != self._process:
             # After a fork the launches, and the context, are the parent's.
@@ -121,7 +121,7 @@ class CrashWatch:
             self.tell(path)
         if error is not None and not self._attributed:
             from tkdebug.findings.reporting import report
-            from tkdebug.runtime.crashes import no_dump_fault
+            from tkdebug.runtime.launch.crashes import no_dump_fault
 
             report(no_dump_fault(error, IN_FLIGHT), is_end=True)
 
@@ -224,7 +224,7 @@ class ArmedCoreDumps:
         Args:
             coredump: whether dumps are wanted; without, a crash names what was in flight.
         """
-        from tkdebug.runtime.in_flight import IN_FLIGHT
+        from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
         IN_FLIGHT.watched = True
         self._undo.callback(setattr, IN_FLIGHT, "watched", False)
@@ -292,7 +292,7 @@ def watch_from_environment() -> None:
     if kind not in ("owned", "user") or not pattern:
         return
     watch = CrashWatch(pattern, kind == "owned")
-    from tkdebug.runtime.in_flight import IN_FLIGHT
+    from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
     IN_FLIGHT.watched = True
     after_torch(watch.watch_torch)

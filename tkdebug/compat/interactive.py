@@ -24,7 +24,7 @@ from tkdebug.fault_teller import FaultTeller
 from tkdebug.findings.baseline import load
 from tkdebug.knobs import CHECK_NAMES, KNOBS, ModeName, parse_kinds
 from tkdebug.plugins import WithPlugins
-from tkdebug.runtime.torch_package import check_importable
+from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell
 from tkdebug.tracebacks import prune_chain
 

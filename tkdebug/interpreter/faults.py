@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import Fault, FaultKind
@@ -62,7 +63,7 @@ def _undefined_texts(op: Operation, shown: str, is_negative: bool) -> tuple[Faul
             "`%` of the kernel language truncates, as in C and not as in Python: add the divisor "
             "before, (a + n) % n, or after where the remainder is below 0",
         )
-    if op.name == "tt.load":
+    if tt.Load.matches(op):
         return (
             "undefined-value",
             "this load has no `other`, so what it gives where its mask is false is undefined",
@@ -209,7 +210,7 @@ class FaultLog:
 
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Record a failed device_assert."""
-        text = str(op.attributes.get("message") or "")
+        text = tt.Assert(op).message
         self._record(
             op,
             "assert",
@@ -228,7 +229,7 @@ class FaultLog:
             f"{call} {what}",
             offender,
             count,
-            severity="error" if op.name == "tt.assume" else "warning",
+            severity="error" if tt.Assume.matches(op) else "warning",
             hint="native code is generated as if it held, and may read and write elsewhere: "
             f"take {call} away, or make it true",
         )

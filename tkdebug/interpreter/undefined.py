@@ -145,6 +145,8 @@ class UndefinedValues(Observer):
         of_loads: whether what a load gives where its mask is false is undefined, too.
     """
 
+    is_passive = True
+
     def __init__(self, module: Module, faults: FaultLog, of_loads: bool) -> None:
         self._sources = _Sources.of(module)
         self._faults = faults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tkdebug.runtime.constexpr_function import constexpr_function
+from tkdebug.runtime.jit.constexpr_function import constexpr_function
 
 # Kernels that sort in a way of their own import these two.
 

@@ -134,7 +134,7 @@ def current_device() -> Device:
     """
     import torch
 
-    from tkdebug.runtime.driver import has_real_gpu
+    from tkdebug.runtime.device.driver import has_real_gpu
 
     if not has_real_gpu():
         raise NoDeviceError(_no_gpu())
@@ -168,7 +168,7 @@ def require_device() -> None:
 @cache
 def obstacle() -> str | None:
     """Why kernels cannot run natively in this process; None when they can."""
-    from tkdebug.runtime.driver import has_real_gpu
+    from tkdebug.runtime.device.driver import has_real_gpu
 
     if not has_real_gpu():
         return _no_gpu()
