@@ -9,7 +9,8 @@ from typing import Literal
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.events import HOOKS, Fault, FaultKind
+from tkdebug.events import Fault, FaultKind
+from tkdebug.findings.reporting import report
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.hints import access_hint, counted, loaded_offset
@@ -533,5 +534,5 @@ class FaultLog:
         """Hand the faults to the hooks, if they are to be told, and return them."""
         faults = list(self._faults.values())
         for fault in faults if self.is_told else ():
-            HOOKS.fault(fault)
+            report(fault)
         return faults
