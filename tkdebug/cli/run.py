@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.endings import end_by_signal
+from tkdebug.cli.findings import findings_in_force
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.run_checks import check_run, mode_of, program_of, reads_stdin, wants_tui
 from tkdebug.cli.run_outcome import Outcome, conclude
 from tkdebug.cli.run_recording import run_recorded, session_place
 from tkdebug.cli.script import Program, quotable
-from tkdebug.fault_teller import telling
+from tkdebug.fault_telling import telling
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.runtime.device.torch_package import check_importable, check_installed
 
@@ -47,7 +48,7 @@ def run_command(arguments: Arguments) -> int:
     with armed(mode != "interpret", arguments.coredump) as crashes:
         check_run(arguments)
         program = program_of(arguments)
-        with quotable(program):
+        with quotable(program), findings_in_force(arguments):
             status, signal = _run_here(arguments, program, crashes)
     if signal is not None:
         end_by_signal(signal)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.findings import check_baseline
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_target_of_run
 from tkdebug.cli.places import check_writable
@@ -78,8 +79,7 @@ def check_run(arguments: Arguments) -> None:
         check_replaceable(session)
         check_free(session)
         check_writable("-o", session)
-    if arguments.report is not None:
-        _check_report(arguments, arguments.report)
+    _check_files(arguments)
 
 
 def _check_mode(arguments: Arguments, mode: ModeName) -> None:
@@ -94,11 +94,14 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
         raise UsageError(f"--mode native: {reason}")
 
 
-def _check_report(arguments: Arguments, path: Path) -> None:
+def _check_files(arguments: Arguments) -> None:
     is_file = not (arguments.is_module or arguments.is_code or reads_stdin(arguments))
     script = Path(arguments.target) if is_file else None
-    check_writable("--report", path, {"the script": script, "the session": arguments.session})
-    _ = report_format(arguments, path)
+    read = {"the script": script, "the session": arguments.session}
+    check_baseline(arguments, {**read, "the report": arguments.report})
+    if arguments.report is not None:
+        check_writable("--report", arguments.report, read)
+        _ = report_format(arguments, arguments.report)
 
 
 def report_format(arguments: Arguments, path: Path) -> str:

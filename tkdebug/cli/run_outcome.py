@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.findings import not_looked_for, tell_unmatched, update_baseline
 from tkdebug.cli.native_target import tell_compiled
 from tkdebug.cli.run_checks import report_format
 from tkdebug.cli.script import Ending
+from tkdebug.cli.statuses import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.summary import print_summary
-from tkdebug.errors import CompileError, TkError, instead_of
+from tkdebug.errors import CompileError, TkError
 from tkdebug.events import Fault
-from tkdebug.fault_teller import ToldFaults
+from tkdebug.fault_telling import ToldFaults
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
-from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 
@@ -59,9 +57,14 @@ def conclude(arguments: Arguments, outcome: Outcome) -> int:
     status = outcome.ending.exit_status
     try:
         with Session.open(outcome.path) as session:
-            faults = _tell(arguments, outcome, session)
-            if status == 0 and any(group.fault.severity == "error" for group in faults):
+            faults = session.fault_groups()
+            tell_unmatched("--interpret", arguments.interpret, session)
+            tell_unmatched("--only", arguments.only, session)
+            if arguments.update_baseline and outcome.stopped is None:
+                update_baseline(arguments, session, faults)
+            elif status == 0 and any(group.fault.fails for group in faults):
                 status = FAULT_STATUS
+            _tell(arguments, outcome, session, faults)
             if arguments.report is not None:
                 format_name = report_format(arguments, arguments.report)
                 write_report(session, arguments.report, format_name, kept=outcome.kept)
@@ -76,27 +79,17 @@ def conclude(arguments: Arguments, outcome: Outcome) -> int:
     return status
 
 
-def _tell(arguments: Arguments, outcome: Outcome, session: Session) -> Sequence[FaultGroup]:
-    """Print the summary and what goes with it; the result is the faults."""
-    faults = session.fault_groups()
+def _tell(
+    arguments: Arguments, outcome: Outcome, session: Session, faults: tuple[FaultGroup, ...]
+) -> None:
+    """Print the summary, and where what was compiled besides can be seen."""
     kept_as = arguments.session if outcome.kept else None
     print_summary(
         session,
         faults,
         kept_as=kept_as,
         told=outcome.has_told,
-        checks=arguments.checks or KNOBS.checks,
+        missing=not_looked_for(arguments),
     )
     if arguments.native_target is not None and not arguments.temporary:
         tell_compiled(session, arguments.native_target, kept_as)
-    _tell_unmatched(arguments.interpret, session)
-    return faults
-
-
-def _tell_unmatched(patterns: tuple[str, ...], session: Session) -> None:
-    """Say which patterns of `--interpret` are the name of no kernel, as when mistyped."""
-    names = [summary.kernel for summary in session.kernel_summaries()]
-    for pattern in patterns:
-        if names and not any(fnmatchcase(name, pattern) for name in names):
-            hint = instead_of(pattern, names)
-            tell(f"--interpret {pattern}: no such kernel{hint}")

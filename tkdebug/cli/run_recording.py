@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.findings import record_baseline
 from tkdebug.cli.native_target import cross_compiling
 from tkdebug.cli.run_checks import mode_of
 from tkdebug.cli.script import Ending, Program, run_program
@@ -54,6 +55,7 @@ def run_recorded(
             checks=arguments.checks or KNOBS.checks,
         )
         with installed, cross_compiling(arguments.native_target):
+            record_baseline()
             ending = run_program(program)
             crashes.conclude()
     finally:
