@@ -55,8 +55,8 @@ class FaultTeller:
         self._owner = self._process = os.getpid()
 
     def on_fault(self, fault: Fault) -> None:
-        """Count `fault`, and tell it if it is new."""
-        if fault.kind == "compile-error":
+        """Count `fault`, and tell it if it is new; one that does not count is passed over."""
+        if fault.kind == "compile-error" or not fault.is_open:
             return
         place = (fault.kind, fault.kernel, fault.frames, fault.tensor)
         if os.getpid() != self._process:

@@ -27,5 +27,5 @@ def compare_command(arguments: Arguments) -> int:
             put_out(
                 comparison_text.render(comparison, before, after, view), styled=view.style.is_on
             )
-    new = any(group.fault.severity == "error" for group in comparison.new_faults)
+    new = any(group.fault.fails for group in comparison.new_faults)
     return FAULT_STATUS if new else 0

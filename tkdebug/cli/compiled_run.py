@@ -123,7 +123,11 @@ def _tell_of_end(session: Session, script: str, status: int, target: str | None)
 
 
 def _tell_of_faults(session: Session, script: str) -> None:
-    faults = [f for f in session.fault_groups() if f.fault.kind != "compile-error"]
+    faults = [
+        group
+        for group in session.fault_groups()
+        if group.fault.is_open and group.fault.kind != "compile-error"
+    ]
     if faults:
         number = counted(len(faults), "fault")
         tell(f"{number} in this run; `tkdebug run {script}` tells where")

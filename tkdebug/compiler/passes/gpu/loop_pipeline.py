@@ -41,11 +41,11 @@ from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import fuse
 from tkdebug.compiler.ir.types import I1, I32, I64, TOKEN, element_of
 from tkdebug.compiler.ops.arith import wrap
-from tkdebug.compiler.passes.gpu.arrivals import FENCE, Arrivals, holds_block, make_mutable
 from tkdebug.compiler.passes.gpu.dot_fences import fences_of_loads, reads_landed
-from tkdebug.compiler.passes.gpu.overlap_dots import DOT, is_carried
+from tkdebug.compiler.passes.gpu.mbarrier_ring import FENCE, MbarrierRing, holds_block, make_mutable
+from tkdebug.compiler.passes.gpu.pipeline_wgmma import DOT, is_carried
 from tkdebug.compiler.passes.gpu.pipelined_loads import PipelinedLoad
-from tkdebug.compiler.passes.gpu.run_ahead import Ahead, Lookups, Slice, masked
+from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, Lookups, Prologue, masked
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -91,7 +91,7 @@ class LoopPipeline:
         self.bulk = [load for load in loads if load.is_bulk]
         self.plain = [load for load in loads if not load.is_bulk]
         # Where bulk copies land.
-        self.arrivals: Arrivals | None = None
+        self.mbarriers: MbarrierRing | None = None
         self.rings: dict[PipelinedLoad, Value] = {}
         self.copies: dict[Operation, list[Operation]] = {load.op: [] for load in loads}
 
@@ -129,7 +129,7 @@ class LoopPipeline:
             self.rings[load] = ring
         if self.bulk:
             ops = [load.op for load in self.bulk]
-            self.arrivals = Arrivals.make(
+            self.mbarriers = MbarrierRing.make(
                 ops, self.buffers, self.rewriter, self.loop, "fill-pipeline"
             )
 
@@ -147,7 +147,7 @@ class LoopPipeline:
             return build.constant(I64, number)
         return value if value.type == I64 else build.op(arith.ExtSI, (value,), I64)
 
-    def _fill(self) -> Ahead:
+    def _fill(self) -> Prologue:
         """The copies of the first iterations; what stands for the body's values after them."""
         values = self.ahead.first()
         scouted = {} if self.lookups is None else self.lookups.slice.first()
@@ -167,7 +167,7 @@ class LoopPipeline:
             self._copies(self.loop, clones, self.before.constant(I32, k), comes, "fill-pipeline")
             self._commit(self.before)
             values = self.ahead.next(clones)
-        return Ahead(values, found, scouted)
+        return Prologue(values, found, scouted)
 
     def _first_position(self, k: int) -> tuple[Value, Value]:
         """The counter of iteration k, and whether that comes."""
@@ -212,7 +212,7 @@ class LoopPipeline:
             token = build.op(ttg.AsyncCopyGlobalToLocal, operands, TOKEN, **kept)
             assert token.defining_op is not None
             self.copies[load.op].append(token.defining_op)
-        if self.arrivals is None:
+        if self.mbarriers is None:
             return
         places = [
             OpBuilder(self.rewriter, anchor, rule, load.op.location).op(
@@ -223,7 +223,7 @@ class LoopPipeline:
         coordinates = [
             [clones.get(value, value) for value in load.op.operands[1:]] for load in self.bulk
         ]
-        copies = self.arrivals.copy(anchor, rule, slot, places, coordinates, comes)
+        copies = self.mbarriers.copy(anchor, rule, slot, places, coordinates, comes)
         for load, copy in zip(self.bulk, copies, strict=True):
             self.copies[load.op].append(copy)
 
@@ -235,7 +235,7 @@ class LoopPipeline:
     # Inside the loop
 
     def _rewrite_body(
-        self, carried: Ahead, limits: Sequence[Value], fences: Sequence[Operation]
+        self, carried: Prologue, limits: Sequence[Value], fences: Sequence[Operation]
     ) -> Operation | None:
         """Wait, read the rings, copy ahead and step; what takes the place of the dots' fences."""
         first = self.body.operations[0]
@@ -245,7 +245,7 @@ class LoopPipeline:
         filling = reading
         if not self.refills:
             filling = self._carry(self.before.constant(I32, self.distance))
-        phase = None if self.arrivals is None else self._carry(zero)
+        phase = None if self.mbarriers is None else self._carry(zero)
         fence = self._wait(first, reading, phase, fences)
         ahead = carried.map(self._carry)
         fills_late = self.refills or has_carried_dot(self.loop)
@@ -269,10 +269,10 @@ class LoopPipeline:
         locations = [op.location for op in fences]
         landed = reads_landed(self.body, fences)
         wait: Operation | None = None
-        if self.arrivals is not None:
+        if self.mbarriers is not None:
             assert phase is not None
             also = locations if landed else []
-            wait = self.arrivals.wait(anchor, "wait-for-copies", reading, phase, *also)
+            wait = self.mbarriers.wait(anchor, "wait-for-copies", reading, phase, *also)
         if landed or not fences:
             return wait
         # What threads stored before the loop becomes visible to the tensor cores, once. What
@@ -319,11 +319,11 @@ class LoopPipeline:
     def _copy_ahead(
         self,
         anchor: Operation,
-        ahead: Ahead,
+        ahead: Prologue,
         slot: Value,
         limits: Sequence[Value],
         needs_fence: bool,
-    ) -> Ahead:
+    ) -> Prologue:
         """The copies of the iteration that runs ahead; what it leaves to the next."""
         counter, step = self.body.arguments[0], scf.For(self.loop).step
         build = self._builder(anchor, "copy-ahead")
@@ -339,13 +339,13 @@ class LoopPipeline:
         self._commit(build)
         values = self.ahead.next(clones)
         if self.lookups is None:
-            return Ahead(values, {}, {})
+            return Prologue(values, {}, {})
         position = self._plus_steps(build, counter, step, self.distance + 1)
         comes = build.compare("slt", wide, limits[1])
         known = {counter: position, **ahead.scouted}
-        return Ahead(values, *self.lookups.look_up(known, comes, self.rewriter, anchor))
+        return Prologue(values, *self.lookups.look_up(known, comes, self.rewriter, anchor))
 
-    def _step(self, reading: Value, filling: Value, phase: Value | None, ahead: Ahead) -> None:
+    def _step(self, reading: Value, filling: Value, phase: Value | None, ahead: Prologue) -> None:
         """Yield the next slots, the phase to wait for, and what runs ahead."""
         terminator = self.body.terminator
         build = self._builder(terminator, "step-ring")
@@ -370,8 +370,8 @@ class LoopPipeline:
         build = self._builder(following, "drain-pipeline")
         if self.plain:
             build.op(ttg.AsyncWait, (), TOKEN, num=0)
-        if self.arrivals is not None:
-            self.arrivals.end(following, "drain-pipeline")
+        if self.mbarriers is not None:
+            self.mbarriers.end(following, "drain-pipeline")
         for ring in self.rings.values():
             dealloc = self.rewriter.build_before(
                 following, ttg.LocalDealloc, [ring], [], location=self.loop.location
@@ -379,17 +379,17 @@ class LoopPipeline:
             self.rewriter.record_new(dealloc, "drain-pipeline")
 
 
-def _ahead(loop: Operation, loads: Sequence[PipelinedLoad]) -> tuple[Slice, Lookups | None]:
+def _ahead(loop: Operation, loads: Sequence[PipelinedLoad]) -> tuple[BackwardSlice, Lookups | None]:
     """How to compute the operands of `loads` ahead, and what must be looked up for that."""
     lookups = tuple(dict.fromkeys(lookup for load in loads for lookup in load.lookups))
     operands = [value for load in loads for value in load.op.operands]
-    ahead = Slice.of(loop, operands, [lookup.result for lookup in lookups])
+    ahead = BackwardSlice.of(loop, operands, [lookup.result for lookup in lookups])
     assert ahead is not None
     return ahead, Lookups.of(loop, lookups) if lookups else None
 
 
 def has_carried_dot(loop: Operation) -> bool:
-    """Whether a warpgroup dot adds to a carried value, so that `OverlapDots` lets it run on.
+    """Whether a warpgroup dot adds to a carried value, so that `PipelineWgmma` lets it run on.
 
     It reads the buffer of the iteration before until its wait, after which that can be filled.
     """

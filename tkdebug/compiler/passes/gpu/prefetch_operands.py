@@ -320,7 +320,7 @@ class _Prefetch:
             self.rewriter.move_before(op, anchor, "step-ring-early")
 
     def _first(self, x: _Operand, anchor: Operation, slot: Value) -> Value:
-        """Slice 0 of what a ring's buffer `slot` holds."""
+        """BackwardSlice 0 of what a ring's buffer `slot` holds."""
         build = OpBuilder(self.rewriter, anchor, "read-ahead", x.load.location)
         buffer = ttg.MemDescView(x.views[0]).buffer
         for view in x.views:

@@ -35,7 +35,7 @@ from tkdebug.compiler.targets import Target
 _RULE = "make-by-launch"
 
 
-class LaunchMaps:
+class HostTmaDescriptors:
     """Which descriptors of a module launches make.
 
     Args:
