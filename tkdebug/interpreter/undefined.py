@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
@@ -378,7 +379,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         """Where an access goes by an offset below 0."""
         if not isinstance(pointer, PointerTile):
             return False
-        shape = ir.shape_of(op.operands[0].type)
+        shape = ir.shape_of(accessed(op).type)
         return self._ev.dense(pointer.offset, ir.tile(shape, ir.I64)) < 0
 
     def _allowed(
@@ -428,6 +429,6 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
     def _offset(
         self, op: Operation, pointer: PointerTile, program: int, lane: tuple[int, ...]
     ) -> int:
-        shape = ir.shape_of(op.operands[0].type)
+        shape = ir.shape_of(accessed(op).type)
         offsets = self._ev.full(pointer.offset, ir.tile(shape, ir.I64))
         return int(element_at(offsets, (program, *lane)))
