@@ -242,7 +242,7 @@ def _dot(op: Operation) -> str | None:
     accumulator = _only(dot.accumulator)
     if accumulator != _only(op.result):
         return "the result and the accumulator have different layouts"
-    for index, value in enumerate((dot.a, dot.b)):
+    for index, value in enumerate(dot.factors):
         if _is_tile(value) and not _is_operand(value, accumulator, index):
             return (
                 f"operand {index} is laid out as {layout_text(_only(value))}, "

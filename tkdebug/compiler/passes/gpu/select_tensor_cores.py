@@ -88,7 +88,7 @@ class SelectTensorCores:
     def _reads_memory(self, op: Operation, acc: LinearLayout) -> bool:
         """Whether operands on FMA units take too many registers, but fit shared memory."""
         registers, size_bytes = acc.in_size(REGISTER), 0
-        for index, value in enumerate((tt.Dot(op).a, tt.Dot(op).b)):
+        for index, value in enumerate(tt.Dot(op).factors):
             shape, bits = shape_of(value.type), element_of(value.type).bits
             operand = fma_operand(acc, index, shape).without_zero_bases(REGISTER)
             registers += operand.in_size(REGISTER)

@@ -34,11 +34,12 @@ def lower_local_alloc(
     ctx: Lowering, op: Operation, x: Registers | None = None
 ) -> Sequence[Registers]:
     """The place that AllocateShared chose; the initial contents are stored there."""
-    offset = ttg.LocalAlloc(op).offset
+    alloc = ttg.LocalAlloc(op)
+    offset = alloc.offset
     assert isinstance(offset, int), f"{op.name} #{op.id} was given no place"
     base = ctx.shared(offset)
-    if x is not None:
-        store_tile(ctx, op, op.operands[0], x, op.result, base)
+    if x is not None and alloc.source is not None:
+        store_tile(ctx, op, alloc.source, x, op.result, base)
     return ([base],)
 
 

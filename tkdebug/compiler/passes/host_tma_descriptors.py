@@ -35,7 +35,7 @@ from tkdebug.compiler.targets.target import TMA, Target
 _RULE = "make-by-launch"
 
 
-class LaunchMaps:
+class HostTmaDescriptors:
     """Which descriptors of a module launches make.
 
     Args:

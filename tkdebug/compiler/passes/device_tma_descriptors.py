@@ -38,7 +38,7 @@ _RULE = "make-by-kernel"
 _OTHERWISE = "a bulk store cannot begin before the tensor or end within a unit of 16 bytes"
 
 
-class KernelMaps:
+class DeviceTmaDescriptors:
     """Which descriptors of a module its programs make tensor maps of.
 
     Args:
