@@ -35,6 +35,7 @@ FaultKind = Literal[
     "nan",
     "uninitialised-read",
     "unwritten-output",
+    "coverage",
     "division-by-zero",
     "shift-range",
     "offset-overflow",

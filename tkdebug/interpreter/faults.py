@@ -11,6 +11,8 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.events import HOOKS, Fault, FaultKind
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.coverage_rules import Gap
+from tkdebug.interpreter.coverage_text import coverage_text
 from tkdebug.interpreter.hints import access_hint, counted, loaded_offset
 from tkdebug.interpreter.races import Race, Touched
 from tkdebug.interpreter.stride_hints import stride_hint
@@ -265,6 +267,21 @@ class FaultLog:
             tensor=buffer.name,
             index=first,
             hint=f"is the grid, {self.grid}, too small, or a mask too narrow?",
+        )
+
+    def coverage(self, gap: Gap) -> None:
+        """Record elements of an input that the launch left out, or read twice."""
+        message, hint = coverage_text(gap, self.grid)
+        self._record(
+            gap.load,
+            "coverage",
+            message,
+            None,
+            gap.count * gap.behind,
+            severity="warning",
+            tensor=gap.buffer.name,
+            index=gap.first * gap.stride,
+            hint=hint,
         )
 
     def race(self, op: Operation, buffer: Buffer, offender: Offender, race: Race) -> None:

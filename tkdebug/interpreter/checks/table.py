@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
+from tkdebug.interpreter.checks.coverage import CoverageCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.races import RaceCheck
 from tkdebug.interpreter.checks.uninitialised_reads import UninitialisedReads
@@ -19,6 +20,7 @@ CHECKS: dict[str, Callable[[Module, FaultLog], Observer]] = {
     "uninitialised-read": UninitialisedReads,
     "race": RaceCheck,
     "nan": NanCheck,
+    "coverage": CoverageCheck,
 }
 # Asks for one more source of what is followed anyway.
 MASKED_LOADS = "undefined-value"
