@@ -16,8 +16,9 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.addresses import resolved
-from tkdebug.interpreter.checked_access import Access, checked, elements_touched, tell_atomic
+from tkdebug.interpreter.checked_access import Access, checked
 from tkdebug.interpreter.memory import affine_of, plain_mask
+from tkdebug.interpreter.observed_access import ObservedAccess, elements_touched, tell_atomic
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ def run_atomic(
         if keep.numel() == 0:
             continue
         if run.followers:
-            tell_atomic(run, op, buffer, elements_touched(run, buffer, offsets, allowed, shape))
+            elements = partial(elements_touched, run, buffer, offsets, allowed, shape)
+            tell_atomic(run, ObservedAccess(run, op, buffer, shape, elements))
         places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
         parts = tuple([operand.expand(whole).reshape(-1)[keep] for operand in operands])
         out.reshape(-1)[keep] = apply(buffer.flat(kind), places, parts)
