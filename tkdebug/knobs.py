@@ -22,7 +22,11 @@ from tkdebug.plugins import names as plugin_names
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 # Fault kinds that are looked for only when asked for.
-CHECK_NAMES = ("race", "uninitialised-read", "nan", "undefined-value", "coverage")
+CHECK_NAMES = (
+    *("race", "uninitialised-read", "unwritten-output", "nan", "undefined-value", "coverage"),
+)
+# Those of them for which fresh memory is marked.
+MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

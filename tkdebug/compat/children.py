@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from tkdebug.knobs import MODE_NAMES, ModeName
+from tkdebug.knobs import MARKING_CHECKS, MODE_NAMES, ModeName
 
 VARIABLE = "TKDEBUG_COMPAT"
 COREDUMP_VARIABLE = "TKDEBUG_COREDUMP"
@@ -93,8 +93,11 @@ def arm() -> None:
         after_torch(_stand_in)
     else:
         _compile_eagerly()
-    if "uninitialised-read" in os.environ.get("TKDEBUG_CHECKS", "").split(","):
+    checks = os.environ.get("TKDEBUG_CHECKS", "").split(",")
+    if MARKING_CHECKS.intersection(checks):
         after_torch(_mark_empties)
+    if "unwritten-output" in checks:
+        after_torch(_watch_gaps)
 
 
 def _compile_eagerly() -> None:
@@ -108,6 +111,13 @@ def _mark_empties() -> None:
 
     if os.environ.get("TKDEBUG_MODE") != "native":
         mark_empties()
+
+
+def _watch_gaps() -> None:
+    from tkdebug.compat.watched_gaps import watch_gaps
+
+    if os.environ.get("TKDEBUG_MODE") != "native":
+        watch_gaps()
 
 
 def _stand_in() -> None:

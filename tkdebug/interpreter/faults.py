@@ -253,10 +253,13 @@ class FaultLog:
             hint=hint,
         )
 
-    def left_unwritten(self, op: Operation, buffer: Buffer, first: int, count: int) -> None:
-        """Record a fresh tensor that the launch stored to (first by `op`) and left with gaps."""
+    def left_unwritten(self, op: Operation, buffer: Buffer, first: int, count: int) -> Fault:
+        """The fault of a fresh tensor that the launch left with gaps, stored to first by `op`.
+
+        It is not recorded: whether it is one shows when something reads the gaps.
+        """
         total = buffer.tensor.numel()
-        self._record(
+        return self._fault(
             op,
             "unwritten-output",
             f"the launch leaves {count} of the {counted(total)} of `{buffer.name}` as "
@@ -427,23 +430,50 @@ class FaultLog:
         hint: str | None = None,
     ) -> None:
         self.add(
-            Fault(
-                kind=kind,
-                kernel=self.kernel,
-                frames=op.location.frames,
-                column=op.location.primary.column,
-                message=message,
-                launch_id=self.launch_id,
+            self._fault(
+                op,
+                kind,
+                message,
+                offender,
+                count,
                 severity=severity,
-                op_id=op.id,
-                program_id=None if offender is None else offender.program_id,
-                lane=() if offender is None else offender.lane,
                 tensor=tensor,
                 index=index,
                 legal=legal,
-                count=count,
                 hint=hint,
             )
+        )
+
+    def _fault(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        message: str,
+        offender: Offender | None,
+        count: int,
+        *,
+        severity: Literal["error", "warning"] = "error",
+        tensor: str | None = None,
+        index: int | None = None,
+        legal: tuple[int, int] | None = None,
+        hint: str | None = None,
+    ) -> Fault:
+        return Fault(
+            kind=kind,
+            kernel=self.kernel,
+            frames=op.location.frames,
+            column=op.location.primary.column,
+            message=message,
+            launch_id=self.launch_id,
+            severity=severity,
+            op_id=op.id,
+            program_id=None if offender is None else offender.program_id,
+            lane=() if offender is None else offender.lane,
+            tensor=tensor,
+            index=index,
+            legal=legal,
+            count=count,
+            hint=hint,
         )
 
     def program_at(self, linear: int) -> tuple[int, int, int]:

@@ -55,13 +55,14 @@ class Observer:
         needs_intermediates: whether every op must give a value of its own, so that no op is fused
             into another.
         keeps_values: whether values stay in `run.values` after their last use.
-        follows_accesses: whether it is told of accesses to memory.
+        follows_accesses: whether it is told of accesses to memory; may be settled for a launch when
+            it begins.
         memory_factor: how many times the live bytes of a batch it may take.
     """
 
     needs_intermediates: ClassVar[bool] = False
     keeps_values: ClassVar[bool] = False
-    follows_accesses: ClassVar[bool] = False
+    follows_accesses: bool = False
     memory_factor: int = 1
 
     @property

@@ -10,6 +10,7 @@ from tkdebug.interpreter.checks.coverage import CoverageCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.races import RaceCheck
 from tkdebug.interpreter.checks.uninitialised_reads import UninitialisedReads
+from tkdebug.interpreter.checks.unwritten_outputs import UnwrittenOutputs
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.nans import NanCheck
 from tkdebug.interpreter.observers import Observer
@@ -18,6 +19,7 @@ from tkdebug.interpreter.undefined import UndefinedValues
 # By the name that asks for it (`tkdebug.knobs.CHECK_NAMES`).
 CHECKS: dict[str, Callable[[Module, FaultLog], Observer]] = {
     "uninitialised-read": UninitialisedReads,
+    "unwritten-output": UnwrittenOutputs,
     "race": RaceCheck,
     "nan": NanCheck,
     "coverage": CoverageCheck,
