@@ -102,7 +102,7 @@ def _is_elementwise(op: Operation) -> bool:
 
 def _moved(ev: Evaluator, op: Operation, marks: Marks) -> Sequence[Tensor]:
     given = [_nothing(ev, op, place) if mark is None else mark for place, mark in enumerate(marks)]
-    results = ev.plan.rule(op)(ev, op, *given)
+    results = ev.plan.run_alone(ev, op, given)
     return [ev.dense(result, ir.I1) for result in results]
 
 
