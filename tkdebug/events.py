@@ -36,6 +36,7 @@ FaultKind = Literal[
     "uninitialised-read",
     "unwritten-output",
     "coverage",
+    "row-overrun",
     "division-by-zero",
     "shift-range",
     "offset-overflow",

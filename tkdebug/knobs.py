@@ -24,6 +24,7 @@ MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 # Fault kinds that are looked for only when asked for.
 CHECK_NAMES = (
     *("race", "uninitialised-read", "unwritten-output", "nan", "undefined-value", "coverage"),
+    "row-overrun",
 )
 # Those of them for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])

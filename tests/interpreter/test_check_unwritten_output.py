@@ -148,6 +148,9 @@ def test_output_that_is_still_there_and_unread_at_the_end(told):
         lambda out: torch.empty_like(out).fill_(1).sum() + out.new_zeros(3).sum(),
         lambda out: out.clone()[:48].sum(),
         lambda out: torch.nn.functional.pad(out, (0, 2))[:48].sum(),
+        lambda out: torch.where(torch.arange(50) < 48, out, torch.zeros(50)).sum(),
+        lambda out: out.masked_fill(torch.arange(50) >= 48, 0).sum(),
+        lambda out: out.nan_to_num().sum(),
     ],
 )
 def test_ways_to_leave_a_gap_alone(told, look):
@@ -169,6 +172,25 @@ def test_scratch_whose_rest_nobody_reads(told):
     kernels.part_sums.interpret[(4,)](ones(50), parts, 50, 13, 16, BLOCK=16)
     kernels.add_parts.interpret[(4,)](parts, out, 50, 13, 16, ALL=False, BLOCK=16)
     assert float(out.sum()) == 50
+    HELD_GAPS.end()
+    assert not told
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bfloat16])
+def test_half_of_a_square_that_is_read_and_dropped(told, dtype):
+    square, out = torch.empty(20, 20, dtype=dtype), torch.empty(20, dtype=dtype)
+    kernels.store_lower_half.interpret[(1,)](square, 20, BLOCK=32)
+    kernels.lower_half.interpret[(1,)](square, out, 20, BLOCK=32)
+    assert float(out.sum()) == 210
+    square.tril().sum()
+    HELD_GAPS.end()
+    assert not told
+
+
+def test_kernel_that_copies_a_gap(told):
+    out, copy = double(50, 3), torch.empty(50)
+    kernels.copy.interpret[(1,)](out, copy, 50, BLOCK=64)
+    copy[:48].sum()
     HELD_GAPS.end()
     assert not told
 

@@ -48,6 +48,27 @@ def add_into(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
+def lower_half(a_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    rows, cols = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    a = tl.load(a_ptr + rows * n + cols, mask=(rows < n) & (cols < n), other=0)
+    a = tl.where(rows >= cols, a, 0)
+    tl.store(out_ptr + tl.arange(0, BLOCK), tl.sum(a, 1), mask=tl.arange(0, BLOCK) < n)
+
+
+@tkdebug.jit
+def store_lower_half(a_ptr, n, BLOCK: tl.constexpr):
+    rows, cols = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    mask = (rows < n) & (cols <= rows)
+    tl.store(a_ptr + rows * n + cols, tl.zeros((BLOCK, BLOCK), tl.int32) + 1, mask=mask)
+
+
+@tkdebug.jit
+def copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+@tkdebug.jit
 def fill_rest(out_ptr, start, n, BLOCK: tl.constexpr):
     offs = start + tl.arange(0, BLOCK)
     tl.store(out_ptr + offs, 0.0, mask=offs < n)

@@ -1,7 +1,7 @@
 """Sees torch read the gaps that launches left in fresh tensors (`interpreter.unwritten_gaps`).
 
 A view of a tensor reads nothing, a copy hands the gaps on, and everything else that is given a part
-with a gap reads it. Not seen are reads by numpy, by C++ extensions, and of other threads.
+with a gap reads it, unless its results show that it was dropped. Not seen are reads by numpy, by C++ extensions, and of other threads.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _COPIES = frozenset(
     "__getitem__ index_select narrow_copy cat concat stack hstack vstack detach __deepcopy__ copy_ "
     "__setitem__ repeat expand_as as_tensor asarray tensor".split()
 )
+# Leave elements out by their places; of integers the result does not show which.
+_CHOOSING = frozenset("where masked_fill masked_select tril triu take index_put".split())
 # Ask for facts of a tensor, or make another one like it.
 _ASKING = frozenset(
     "size stride dim ndimension numel nelement element_size data_ptr storage untyped_storage "
@@ -84,8 +86,10 @@ def _look(name: str, given: list[Tensor], made: list[Tensor], args: Sequence[Any
         if name in _COPIES:
             for copy in made:
                 HELD_GAPS.copied(tensor, copy)
+        elif name.rstrip("_") in _CHOOSING and not tensor.dtype.is_floating_point:
+            HELD_GAPS.use(tensor)
         else:
-            HELD_GAPS.read(tensor)
+            HELD_GAPS.read(tensor, made)
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:

@@ -272,6 +272,28 @@ class FaultLog:
             hint=f"is the grid, {self.grid}, too small, or a mask too narrow?",
         )
 
+    def row_overrun(
+        self, op: Operation, buffer: Buffer, offender: Offender, row: int, count: int, hint: str
+    ) -> None:
+        """Record an access that goes on beyond the end of its row, of `row` elements."""
+        name = f"`{buffer.name}`" if buffer.name else "the tensor"
+        self._record(
+            op,
+            "row-overrun",
+            f"{_access_verb(op)} {count} elements beyond the end of its row of {name} "
+            f"({counted(row)}), which are of the next rows",
+            offender,
+            count,
+            severity="warning",
+            tensor=buffer.name,
+            index=offender.index,
+            hint=hint,
+        )
+
+    def has_access_fault(self, op: Operation) -> bool:
+        """Whether an access of `op` was outside its tensor."""
+        return any(o == op.id and kind.startswith("oob") for kind, o, _ in self._faults)
+
     def coverage(self, gap: Gap) -> None:
         """Record elements of an input that the launch left out, or read twice."""
         message, hint = coverage_text(gap, self.grid)

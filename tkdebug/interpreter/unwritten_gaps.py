@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -79,19 +79,24 @@ class HeldGaps:
         held = self._gaps.setdefault(storage.data_ptr(), [])
         held.append(Gap(gap.fault, weakref.ref(storage), view, is_used=True))
 
-    def read(self, tensor: Tensor) -> None:
-        """Something read `tensor`, which may be a part of what was left with gaps."""
+    def read(self, tensor: Tensor, made: Sequence[Tensor]) -> None:
+        """Something read `tensor`, perhaps a part of what was left with gaps, and made others.
+
+        Where those could show a gap, as NaNs, and do not, it was dropped (`torch.where`, `tril`).
+        """
         gaps = self._of(tensor)
         if not gaps:
             return
-        has_gap = _has_gap(tensor)
+        shows = [each for each in made if each.dtype.is_floating_point]
+        is_dropped = tensor.dtype.is_floating_point and shows and not any(map(has_nan, shows))
+        matters = not is_dropped and _has_gap(tensor)
         for gap in gaps:
             gap.is_used = True
-            if has_gap:
+            if matters:
                 self._tell(gap)
 
     def read_gap(self, tensor: Tensor) -> None:
-        """A kernel read a gap of the allocation that `tensor` is in."""
+        """A kernel made something of a gap of the allocation that `tensor` is in."""
         for gap in self._of(tensor):
             self._tell(gap)
 
@@ -135,6 +140,13 @@ class HeldGaps:
 def _has_gap(tensor: Tensor) -> bool:
     where = marked(tensor)
     return where is not None and bool(where.any())
+
+
+def has_nan(tensor: Tensor) -> bool:
+    """Whether a tensor of floats has a NaN that is no mark of what was not written."""
+    where = marked(tensor)
+    nans = tensor.isnan()
+    return bool((nans if where is None else nans & ~where).any())
 
 
 HELD_GAPS = HeldGaps()

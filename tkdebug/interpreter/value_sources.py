@@ -1,4 +1,4 @@
-"""What the values of a kernel depend on: program ids, loops, arguments, and memory.
+"""What the values of a kernel depend on: program ids, lanes, loops, arguments, and memory.
 
 A fact is a set of the names below; a constant has the empty set. What decides a branch is not part
 of what the branch gives.
@@ -17,7 +17,7 @@ from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 
 Sources = frozenset[str]
-ARGUMENT, LOOP, MEMORY = "argument", "loop", "memory"
+ARGUMENT, LANES, LOOP, MEMORY = "argument", "lanes", "loop", "memory"
 PROGRAM_IDS = ("program id 0", "program id 1", "program id 2")
 NOTHING: Sources = frozenset()
 _READERS = frozenset(name for name, spec in OPS.items() if Effects.READ in spec.effects)
@@ -51,6 +51,8 @@ class ValueSources(ForwardAnalysis[Sources]):
             return
         if op.name in _READERS:
             found = frozenset([MEMORY])
+        elif tt.MakeRange.matches(op):
+            found = frozenset([LANES])
         elif tt.GetProgramId.matches(op):
             found = frozenset([PROGRAM_IDS[tt.GetProgramId(op).axis]])
         else:

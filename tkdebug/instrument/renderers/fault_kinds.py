@@ -16,6 +16,7 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "uninitialised-read": "A kernel reads memory that nothing has written.",
     "unwritten-output": "A launch leaves gaps in a fresh tensor that it stores to.",
     "coverage": "A launch leaves out elements of an input that it means to read, or reads some twice.",
+    "row-overrun": "An access leaves its row for the next one of the same tensor.",
     "division-by-zero": "The result of an integer division by zero is used.",
     "shift-range": "The result of a shift by the width of its type or more is used.",
     "offset-overflow": "An offset that wrapped around leads an access.",

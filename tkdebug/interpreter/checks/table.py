@@ -9,6 +9,7 @@ from tkdebug.interpreter.checks.assumptions import AssumptionCheck
 from tkdebug.interpreter.checks.coverage import CoverageCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.races import RaceCheck
+from tkdebug.interpreter.checks.row_overruns import RowOverruns
 from tkdebug.interpreter.checks.uninitialised_reads import UninitialisedReads
 from tkdebug.interpreter.checks.unwritten_outputs import UnwrittenOutputs
 from tkdebug.interpreter.faults import FaultLog
@@ -23,6 +24,7 @@ CHECKS: dict[str, Callable[[Module, FaultLog], Observer]] = {
     "race": RaceCheck,
     "nan": NanCheck,
     "coverage": CoverageCheck,
+    "row-overrun": RowOverruns,
 }
 # Asks for one more source of what is followed anyway.
 MASKED_LOADS = "undefined-value"

@@ -13,11 +13,12 @@ from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.lane_selections import LaneSelections
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.unwritten import MARKS, bits_type, is_unwritten, marked
-from tkdebug.interpreter.unwritten_gaps import HELD_GAPS
+from tkdebug.interpreter.unwritten_gaps import HELD_GAPS, has_nan
 from tkdebug.interpreter.values import DescriptorTile, PointerTile, TileValue
 
 
@@ -26,9 +27,12 @@ class UnwrittenOutputs(Observer):
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
-        self._function = module.function
+        self._module = module
         # Tensors that nothing has written before the launch, and who stored to them first.
         self._fresh: dict[Buffer, Operation | None] = {}
+        self._stored: list[Buffer] = []
+        # Tensors whose gaps were read.
+        self._read: set[Buffer] = set()
 
     def moments(self, op: Operation) -> Moments:
         """Before what writes memory."""
@@ -42,6 +46,7 @@ class UnwrittenOutputs(Observer):
                 self.follows_accesses = True
                 self.memory_factor = 4  # index vectors of each access
             if launch.written is None or buffer.storage_key in launch.written:
+                self._stored.append(buffer)
                 if is_unwritten(buffer.tensor):
                     self._fresh[buffer] = None
 
@@ -58,9 +63,14 @@ class UnwrittenOutputs(Observer):
 
     def launch_ends(self) -> None:
         """Hold on to what was stored to in part only, or not at all without programs."""
+        for buffer in self._read:
+            if self._is_used(buffer):
+                HELD_GAPS.read_gap(buffer.tensor)
+        if self._read:
+            return  # what was stored may be copies of gaps
         no_programs = 0 in self._faults.grid
         for buffer, stored_by in self._fresh.items():
-            op = self._function if no_programs else stored_by
+            op = self._module.function if no_programs else stored_by
             where = None if op is None else marked(buffer.tensor)
             if op is None or where is None or not bool(where.any()):
                 continue
@@ -70,6 +80,12 @@ class UnwrittenOutputs(Observer):
                 fault = self._faults.left_unwritten(op, buffer, first, count)
                 if self._faults.is_told:
                     HELD_GAPS.hold(buffer.tensor, fault)
+
+    def _is_used(self, buffer: Buffer) -> bool:
+        """Whether something came of a gap that was read, rather than that it was dropped."""
+        if buffer.tensor.dtype.is_floating_point:
+            return any(map(_shows_gaps, self._stored))
+        return not LaneSelections.of(self._module).any_by_lane
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a load: whether it gave a gap that an earlier launch left."""
@@ -91,4 +107,9 @@ class UnwrittenOutputs(Observer):
             return
         memory = buffer.flat(buffer.tensor.dtype).view(bits)
         if bool((memory[access.touch().places] == mark).any()):
-            HELD_GAPS.read_gap(buffer.tensor)
+            self._read.add(buffer)
+
+
+def _shows_gaps(buffer: Buffer) -> bool:
+    """Whether a tensor that was stored to has NaNs, as gaps are until they are dropped."""
+    return buffer.tensor.dtype.is_floating_point and has_nan(buffer.tensor)
