@@ -111,9 +111,7 @@ def windows_of_rows(x_ptr, out_ptr, rows, n, count, WINDOW: tl.constexpr, BLOCK:
 
 
 @tkdebug.jit
-def windows_as_a_matrix(
-    x_ptr, w_ptr, out_ptr, rows, n, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr
-):
+def windows_as_a_matrix(x_ptr, w_ptr, out_ptr, rows, n, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr):
     offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_k = tl.arange(0, WIDTH)
     at = offs_m[:, None] * n + offs_k[None, :]

@@ -41,7 +41,9 @@ def test_grid_of_whole_blocks_only(budget):
         run(kernels.scale, (100 // 16,), *arguments, BLOCK=16, budget=budget),
         "scale", "x_ptr", 4, 96,
     )  # fmt: skip
-    assert fault.message == "4 of the 100 elements of `x_ptr` are never read, the first at offset 96"
+    assert (
+        fault.message == "4 of the 100 elements of `x_ptr` are never read, the first at offset 96"
+    )
     assert "cdiv" in fault.hint
     assert not run(kernels.scale, (7,), *arguments, BLOCK=16, budget=budget)
     assert not run(kernels.scale, (6,), ones(96), zeros(96), 96, BLOCK=16, budget=budget)
@@ -74,11 +76,9 @@ def test_rounds_of_whole_blocks_only(budget):
     assert not run(kernel, grid, x, out, 70, 70, CEIL=True, BLOCK=16, budget=budget)
 
 
-def test_rows_of_a_view(budget=None):
+def test_rows_of_a_view():
     x = ones(6, 100)[::2, 20:90]
-    faults = run(
-        kernels.row_sums_in_rounds, (3,), x, zeros(3), 70, 200, CEIL=False, BLOCK=16
-    )
+    faults = run(kernels.row_sums_in_rounds, (3,), x, zeros(3), 70, 200, CEIL=False, BLOCK=16)
     told(faults, "rounds", "x_ptr", 18, 64)
 
 
@@ -196,15 +196,11 @@ def test_parts_that_overlap(budget):
 def test_split_k_whose_parts_overlap(budget):
     m, n, k = 32, 16, 128
     a, b, c = ones(m, k), ones(k, n), zeros(m, n)
-    faults = run(
-        kernels.split_k, (2, 4), a, b, c, m, n, k, 32, EXTRA=1, **TILES, budget=budget
-    )
+    faults = run(kernels.split_k, (2, 4), a, b, c, m, n, k, 32, EXTRA=1, **TILES, budget=budget)
     assert [(f.line, f.count) for f in faults] == [
         (line("GAP sa"), 48 * m), (line("GAP sb"), 48 * n),
     ]  # fmt: skip
-    assert not run(
-        kernels.split_k, (2, 4), a, b, c, m, n, k, 32, EXTRA=0, **TILES, budget=budget
-    )
+    assert not run(kernels.split_k, (2, 4), a, b, c, m, n, k, 32, EXTRA=0, **TILES, budget=budget)
 
 
 # What is right
@@ -224,9 +220,7 @@ def test_attention(causal, window, m, n, budget):
     if window and not causal:
         return
     options = {"CAUSAL": causal, "WINDOW": window, "BLOCK": 16, "D": 16}
-    assert not run(
-        kernels.attention, (-(-m // 16),), q, k, v, out, m, n, **options, budget=budget
-    )
+    assert not run(kernels.attention, (-(-m // 16),), q, k, v, out, m, n, **options, budget=budget)
 
 
 def test_keys_of_a_cache_that_is_longer():
@@ -255,16 +249,16 @@ def test_pooling_that_drops_the_last_element():
 def test_frames_that_leave_a_rest(hop):
     n = 100
     count = 1 + (n - 16) // hop
-    assert not run(kernels.frames, (count - (hop == 16),), ones(n), zeros(count), 96, hop, WINDOW=16)
+    assert not run(
+        kernels.frames, (count - (hop == 16),), ones(n), zeros(count), 96, hop, WINDOW=16
+    )
     if hop != 16:
         assert not run(kernels.frames, (count,), ones(n), zeros(count), n, hop, WINDOW=16)
 
 
 @BUDGETS
 def test_persistent_programs(budget):
-    assert not run(
-        kernels.persistent, (3,), ones(100), zeros(100), 100, BLOCK=16, budget=budget
-    )
+    assert not run(kernels.persistent, (3,), ones(100), zeros(100), 100, BLOCK=16, budget=budget)
 
 
 @BUDGETS
@@ -276,9 +270,7 @@ def test_tail_after_the_loop(budget):
 @BUDGETS
 def test_sequences_of_several_lengths(budget):
     ends = torch.tensor([0, 10, 10, 50], dtype=torch.int32)
-    assert not run(
-        kernels.varlen_sum, (3,), ones(64), ends, zeros(3), 64, BLOCK=16, budget=budget
-    )
+    assert not run(kernels.varlen_sum, (3,), ones(64), ends, zeros(3), 64, BLOCK=16, budget=budget)
 
 
 def test_recurrence_that_does_not_need_the_last_chunk():
@@ -288,9 +280,7 @@ def test_recurrence_that_does_not_need_the_last_chunk():
 @BUDGETS
 def test_halo_of_a_filter_whose_gradient_is_summed(budget):
     arguments = ones(66), ones(64), zeros(3), 66
-    assert not run(
-        kernels.gradient_of_filter, (4,), *arguments, TAPS=3, BLOCK=16, budget=budget
-    )
+    assert not run(kernels.gradient_of_filter, (4,), *arguments, TAPS=3, BLOCK=16, budget=budget)
 
 
 def test_first_half_of_each_row():

@@ -33,7 +33,9 @@ def told(faults, marker, tensor, index):
 
 def test_row_whose_mask_ends_with_the_tensor():
     arguments = ones(6, 100), zeros(6), 6, 100
-    fault = told(run(kernels.row_sum, (6,), *arguments, FLAT=True, BLOCK=128), "row_sum", "x_ptr", 100)
+    fault = told(
+        run(kernels.row_sum, (6,), *arguments, FLAT=True, BLOCK=128), "row_sum", "x_ptr", 100
+    )
     assert (fault.program_id, fault.lane, fault.count) == ((0, 0, 0), (100,), 5 * 28)
     assert "of `x_ptr` (100 elements)" in fault.message
     assert "cols < n" in fault.hint
@@ -66,9 +68,10 @@ def test_last_block_of_a_row():
 
 def test_store_beyond_a_row():
     faults = run(kernels.fill_rows, (6,), zeros(6, 20), 120, 20, FLAT=True, BLOCK=32)
-    assert "store writes 60 elements beyond the end" in told(
-        faults, "fill_rows", "out_ptr", 20
-    ).message
+    assert (
+        "store writes 60 elements beyond the end"
+        in told(faults, "fill_rows", "out_ptr", 20).message
+    )
     assert not run(kernels.fill_rows, (6,), zeros(6, 20), 120, 20, FLAT=False, BLOCK=32)
 
 
@@ -124,9 +127,7 @@ def test_swapped_strides_that_lead_outside_are_told_as_that():
 def test_flat_copies(shape, block, budget):
     x = ones(*shape)
     grid = (-(-x.numel() // block),)
-    assert not run(
-        kernels.copy_flat, grid, x, zeros(*shape), x.numel(), BLOCK=block, budget=budget
-    )
+    assert not run(kernels.copy_flat, grid, x, zeros(*shape), x.numel(), BLOCK=block, budget=budget)
 
 
 def test_vectors_of_a_row():

@@ -1,7 +1,8 @@
 """Sees torch read the gaps that launches left in fresh tensors (`interpreter.unwritten_gaps`).
 
 A view of a tensor reads nothing, a copy hands the gaps on, and everything else that is given a part
-with a gap reads it, unless its results show that it was dropped. Not seen are reads by numpy, by C++ extensions, and of other threads.
+with a gap reads it, unless its results show that it was dropped. Not seen are reads by numpy, C++
+extensions and other threads.
 """
 
 from __future__ import annotations

@@ -103,9 +103,7 @@ class Gaps:
             closest = highest if closest is None else max(closest, highest)
         return 0 if closest is None else -1 - closest
 
-    def _tail(
-        self, facts: LoadFacts, reads: list[Read], missed: int, in_loop: bool
-    ) -> Gap | None:
+    def _tail(self, facts: LoadFacts, reads: list[Read], missed: int, in_loop: bool) -> Gap | None:
         """The unread end of a dimension that the load goes along in blocks, `missed` long."""
         coverage = self._coverage(reads[0].buffer)
         if coverage is None:
@@ -171,9 +169,7 @@ class Gaps:
             return _gap(facts.op, buffer, coverage, place, unread, "part", facts.is_in_loop)
         return None
 
-    def _by_part(
-        self, reads: list[Read], axis: int, dims: Dimensions, place: int
-    ) -> Tensor | None:
+    def _by_part(self, reads: list[Read], axis: int, dims: Dimensions, place: int) -> Tensor | None:
         """How often each program of one row along a grid axis reads each index."""
         x, y, _ = self._reading.grid
         parts, size = self._reading.grid[axis], dims[place][1]
@@ -260,7 +256,7 @@ class _Difference:
 
 
 def _difference(index: TileValue, bound: TileValue) -> _Difference | None:
-    """index - bound, of affine tiles; None for others."""
+    """The difference of two affine tiles; None for others."""
     const, base, spreads = 0, None, []
     for value, sign in ((index, 1), (bound, -1)):
         if isinstance(value, int):

@@ -259,7 +259,7 @@ class FaultLog:
         It is not recorded: whether it is one shows when something reads the gaps.
         """
         total = buffer.tensor.numel()
-        return self._fault(
+        return self._record(
             op,
             "unwritten-output",
             f"the launch leaves {count} of the {counted(total)} of `{buffer.name}` as "
@@ -270,6 +270,7 @@ class FaultLog:
             tensor=buffer.name,
             index=first,
             hint=f"is the grid, {self.grid}, too small, or a mask too narrow?",
+            is_held=True,
         )
 
     def row_overrun(
@@ -450,37 +451,9 @@ class FaultLog:
         index: int | None = None,
         legal: tuple[int, int] | None = None,
         hint: str | None = None,
-    ) -> None:
-        self.add(
-            self._fault(
-                op,
-                kind,
-                message,
-                offender,
-                count,
-                severity=severity,
-                tensor=tensor,
-                index=index,
-                legal=legal,
-                hint=hint,
-            )
-        )
-
-    def _fault(
-        self,
-        op: Operation,
-        kind: FaultKind,
-        message: str,
-        offender: Offender | None,
-        count: int,
-        *,
-        severity: Literal["error", "warning"] = "error",
-        tensor: str | None = None,
-        index: int | None = None,
-        legal: tuple[int, int] | None = None,
-        hint: str | None = None,
+        is_held: bool = False,
     ) -> Fault:
-        return Fault(
+        fault = Fault(
             kind=kind,
             kernel=self.kernel,
             frames=op.location.frames,
@@ -497,6 +470,9 @@ class FaultLog:
             count=count,
             hint=hint,
         )
+        if not is_held:
+            self.add(fault)
+        return fault
 
     def program_at(self, linear: int) -> tuple[int, int, int]:
         """Program id (x, y, z) of the launch's program number `linear`."""

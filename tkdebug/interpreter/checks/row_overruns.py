@@ -19,7 +19,6 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.dimension_ranges import dimensions
@@ -113,11 +112,13 @@ class RowOverruns(Observer):
         place = tuple(lane if a == axis else 0 for a in range(len(tile.shape)))
         offender = Offender(run.program_at(at), place, start + lane * step)
         count = int(over.clamp(min=0).sum()) // step
-        hint = "mask by the column, cols < n, and not by the offset: the end of a row is not the end"
+        hint = (
+            "mask by the column, cols < n, and not by the offset: the end of a row is not the end"
+        )
         self._note(op, _Overrun(buffer, offender, row // step, count, hint))
 
     def _columns(self, base: Base, row: int) -> Tensor | None:
-        """What bases of programs leave by the row's stride; None unless they are of several rows."""
+        """What bases leave by the row's stride; None unless programs have rows of their own."""
         key = id(base.tensor), row
         known = self._rows.get(key)
         if known is None:
