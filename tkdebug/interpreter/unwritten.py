@@ -45,5 +45,6 @@ def is_unwritten(tensor: torch.Tensor) -> bool:
     if mark is None or not tensor.numel():
         return False
     bits = tensor.view(bits_type(tensor.element_size()))
-    # Most tensors show by their first element that they were written.
-    return int(bits[(0,) * bits.dim()]) == mark and bool((bits == mark).all())
+    # Most tensors show by their first or last element that they were written.
+    ends = (0,) * bits.dim(), (-1,) * bits.dim()
+    return all(int(bits[end]) == mark for end in ends) and bool((bits == mark).all())

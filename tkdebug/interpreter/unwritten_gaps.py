@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.events import HOOKS, Fault
+from tkdebug.events import Fault
+from tkdebug.findings.reporting import report
 from tkdebug.interpreter.unwritten import marked
 
 
@@ -131,7 +132,7 @@ class HeldGaps:
         # Copies share the fault.
         for other in self._with_fault(gap.fault):
             other.is_told = True
-        HOOKS.fault(gap.fault)
+        report(gap.fault)
 
     def _with_fault(self, fault: Fault) -> Iterator[Gap]:
         return (gap for gaps in self._gaps.values() for gap in gaps if gap.fault is fault)

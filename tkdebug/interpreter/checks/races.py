@@ -22,6 +22,7 @@ class RaceCheck(Observer):
     """`--check race`."""
 
     follows_accesses = True
+    is_passive = True
     memory_factor = 4  # index vectors of each access
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
