@@ -216,8 +216,9 @@ KNOB_TABLE: tuple[Knob, ...] = (
         {"TKDEBUG_CHECKS": _parse_checks},
         (),
         tuple,
-        "further faults to look for under interpret: race, uninitialised-read, nan, "
-        "inf, padding, narrowing, undefined-value, all",
+        "further faults to look for under interpret: race, uninitialised-read, "
+        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, "
+        "row-overrun, all",
     ),
     Knob(
         "only_kernels",

@@ -38,6 +38,8 @@ _MOST_KEPT = 100_000
 class CoverageCheck(Observer):
     """`--check coverage`."""
 
+    is_passive = True
+
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
         self._facts = ModuleLoads.of(module)

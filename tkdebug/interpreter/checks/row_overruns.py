@@ -44,6 +44,8 @@ class _Overrun:
 class RowOverruns(Observer):
     """`--check row-overrun`."""
 
+    is_passive = True
+
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
         self._selects_loaded = LaneSelections.of(module).any_by_lane

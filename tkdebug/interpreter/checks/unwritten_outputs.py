@@ -25,6 +25,8 @@ from tkdebug.interpreter.values import DescriptorTile, PointerTile, TileValue
 class UnwrittenOutputs(Observer):
     """`--check unwritten-output`."""
 
+    is_passive = True
+
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
         self._module = module
