@@ -75,7 +75,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
         help="also check interpreted kernels for race, uninitialised-read, "
-        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, all of them, or a plugin's check; slower",
+        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, "
+        "all of them, or a plugin's check; slower",
     )
     group.addoption(
         "--tkdebug-faults",

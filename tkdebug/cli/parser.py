@@ -119,7 +119,8 @@ def _add_run(add: AddCommand) -> None:
         choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
         help="also check interpreted kernels for race, uninitialised-read, unwritten-output, "
-        "nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, all of them, or a plugin's check; slower; "
+        "nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, all of them, or a "
+        "plugin's check; slower; "
         "may be repeated",
     )
     _add_findings(run)
