@@ -140,6 +140,12 @@ class Evaluator(EvaluatorState):
             change = self.attentive.append if is_attentive else self.attentive.remove
             change(observer)
 
+    def follow(self, observer: Observer, is_following: bool) -> None:
+        """Tell `observer` of accesses to memory from now on, or no longer."""
+        if is_following != (observer in self.followers):
+            others = [one for one in self.followers if one is not observer]
+            self.followers = [*others, observer] if is_following else others
+
     def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
         """Bind a region's arguments and run its block."""
         if self.turns is not None:
