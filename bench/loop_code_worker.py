@@ -68,9 +68,9 @@ def by_tkdebug(case: Case, target: str) -> bytes:
 
     from tkdebug.compiler.targets import target_of
     from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
-    from tkdebug.runtime.compilation import compile_tile_ir
-    from tkdebug.runtime.specialize import alignment_key
-    from tkdebug.runtime.tensor_stand_ins import MockTensor
+    from tkdebug.runtime.arguments.specialize import alignment_key
+    from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor
+    from tkdebug.runtime.compile.compilation import compile_tile_ir
 
     fn = case.kernel
     values = {

@@ -23,7 +23,7 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 
 
 def has_gpu():
-    from tkdebug.runtime.driver import has_real_gpu
+    from tkdebug.runtime.device.driver import has_real_gpu
 
     return has_real_gpu()
 
@@ -45,6 +45,6 @@ def pytest_collection_modifyitems(items):
 def auto_interprets(request, monkeypatch):
     """Mode "auto" means the same for tests that need no GPU, wherever they run."""
     if not request.node.get_closest_marker("gpu") and has_gpu():
-        from tkdebug.runtime import modes
+        from tkdebug.runtime.device import modes
 
         monkeypatch.setattr(modes, "_auto", lambda: "interpret")

@@ -14,7 +14,7 @@ import pytest
 from tkdebug.errors import Frame
 from tkdebug.events import Fault, Hook, HookChain
 from tkdebug.instrument.session import Session
-from tkdebug.runtime import plugin_hooks
+from tkdebug.runtime.launch import plugin_hooks
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """\

@@ -9,57 +9,57 @@ if TYPE_CHECKING:
     from tkdebug import instrument, knobs, language
     from tkdebug.compat.interactive import install
     from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
-    from tkdebug.runtime import testing
-    from tkdebug.runtime.allocation import set_allocator
-    from tkdebug.runtime.autotune import Autotuner, autotune
-    from tkdebug.runtime.compiled import CompiledKernel
-    from tkdebug.runtime.config import Config
-    from tkdebug.runtime.constexpr_function import cdiv, constexpr_function, next_power_of_2
-    from tkdebug.runtime.driver import driver
+    from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+    from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
+    from tkdebug.runtime.benchmark import testing
+    from tkdebug.runtime.device.driver import driver
+    from tkdebug.runtime.device.modes import current_mode, mode
     from tkdebug.runtime.errors import OutOfResources
-    from tkdebug.runtime.heuristics import Heuristics, heuristics
-    from tkdebug.runtime.jit import JITFunction, jit
-    from tkdebug.runtime.modes import current_mode, mode
-    from tkdebug.runtime.tensor_descriptor import TensorDescriptor
-    from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
+    from tkdebug.runtime.jit.constexpr_function import cdiv, constexpr_function, next_power_of_2
+    from tkdebug.runtime.jit.function import JITFunction, jit
+    from tkdebug.runtime.launch.allocation import set_allocator
+    from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+    from tkdebug.runtime.tune.autotune import Autotuner, autotune
+    from tkdebug.runtime.tune.config import Config
+    from tkdebug.runtime.tune.heuristics import Heuristics, heuristics
 
 __version__ = "0.1.0"
 
 # Name -> the module that has it. Loaded at first use: the compiler, and torch with it, take long.
 _WHERE = {
-    "Autotuner": "tkdebug.runtime.autotune",
+    "Autotuner": "tkdebug.runtime.tune.autotune",
     "CompileError": "tkdebug.errors",
-    "CompiledKernel": "tkdebug.runtime.compiled",
-    "Config": "tkdebug.runtime.config",
-    "Heuristics": "tkdebug.runtime.heuristics",
-    "JITFunction": "tkdebug.runtime.jit",
+    "CompiledKernel": "tkdebug.runtime.launch.compiled_kernel",
+    "Config": "tkdebug.runtime.tune.config",
+    "Heuristics": "tkdebug.runtime.tune.heuristics",
+    "JITFunction": "tkdebug.runtime.jit.function",
     "LaunchError": "tkdebug.errors",
-    "MockTensor": "tkdebug.runtime.tensor_stand_ins",
+    "MockTensor": "tkdebug.runtime.arguments.tensor_stand_ins",
     "OutOfResources": "tkdebug.runtime.errors",
-    "TensorDescriptor": "tkdebug.runtime.tensor_descriptor",
-    "TensorWrapper": "tkdebug.runtime.tensor_stand_ins",
+    "TensorDescriptor": "tkdebug.runtime.arguments.tensor_descriptor",
+    "TensorWrapper": "tkdebug.runtime.arguments.tensor_stand_ins",
     "TkError": "tkdebug.errors",
     "UnsupportedError": "tkdebug.errors",
-    "autotune": "tkdebug.runtime.autotune",
-    "cdiv": "tkdebug.runtime.constexpr_function",
-    "constexpr_function": "tkdebug.runtime.constexpr_function",
-    "current_mode": "tkdebug.runtime.modes",
-    "driver": "tkdebug.runtime.driver",
-    "heuristics": "tkdebug.runtime.heuristics",
+    "autotune": "tkdebug.runtime.tune.autotune",
+    "cdiv": "tkdebug.runtime.jit.constexpr_function",
+    "constexpr_function": "tkdebug.runtime.jit.constexpr_function",
+    "current_mode": "tkdebug.runtime.device.modes",
+    "driver": "tkdebug.runtime.device.driver",
+    "heuristics": "tkdebug.runtime.tune.heuristics",
     "install": "tkdebug.compat.interactive",
-    "jit": "tkdebug.runtime.jit",
+    "jit": "tkdebug.runtime.jit.function",
     "load_ipython_extension": "tkdebug.compat.interactive",
-    "mode": "tkdebug.runtime.modes",
-    "next_power_of_2": "tkdebug.runtime.constexpr_function",
-    "reinterpret": "tkdebug.runtime.tensor_stand_ins",
-    "set_allocator": "tkdebug.runtime.allocation",
+    "mode": "tkdebug.runtime.device.modes",
+    "next_power_of_2": "tkdebug.runtime.jit.constexpr_function",
+    "reinterpret": "tkdebug.runtime.arguments.tensor_stand_ins",
+    "set_allocator": "tkdebug.runtime.launch.allocation",
     "unload_ipython_extension": "tkdebug.compat.interactive",
 }
 _MODULES = {
     "instrument": "tkdebug.instrument",
     "knobs": "tkdebug.knobs",
     "language": "tkdebug.language",
-    "testing": "tkdebug.runtime.testing",
+    "testing": "tkdebug.runtime.benchmark.testing",
 }
 
 __all__ = [

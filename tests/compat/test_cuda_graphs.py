@@ -10,9 +10,9 @@ import tkdebug.language as tl
 from tkdebug.compat import cuda_standin
 from tkdebug.errors import UnsupportedError
 from tkdebug.events import HOOKS, Hook
-from tkdebug.runtime import testing
-from tkdebug.runtime.autotune import Config, autotune
-from tkdebug.runtime.graph_capture import CaptureError, capture_in_force
+from tkdebug.runtime.benchmark import testing
+from tkdebug.runtime.launch.graph_capture import CaptureError, capture_in_force
+from tkdebug.runtime.tune.autotune import Config, autotune
 
 pytestmark = pytest.mark.skipif(cuda_standin.cuda_usable(), reason="a real CUDA device is here")
 

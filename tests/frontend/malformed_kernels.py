@@ -6,7 +6,7 @@ import math
 import torch
 
 import tkdebug.language as tl
-from tkdebug.runtime.jit import jit
+from tkdebug.runtime.jit.function import jit
 
 FACTOR = 3
 

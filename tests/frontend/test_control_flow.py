@@ -17,7 +17,7 @@ from frontend_support import (
 
 import tkdebug.language as tl
 from tkdebug.compiler.dtypes import float16, int1, int32, int64, pointer_type
-from tkdebug.runtime.jit import jit
+from tkdebug.runtime.jit.function import jit
 
 
 def run(kernel, *arguments, **constants):

@@ -13,7 +13,7 @@ from frontend_support import FP32_PTR, error_of, message_of
 
 import tkdebug.language as tl
 from tkdebug.compiler.dtypes import int32
-from tkdebug.runtime.jit import JITFunction, jit
+from tkdebug.runtime.jit.function import JITFunction, jit
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "frontend_errors.txt"
 HELPERS = {"inner_helper", "outer_helper", "endless", "return_types"}

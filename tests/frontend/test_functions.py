@@ -19,8 +19,8 @@ from frontend_support import (
 import tkdebug.language as tl
 from tkdebug.compiler.dtypes import float16, float32, int32, pointer_type
 from tkdebug.compiler.frontend import Constant
-from tkdebug.runtime.constexpr_function import cdiv, constexpr_function
-from tkdebug.runtime.jit import jit
+from tkdebug.runtime.jit.constexpr_function import cdiv, constexpr_function
+from tkdebug.runtime.jit.function import jit
 
 
 class Pair(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 from frontend_support import FP32_PTR, compile_kernel, error_of
 
 import tkdebug.language as tl
-from tkdebug.runtime.jit import jit
+from tkdebug.runtime.jit.function import jit
 
 
 @jit

@@ -19,7 +19,7 @@ from tkdebug.compiler.dtypes import (
 )
 from tkdebug.compiler.frontend import Constant, KernelSource, flatten_names, flatten_types
 from tkdebug.errors import CompileError
-from tkdebug.runtime.jit import jit
+from tkdebug.runtime.jit.function import jit
 
 
 @jit

@@ -15,7 +15,7 @@ from frontend_support import (
 
 import tkdebug.language as tl
 from tkdebug.compiler.dtypes import float16, int32, pointer_type
-from tkdebug.runtime.jit import jit
+from tkdebug.runtime.jit.function import jit
 
 SIZE = tl.constexpr(16)
 ALIAS = pointer_type(int32)

@@ -12,7 +12,7 @@ from frontend_support import INT32_PTR, ScalarMachine, compile_kernel
 
 import tkdebug.language as tl
 from tkdebug.compiler.dtypes import int32
-from tkdebug.runtime.jit import jit
+from tkdebug.runtime.jit.function import jit
 
 NAMES = ("a", "b", "c")
 

@@ -32,10 +32,10 @@ from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.events import Fault
 from tkdebug.interpreter.waiting import waiting_loops
-from tkdebug.runtime.interpreted_kernel import InterpretedKernel
-from tkdebug.runtime.perf_report import Mark
-from tkdebug.runtime.specialize import alignment_key, runtime_values
-from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.benchmark.perf_report import Mark
+from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "interpreter"))
 from reference import Reference
@@ -348,7 +348,7 @@ def _noting_faults() -> Iterator[list[Any]]:
 
 def run_native(kernel: InterpretedKernel, grid: Any, values: tuple[Any, ...]) -> None:
     """Compile for the GPU, launch, and wait."""
-    from tkdebug.runtime.native_compilation import compile_native_kernel
+    from tkdebug.runtime.compile.native_compilation import compile_native_kernel
 
     alignment = alignment_key(kernel.src.fn.params, values)
     with tkdebug.mode("native"):

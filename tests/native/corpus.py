@@ -39,12 +39,12 @@ from tkdebug.compiler.targets import target_of
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter import run_module
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.compilation import compile_tile_ir
-from tkdebug.runtime.interpreted_kernel import InterpretedKernel
-from tkdebug.runtime.perf_report import Mark
-from tkdebug.runtime.specialization import Specialization
-from tkdebug.runtime.specialize import alignment_key, runtime_values
-from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.benchmark.perf_report import Mark
+from tkdebug.runtime.compile.compilation import compile_tile_ir
+from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 _PACKAGE = str(Path(tkdebug.interpreter.launch.__file__).resolve().parents[1])
 _LOCAL = re.compile(r"^\s*(?:@!?%\w+ )?(?:ld|st)\.local\b", re.MULTILINE)
@@ -184,9 +184,9 @@ class Corpus:
         memory: Memory | None,
     ) -> None:
         from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
-        from tkdebug.runtime.native_compilation import refuse_options
+        from tkdebug.runtime.compile.native_compilation import refuse_options
 
-        refuse_options(src.fn.__name__, src.options)
+        refuse_options(src.fn.__name__, src.options, target)
         if src.options.arch is None:
             src = replace(src, options=replace(src.options, arch=target.name))
         module = compile_tile_ir(src).module

@@ -20,7 +20,7 @@ from agreeing_corpus import ORDER, Agreement, Row, difference, read_rows
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.interpreter import run_module
-from tkdebug.runtime.specialize import runtime_values
+from tkdebug.runtime.arguments.specialize import runtime_values
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

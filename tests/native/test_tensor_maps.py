@@ -24,13 +24,13 @@ from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
-from tkdebug.compiler.targets import TARGETS
-from tkdebug.runtime import native_kernel
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.runtime.arguments.specialize import mappable_names
 from tkdebug.runtime.cuda import tensor_maps
 from tkdebug.runtime.cuda.packing import kernel_slots
-from tkdebug.runtime.in_flight import InFlight
-from tkdebug.runtime.native_kernel import NativeKernel
-from tkdebug.runtime.specialize import mappable_names
+from tkdebug.runtime.launch import native_kernel
+from tkdebug.runtime.launch.launches_in_flight import InFlight
+from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 describe = TensorDescriptor.from_tensor
 

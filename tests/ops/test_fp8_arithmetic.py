@@ -7,7 +7,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.runtime.tensor_stand_ins import reinterpret
+from tkdebug.runtime.arguments.tensor_stand_ins import reinterpret
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 

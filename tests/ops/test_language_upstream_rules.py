@@ -8,7 +8,7 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import CompileError, UnsupportedError
-from tkdebug.runtime.tensor_stand_ins import reinterpret
+from tkdebug.runtime.arguments.tensor_stand_ins import reinterpret
 
 
 @tkdebug.jit

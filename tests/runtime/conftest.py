@@ -19,8 +19,9 @@ def clean_knobs(monkeypatch):
 @pytest.fixture
 def launches(monkeypatch):
     """Records launches (kernel, grid, run-time values) in place of running them."""
-    from tkdebug.runtime import interpreted_kernel, jit
-    from tkdebug.runtime.specialize import runtime_values
+    from tkdebug.runtime.arguments.specialize import runtime_values
+    from tkdebug.runtime.jit import function as jit
+    from tkdebug.runtime.launch import interpreted_kernel
 
     seen = []
 

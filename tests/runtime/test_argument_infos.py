@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tkdebug.events import ArgumentInfo
-from tkdebug.runtime.argument_infos import ArgumentInfos
-from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 SIGNATURE = {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}
 

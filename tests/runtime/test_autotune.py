@@ -6,9 +6,9 @@ import torch
 import tkdebug
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.events import HOOKS, Hook
-from tkdebug.runtime.autotune import Autotuner
-from tkdebug.runtime.compilation import tell_compile_error
+from tkdebug.runtime.compile.compilation import tell_compile_error
 from tkdebug.runtime.errors import AutotunerError
+from tkdebug.runtime.tune.autotune import Autotuner
 
 CONFIGS = [
     tkdebug.Config({"BLOCK": 32}, num_warps=2),

@@ -17,12 +17,12 @@ from tkdebug.compiler.targets.nvptx import codegen, compile, worker_process
 from tkdebug.errors import CompileError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
-from tkdebug.runtime import native_launch
-from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
-from tkdebug.runtime.compile_once import CompileOnce
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.compile.compile_once import CompileOnce
 from tkdebug.runtime.errors import NoDeviceError, PointerError
-from tkdebug.runtime.native_kernel import NativeKernel
-from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.launch import native_launch
+from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 pytestmark = needs_codegen
 BLOCKS = (64, 128, 256)
@@ -101,7 +101,7 @@ def launched(monkeypatch):
         seen.append(kernel)
 
     monkeypatch.setattr(NativeKernel, "_load_and_submit", submit)
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: -1), (lambda index: 0)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: -1), (lambda index: 0)))
     return seen
 
 

@@ -5,7 +5,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.errors import GlobalChangedError
 
 

@@ -13,7 +13,7 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.events import HOOKS, Hook
-from tkdebug.runtime.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.scopes import SCOPES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -78,7 +78,7 @@ def test_fork_while_a_thread_compiles_leaves_the_child_able_to(monkeypatch):
 
 
 def test_fork_while_a_thread_hashes_a_source_leaves_no_half_hash(monkeypatch):
-    from tkdebug.runtime import function_source
+    from tkdebug.runtime.jit import function_source
 
     content_key = function_source.content_key
     expected = store.cache_key

@@ -7,7 +7,7 @@ import tkdebug
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
 from tkdebug.events import HOOKS, Hook
-from tkdebug.runtime.driver import has_real_gpu
+from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.errors import (
     ArgumentTypeError,
     GridError,
@@ -15,7 +15,7 @@ from tkdebug.runtime.errors import (
     NoDeviceError,
     UnknownOptionError,
 )
-from tkdebug.runtime.interpreted_kernel import Estimate
+from tkdebug.runtime.launch.interpreted_kernel import Estimate
 
 
 @tkdebug.jit
@@ -373,7 +373,7 @@ def test_hooks_get_kernel_and_record(launches, x):
 
 
 def test_record_tells_of_a_failed_launch(launches, x, monkeypatch):
-    from tkdebug.runtime.interpreted_kernel import InterpretedKernel
+    from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
     def fail(*arguments):
         raise ValueError("broken")

@@ -8,15 +8,16 @@ import torch
 import tkdebug
 from tkdebug.errors import LaunchError, UsageError
 from tkdebug.knobs import scope
-from tkdebug.runtime.allocation import get_allocator, set_allocator
-from tkdebug.runtime.driver import GPUTarget, compute_capability, driver, has_real_gpu
+from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
+from tkdebug.runtime.device.driver import compute_capability, driver, has_real_gpu
+from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import (
     ArgumentTypeError,
     DescriptorError,
     OptionValueError,
     OutOfResources,
 )
-from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
+from tkdebug.runtime.launch.allocation import get_allocator, set_allocator
 
 mode, current_mode = tkdebug.mode, tkdebug.current_mode
 

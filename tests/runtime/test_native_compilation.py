@@ -9,7 +9,7 @@ from tkdebug.errors import CompileError, UnsupportedError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.errors import MissingArtifactError, OutOfResources
-from tkdebug.runtime.native_kernel import NativeKernel
+from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 
 @tkdebug.jit

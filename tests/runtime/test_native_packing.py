@@ -16,7 +16,6 @@ from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
 from tkdebug.compiler.dtypes import block_type, pointer_type, tensor_descriptor_type
 from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.errors import LaunchError, UnsupportedError
-from tkdebug.runtime.allocation import make_workspace
 from tkdebug.runtime.cuda import tensor_maps
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
 from tkdebug.runtime.cuda.packing import Slot, bfloat16_bits, checked_value, kernel_slots
@@ -25,6 +24,7 @@ from tkdebug.runtime.errors import (
     ArgumentTypeError,
     CudaError,
 )
+from tkdebug.runtime.launch.allocation import make_workspace
 
 CONFIG = struct.Struct("=7I4xQQI4x")
 

@@ -10,10 +10,8 @@ import tkdebug
 from tkdebug.compiler import dtypes
 from tkdebug.compiler.frontend.arguments import Constant, flatten_types
 from tkdebug.compiler.tensor import constexpr
-from tkdebug.runtime.binder import make_binder
-from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
-from tkdebug.runtime.parameters import canonical_annotation, kernel_parameters
-from tkdebug.runtime.specialize import (
+from tkdebug.runtime.arguments.binder import make_binder
+from tkdebug.runtime.arguments.specialize import (
     alignment_key,
     arg_divisibility,
     argument_spec,
@@ -22,8 +20,10 @@ from tkdebug.runtime.specialize import (
     runtime_values,
     upstream_name,
 )
-from tkdebug.runtime.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.tensor_stand_ins import MockTensor, reinterpret
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, reinterpret
+from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
+from tkdebug.runtime.jit.parameters import canonical_annotation, kernel_parameters
 
 Pair = namedtuple("Pair", "a b")
 

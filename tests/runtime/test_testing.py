@@ -4,7 +4,7 @@ import torch
 from tkdebug import testing
 from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import scope
-from tkdebug.runtime.driver import has_real_gpu
+from tkdebug.runtime.device.driver import has_real_gpu
 
 
 def sweep(**changes):
@@ -126,7 +126,7 @@ def test_perf_report_returns_dataframe_or_says_what_is_missing():
 
 
 def test_table_cells_like_pandas():
-    from tkdebug.runtime.perf_report import _cells
+    from tkdebug.runtime.benchmark.perf_report import _cells
 
     assert _cells([1.5, 2.25]) == ["1.50", "2.25"]
     assert _cells([1 / 3, None]) == ["0.333333", "NaN"]

@@ -178,6 +178,9 @@ def compare(ours: Outcome, theirs: Outcome) -> None:
         {row["id"]: row["seconds"] for row in outcome.of("passed")} for outcome in (ours, theirs)
     )
     both = mine.keys() & reference.keys()
+    if not both or not theirs.cpu_s:
+        print("\nno time to compare: no case passed with both; see the log")
+        return
     spent, reference_spent = (sum(seconds[name] for name in both) for seconds in (mine, reference))
     print("\ntkdebug's time / that of upstream's interpreter:")
     print(f"  wall, all cases of the language files: {ours.wall_s / theirs.wall_s:.2f}")

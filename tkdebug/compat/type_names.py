@@ -7,7 +7,7 @@ from typing import Any
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.tensor import constexpr_type
 from tkdebug.runtime.errors import ArgumentTypeError
-from tkdebug.runtime.parameters import type_named
+from tkdebug.runtime.jit.parameters import type_named
 
 
 def str_to_ty(name: str, c: Any = None) -> LanguageType | constexpr_type:

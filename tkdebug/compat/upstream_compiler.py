@@ -18,16 +18,16 @@ from tkdebug.compat.finder import UPSTREAM_VERSION
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UnsupportedError
-from tkdebug.runtime.compilation import compile_kernel
-from tkdebug.runtime.compiled import CompiledKernel
-from tkdebug.runtime.driver import Driver, driver
+from tkdebug.runtime.arguments.specialize import ALIGNMENT
+from tkdebug.runtime.compile.compilation import compile_kernel
+from tkdebug.runtime.compile.options import parse_options
+from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.runtime.device.driver import Driver, driver
+from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.errors import ArgumentTypeError
-from tkdebug.runtime.jit import JITFunction
-from tkdebug.runtime.modes import current_mode
-from tkdebug.runtime.options import parse_options
-from tkdebug.runtime.parameters import KernelParam, canonical_annotation, type_named
-from tkdebug.runtime.specialization import Specialization
-from tkdebug.runtime.specialize import ALIGNMENT
+from tkdebug.runtime.jit.function import JITFunction
+from tkdebug.runtime.jit.parameters import KernelParam, canonical_annotation, type_named
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 _INSTEAD = (
     "kernels that torch.compile generates and ahead-of-time compiles need upstream's compiler: "
@@ -62,7 +62,7 @@ def compile(src: Any, target: Any = None, options: Any = None) -> CompiledKernel
     settings = parse_options(fn.__name__, given, fn.arg_names, bool(fn.debug))
     if target is None and current_mode(fn.__name__) == "interpret":
         return compile_kernel(Specialization(fn, src.specs(), settings))
-    from tkdebug.runtime.native_compilation import compile_native_kernel
+    from tkdebug.runtime.compile.native_compilation import compile_native_kernel
 
     device = driver.active.get_current_device()
     return compile_native_kernel(Specialization(fn, src.specs(), settings, src.alignment()), device)

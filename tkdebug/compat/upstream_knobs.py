@@ -16,8 +16,8 @@ from tkdebug.compat.launch_hooks import HookChain, LaunchHookChain
 from tkdebug.errors import UnsupportedError
 from tkdebug.instrument.profiling.profiler import PROFILER
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.compile_hooks import COMPILE_HOOKS, CompileFunction
-from tkdebug.runtime.load_hooks import LOAD_HOOKS
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, CompileFunction
+from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
 
 # Of the process, as hooks are: they outlive a second import of `triton.knobs`.
 LAUNCH_ENTER = LaunchHookChain("enter")

@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -88,7 +87,6 @@ class Recorder:
             profiler=self._profiler_took,
             timed=True,
         )
-        self._untimed_hook = replace(self._hook, timed=False)
         self._gpu = GpuRecording(self._on_measured, self._on_record, self._on_switched)
         self._device_times: DeviceTimes | None = None
         self._stored_places: set[tuple[object, ...]] = set()
@@ -146,7 +144,6 @@ class Recorder:
             tee.stop()
         self._tees = ()
         HOOKS.remove(self._hook)
-        HOOKS.remove(self._untimed_hook)
         SCOPES.unwatch(self)
         self._gpu.stop()
         if self._device_times is not None:
@@ -181,8 +178,7 @@ class Recorder:
 
     def _on_switched(self, by_cupti: bool) -> None:
         """CUPTI times launches from now on, or CUDA events do."""
-        hooks = (self._hook, self._untimed_hook)
-        HOOKS.replace(*(hooks if by_cupti else reversed(hooks)))
+        HOOKS.time_natively(self._hook, not by_cupti)
 
     def _on_enter(self, kernel: object, record: LaunchRecord) -> None:
         if self._gpu.is_on and record.mode == "native":

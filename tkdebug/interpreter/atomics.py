@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.addresses import resolved
-from tkdebug.interpreter.checked_access import Access, checked, elements_touched, tell_atomic
+from tkdebug.interpreter.checked_access import Access, checked
 from tkdebug.interpreter.memory import affine_of, plain_mask
+from tkdebug.interpreter.observed_access import ObservedAccess, elements_touched, tell_atomic
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
@@ -30,25 +32,23 @@ Apply = Callable[["Tensor", "Tensor", "tuple[Tensor, ...]"], "Tensor"]
 
 
 def atomic_rmw(
-    run: Evaluator, op: Operation, pointer: TileValue, value: TileValue, mask: TileValue = 1
+    run: Evaluator, view: tt.AtomicRmw, pointer: TileValue, value: TileValue, mask: TileValue = 1
 ) -> TileValue:
     """tt.atomic_rmw: combine `value` into memory, give the old value."""
-    kind = str(op.attributes["kind"])
-    stored = run.dense(value, op.operands[1].type)
-    if kind in ("add", "fadd") and not op.result.uses:
-        return run_atomic(
-            run, op, op.result.type, pointer, mask, (stored,), partial(plain_add, run)
-        )
-    return run_atomic(run, op, op.result.type, pointer, mask, (stored,), in_rounds(run, kind))
+    kind, result = view.kind, view.result
+    stored = run.dense(value, view.value.type)
+    adds = kind in ("add", "fadd") and not result.uses
+    apply = partial(plain_add, run) if adds else in_rounds(run, kind)
+    return run_atomic(run, view.op, result.type, pointer, mask, (stored,), apply)
 
 
 def atomic_cas(
-    run: Evaluator, op: Operation, pointer: TileValue, compare: TileValue, value: TileValue
+    run: Evaluator, view: tt.AtomicCas, pointer: TileValue, compare: TileValue, value: TileValue
 ) -> TileValue:
     """tt.atomic_cas: store `value` where memory equals `compare`, give the old value."""
     operands = (
-        run.dense(compare, op.operands[1].type),
-        run.dense(value, op.operands[2].type),
+        run.dense(compare, view.compare.type),
+        run.dense(value, view.value.type),
     )
 
     def in_rounds(flat: Tensor, offsets: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
@@ -57,7 +57,7 @@ def atomic_cas(
 
         return _rounds(run, flat, offsets, parts, swap)
 
-    return run_atomic(run, op, op.result.type, pointer, 1, operands, in_rounds)
+    return run_atomic(run, view.op, view.result.type, pointer, 1, operands, in_rounds)
 
 
 def in_rounds(run: Evaluator, kind: str) -> Apply:
@@ -154,7 +154,7 @@ def run_atomic(
     shape = ir.shape_of(type_)
     kind = run.dtype_of(type_)
     whole = (run.programs, *shape)
-    targets = _atomic_targets(run, op, pointer, plain_mask(run, mask, op), shape)
+    targets = _atomic_targets(run, op, type_, pointer, plain_mask(run, mask))
     if len(targets) == 1 and targets[0][2] is None:
         buffer, offsets, _ = targets[0]
         places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)
@@ -167,7 +167,8 @@ def run_atomic(
         if keep.numel() == 0:
             continue
         if run.followers:
-            tell_atomic(run, op, buffer, elements_touched(run, buffer, offsets, allowed, shape))
+            elements = partial(elements_touched, run, buffer, offsets, allowed, shape)
+            tell_atomic(run, ObservedAccess(run, op, buffer, shape, elements))
         places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
         parts = tuple([operand.expand(whole).reshape(-1)[keep] for operand in operands])
         out.reshape(-1)[keep] = apply(buffer.flat(kind), places, parts)
@@ -175,12 +176,13 @@ def run_atomic(
 
 
 def _atomic_targets(
-    run: Evaluator, op: Operation, pointer: TileValue, mask: TileValue, shape: tuple[int, ...]
+    run: Evaluator, op: Operation, type_: ir.Type, pointer: TileValue, mask: TileValue
 ) -> Sequence[tuple[Buffer, Tensor, Tensor | None]]:
     """For each buffer: element offsets, and where the access is on and legal.
 
     None for the latter means everywhere, in what is then the only buffer.
     """
+    shape = ir.shape_of(type_)
     if isinstance(pointer, AddressTile):
         return resolved(run, op, pointer, mask, "oob-atomic", shape)
     assert isinstance(pointer, PointerTile)
@@ -194,7 +196,7 @@ def _atomic_targets(
             limited = run.dense(mask, ir.tile(shape, ir.I1)) & active
     if isinstance(limited, int) and not limited:
         return []
-    access = Access(op, "oob-atomic", pointer.buffer, tile, limited, None)
+    access = Access(op, "oob-atomic", type_, pointer.buffer, tile, limited)
     offsets, allowed = checked(run, access)
     if allowed is None and run.followers:
         allowed = torch.ones((1,) * (len(shape) + 1), dtype=torch.bool, device=run.device)

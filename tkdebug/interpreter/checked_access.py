@@ -7,48 +7,47 @@ passed.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import MaskedAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.races import Touched
 from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
-_MASK_OPERANDS = {
-    "tt.load": 1,
-    "tt.store": 2,
-    "tt.atomic_rmw": 2,
-    "ttg.async_copy_global_to_local": 2,
-}
-
 
 class Access:
-    """One load, store or atomic of some programs: where, under which mask, for which op."""
+    """One load, store or atomic of some programs: where, under which mask, for which op.
 
-    __slots__ = ("buffer", "kind", "mask", "op", "programs", "shape", "tile")
+    Attributes:
+        type: of the tile that is read or written.
+        programs: their positions in the batch, None for all.
+    """
+
+    __slots__ = ("buffer", "kind", "mask", "op", "programs", "shape", "tile", "type")
 
     def __init__(
         self,
         op: Operation,
         kind: FaultKind,
+        type_: ir.Type,
         buffer: Buffer,
         tile: AffineTile,
         mask: TileValue,
-        programs: Tensor | None,
+        programs: Tensor | None = None,
     ) -> None:
         self.op = op
         self.kind = kind
+        self.type = type_
         self.buffer = buffer
         self.tile = tile
         self.mask = mask
@@ -63,18 +62,18 @@ class Access:
 
 def mask_of(op: Operation) -> Value | None:
     """The IR value of an access's mask, None without one."""
-    place = _MASK_OPERANDS.get(op.name)
-    return op.operands[place] if place is not None and len(op.operands) > place else None
+    access = MaskedAccess.cast(op)
+    return None if access is None else access.mask
 
 
 def loaded_type(op: Operation) -> ir.Type:
     """Type of what an op reads from memory, wherever it puts it."""
     if not op.results:
-        buffer = op.operands[1].type
+        buffer = ttng.BulkCopy(op).buffer.type
         return ir.tile(ir.shape_of(buffer), ir.element_of(buffer))
     type_ = op.results[0].type
     if isinstance(type_, ir.TokenType):
-        pointer = op.operands[0].type
+        pointer = ttg.AsyncCopyGlobalToLocal(op).pointer.type
         element = ir.element_of(pointer)
         assert isinstance(element, ir.PointerType)
         return ir.with_element(pointer, element.pointee)
@@ -82,44 +81,9 @@ def loaded_type(op: Operation) -> ir.Type:
 
 
 def _is_block(op: Operation) -> bool:
-    return "boundary_check" in op.attributes or op.name.startswith("tt.descriptor")
-
-
-# Who follows accesses
-
-
-def tell_read(
-    run: Evaluator,
-    op: Operation,
-    buffer: Buffer,
-    values: Tensor | None,
-    touch: Callable[[], Touched],
-) -> None:
-    """After a load: what it gave (None when that is no plain tensor), and from where."""
-    for observer in run.followers:
-        observer.read(run, op, buffer, values, touch)
-
-
-def tell_store(
-    run: Evaluator,
-    op: Operation,
-    buffer: Buffer,
-    touched: Touched,
-    values: Tensor,
-    store: Callable[[], None],
-) -> None:
-    """Around a store of `values`, one for each element of `touched`."""
-    for observer in run.followers:
-        observer.writing(run, op, buffer, touched, values)
-    store()
-    for observer in run.followers:
-        observer.written(run, op, buffer, touched, values)
-
-
-def tell_atomic(run: Evaluator, op: Operation, buffer: Buffer, touched: Touched) -> None:
-    """Before an atomic."""
-    for observer in run.followers:
-        observer.atomic(run, op, buffer, touched)
+    blocks = tt.Load.cast(op) or tt.Store.cast(op)
+    checks = blocks is not None and blocks.boundary_check is not None
+    return checks or tt.DescriptorAccess.matches(op)
 
 
 # Some of the programs
@@ -135,7 +99,7 @@ def narrowed(run: Evaluator, access: Access, chosen: Any) -> Access:
     programs = access.programs
     if programs is None:
         programs = torch.arange(run.programs, device=run.device)
-    return Access(access.op, access.kind, access.buffer, tile, mask, programs[chosen])
+    return Access(access.op, access.kind, access.type, access.buffer, tile, mask, programs[chosen])
 
 
 def narrow_value(run: Evaluator, value: TileValue | None, op: Operation, chosen: Any) -> Any:
@@ -169,44 +133,7 @@ def programs_of(run: Evaluator, access: Access) -> int:
     return run.programs if access.programs is None else access.programs.shape[0]
 
 
-# Elements
-
-
-def touched_by(run: Evaluator, access: Access) -> Touched:
-    """The legal elements of an access that are not masked off."""
-    offsets = run.materialize(access.tile)
-    allowed = ~access.buffer.outside(offsets)
-    if not isinstance(access.mask, int):
-        allowed = allowed & run.dense(access.mask, ir.tile(access.shape, ir.I1))
-    elif not access.mask:
-        allowed = torch.zeros_like(allowed)
-    return elements_touched(run, access.buffer, offsets, allowed, access.shape, access.programs)
-
-
-def elements_touched(
-    run: Evaluator,
-    buffer: Buffer,
-    offsets: Tensor,
-    allowed: Tensor,
-    shape: tuple[int, ...],
-    programs: Tensor | None = None,
-) -> Touched:
-    """The elements of `buffer` at `offsets` where `allowed`, by programs' batch positions."""
-    if programs is None:
-        programs = torch.arange(run.programs, device=run.device)
-        # What is the same in the whole batch has one row for all active programs.
-        if run.active is not None and max(offsets.shape[0], allowed.shape[0]) == 1:
-            programs = programs[run.active]
-    whole = (programs.shape[0], *shape)
-    keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
-    size = math.prod(shape)
-    return Touched(
-        (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep],
-        run.first + programs[keep // size],
-        keep % size,
-        shape,
-        buffer.itemsize,
-    )
+# Bounds
 
 
 def checked(run: Evaluator, access: Access) -> tuple[Tensor, Tensor | None]:

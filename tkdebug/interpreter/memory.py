@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checked_access import (
@@ -22,11 +23,9 @@ from tkdebug.interpreter.checked_access import (
     narrow_value,
     narrowed,
     programs_of,
-    tell_read,
-    tell_store,
-    touched_by,
     widened,
 )
+from tkdebug.interpreter.observed_access import ObservedAccess, tell_read, tell_store
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -46,9 +45,11 @@ if TYPE_CHECKING:
 # Pointers
 
 
-def add_pointer(run: Evaluator, op: Operation, pointer: TileValue, offset: TileValue) -> TileValue:
+def add_pointer(
+    run: Evaluator, view: tt.AddPtr, pointer: TileValue, offset: TileValue
+) -> TileValue:
     """A pointer moved by `offset` elements; offsets never wrap."""
-    shape = ir.shape_of(op.operands[0].type)
+    shape = ir.shape_of(view.pointer.type)
     if isinstance(offset, BoxTile):
         offset = run.unbox(offset)
     if isinstance(pointer, PointerTile):
@@ -98,7 +99,7 @@ def load_active(run: Evaluator, access: Access, other: TileValue | None) -> Tile
     return widened(run, access.op, loaded, chosen)
 
 
-def plain_mask(run: Evaluator, mask: TileValue, op: Operation) -> TileValue:
+def plain_mask(run: Evaluator, mask: TileValue) -> TileValue:
     """A mask that is no box tile."""
     if isinstance(mask, BoxTile):
         return run.unbox(mask)
@@ -120,9 +121,7 @@ def load_access(run: Evaluator, access: Access, other: TileValue | None) -> Tile
     """Load, and tell those that follow accesses."""
     loaded = _load_legal(run, access, other)
     if run.followers:
-        values = loaded.data if isinstance(loaded, BoxTile) else loaded
-        plain = values if isinstance(values, torch.Tensor) else None
-        tell_read(run, access.op, access.buffer, plain, lambda: touched_by(run, access))
+        tell_read(run, ObservedAccess.of_tile(run, access), loaded)
     return loaded
 
 
@@ -158,7 +157,7 @@ def loaded_value(op: Operation, values: Tensor) -> TileValue:
 
 
 def _read(run: Evaluator, access: Access, tile: AffineTile) -> Tensor:
-    kind = run.dtype_of(loaded_type(access.op))
+    kind = run.dtype_of(access.type)
     values = run.access.read(access.buffer, kind, tile)
     if run.written is None or access.buffer.storage_key in run.written:
         # A later store may change what a view shows.
@@ -187,11 +186,11 @@ def _load_boxed(
     tail_slice = slice(whole, count)
     tail_other = None
     if other is not None:
-        dense = run.dense(other, loaded_type(access.op))
+        dense = run.dense(other, access.type)
         tail_other = dense if dense.shape[0] == 1 else dense[tail_slice]
     tail = run.dense(
         _load_checked(run, narrowed(run, access, tail_slice), tail_other),
-        loaded_type(access.op),
+        access.type,
     )
     values = _read(run, head, head.tile)
     out = torch.empty((count, *access.shape), dtype=values.dtype, device=values.device)
@@ -224,7 +223,7 @@ def _load_checked(run: Evaluator, access: Access, other: TileValue | None) -> Ti
     if isinstance(access.mask, int) and not access.mask:
         return fill_of(run, access.op, other)
     offsets, allowed = checked(run, access)
-    flat = access.buffer.flat(run.dtype_of(loaded_type(access.op)))
+    flat = access.buffer.flat(run.dtype_of(access.type))
     if flat.numel() == 0:
         return fill_of(run, access.op, other)
     if allowed is None:
@@ -245,7 +244,7 @@ def store_active(run: Evaluator, access: Access, value: TileValue) -> None:
         store_access(run, access, value)
         return
     chosen = run.active.nonzero().reshape(-1)
-    dense = run.dense(value, access.op.operands[1].type)
+    dense = run.dense(value, access.type)
     store_access(
         run, narrowed(run, access, chosen), dense if dense.shape[0] == 1 else dense[chosen]
     )
@@ -256,21 +255,13 @@ def store_access(run: Evaluator, access: Access, value: TileValue) -> None:
     if not run.followers:
         _store_legal(run, access, value)
         return
-    stored = run.dense(value, access.op.operands[1].type)
-    touched = touched_by(run, access)
-    rows = touched.programs - run.first
-    if access.programs is not None:
-        rows = torch.searchsorted(access.programs, rows)
-    values = stored.expand(-1, *access.shape).reshape(stored.shape[0], -1)
-    picked = values[rows if stored.shape[0] > 1 else 0, touched.lanes]
-    tell_store(
-        run, access.op, access.buffer, touched, picked, lambda: _store_legal(run, access, stored)
-    )
+    observed = ObservedAccess.of_tile(run, access, value)
+    tell_store(run, observed, lambda value: _store_legal(run, access, value))
 
 
 def _store_legal(run: Evaluator, access: Access, value: TileValue) -> None:
     mask = access.mask
-    type_ = access.op.operands[1].type
+    type_ = access.type
     kind = run.dtype_of(type_)
     if isinstance(mask, int):
         if mask and access.buffer.proves_legal(access.tile):
@@ -288,7 +279,7 @@ def _store_legal(run: Evaluator, access: Access, value: TileValue) -> None:
 
 
 def _store_boxed(run: Evaluator, access: Access, mask: BoxMask, value: TileValue) -> None:
-    type_ = access.op.operands[1].type
+    type_ = access.type
     kind = run.dtype_of(type_)
     box = mask.uniform_box
     if box is not None:
@@ -321,7 +312,7 @@ def _store_boxed(run: Evaluator, access: Access, mask: BoxMask, value: TileValue
 def _store_checked(run: Evaluator, access: Access, value: TileValue) -> None:
     if isinstance(access.mask, int) and not access.mask:
         return
-    type_ = access.op.operands[1].type
+    type_ = access.type
     offsets, allowed = checked(run, access)
     flat = access.buffer.flat(run.dtype_of(type_))
     stored = run.dense(value, type_)

@@ -7,12 +7,10 @@ the launch has them, in the thread that runs the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import TYPE_CHECKING, ClassVar
-
-from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.interpreter.buffers import Buffer
@@ -20,7 +18,7 @@ from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.races import Touched
+    from tkdebug.interpreter.observed_access import ObservedAccess
     from tkdebug.interpreter.state import EvaluatorState
 
 
@@ -42,12 +40,14 @@ class LaunchContext:
         grid: programs along x, y, z; with a 0 where there are none.
         buffers: the tensors that it was given.
         written: storages that the kernel may write, None for any.
+        can_replay: whether batches can be run again (`Observer.replay`).
     """
 
     module: Module
     grid: tuple[int, int, int]
     buffers: Sequence[Buffer]
     written: frozenset[int] | None
+    can_replay: bool = False
 
 
 class Observer:
@@ -57,14 +57,19 @@ class Observer:
         needs_intermediates: whether every op must give a value of its own, so that no op is fused
             into another.
         keeps_values: whether values stay in `run.values` after their last use.
-        follows_accesses: whether it is told of accesses to memory.
+        follows_accesses: whether it is told of accesses to memory; may be settled for a launch when
+            it begins.
         memory_factor: how many times the live bytes of a batch it may take.
+        is_passive: whether it certainly never alters a value, so that a batch can be run again.
+        replays: whether it may want batches to be run again.
     """
 
-    needs_intermediates: ClassVar[bool] = False
+    needs_intermediates: bool = False
     keeps_values: ClassVar[bool] = False
-    follows_accesses: ClassVar[bool] = False
+    follows_accesses: bool = False
     memory_factor: int = 1
+    is_passive: ClassVar[bool] = False
+    replays: ClassVar[bool] = False
 
     @property
     def key(self) -> Hashable | None:
@@ -76,7 +81,7 @@ class Observer:
         return Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Before the first program."""
+        """Before the first program, and before it is asked for moments."""
 
     def launch_ends(self) -> None:
         """After the last program; not where the launch failed."""
@@ -84,6 +89,15 @@ class Observer:
     def of_batch(self, run: Evaluator) -> Observer:
         """Who looks on at one batch, for what is kept by batch: batches may take turns."""
         return self
+
+    def replay(self) -> Observer | None:
+        """After a batch: who is to see it once more, None for nobody.
+
+        Asked of who looked on at the batch, in launches that can replay. Memory that the batch
+        reads is as it was before; only those that were given here look on, and what programs print
+        and faults that are not theirs are dropped.
+        """
+        return None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run for the programs in `run.active`.
@@ -115,25 +129,14 @@ class Observer:
 
     # Accesses to memory, after their bounds were checked
 
-    def read(
-        self,
-        run: EvaluatorState,
-        op: Operation,
-        buffer: Buffer,
-        values: Tensor | None,
-        touch: Callable[[], Touched],
-    ) -> None:
-        """After a load: what it gave (None when that is no plain tensor), and from where."""
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load of `access.loaded`."""
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
-        """Before a store of `values`, one for each element of `touched`."""
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store of `access.stored()`."""
 
-    def written(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
 
-    def atomic(self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched) -> None:
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.race_hints import load_and_store_hint
@@ -37,9 +38,9 @@ def synchronising_op(module: Module) -> Operation | None:
     They wait by looking at what others change: a flag that is only set orders nothing.
     """
     for op in module.walk():
-        if op.name == "tt.atomic_cas" or is_uncached_load(op):
+        if tt.AtomicCas.matches(op) or is_uncached_load(op):
             return op
-        if op.name == "tt.atomic_rmw" and op.result.uses:
+        if tt.AtomicRmw.matches(op) and op.result.uses:
             return op
     return next(iter(waiting_loops(module)), None)
 

@@ -9,7 +9,7 @@ from tkdebug.compiler.tensor import unwrap
 
 def current_target() -> Any:
     """The target of the active driver: `backend`, `arch`, `warp_size`."""
-    from tkdebug.runtime.driver import driver
+    from tkdebug.runtime.device.driver import driver
 
     return driver.active.get_current_target()
 

@@ -32,9 +32,9 @@ from tkdebug.compat.cuda_standin.recorded import (
     run_steps,
 )
 from tkdebug.errors import shown_path
-from tkdebug.runtime.graph_capture import refuse_while_capturing, set_capture
-from tkdebug.runtime.grid import Grid
-from tkdebug.runtime.interpreted_kernel import InterpretedKernel
+from tkdebug.runtime.launch.graph_capture import refuse_while_capturing, set_capture
+from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 _ATEN = torch.ops.aten
 # They compute nothing.

@@ -16,7 +16,7 @@ from tkdebug.compat.cuda_standin.default_generator import GENERATOR
 from tkdebug.compat.cuda_standin.device_memory import MEMORY, mem_get_info
 from tkdebug.compat.cuda_standin.device_record import CAPABILITY, PROPERTIES, DeviceProperties
 from tkdebug.compat.cuda_standin.placement import announce, is_cuda_device
-from tkdebug.runtime.graph_capture import refuse_while_capturing
+from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 
 
 def _checked(device: object) -> None:

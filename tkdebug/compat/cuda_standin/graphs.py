@@ -22,7 +22,11 @@ from tkdebug.compat.cuda_standin import streams
 from tkdebug.compat.cuda_standin.capture import Capture
 from tkdebug.compat.cuda_standin.recorded import Step, run_steps
 from tkdebug.errors import UnsupportedError
-from tkdebug.runtime.graph_capture import CaptureError, capture_in_force, refuse_while_capturing
+from tkdebug.runtime.launch.graph_capture import (
+    CaptureError,
+    capture_in_force,
+    refuse_while_capturing,
+)
 
 _ERROR_MODES = ("global", "thread_local", "relaxed")
 _pool_numbers = itertools.count(1)

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tkdebug.interpreter.torch_state import apart_from_the_script
-from tkdebug.runtime.graph_capture import CaptureError
-from tkdebug.runtime.grid import Grid
-from tkdebug.runtime.interpreted_kernel import InterpretedKernel
+from tkdebug.runtime.launch.graph_capture import CaptureError
+from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 CPU = torch.device("cpu")
 

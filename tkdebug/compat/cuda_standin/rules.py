@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin import placement
 from tkdebug.compat.cuda_standin.calls import Arguments, Function, Rule, call
-from tkdebug.runtime.graph_capture import refuse_while_capturing
+from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 
 _NO_NUMPY = (
     "can't convert cuda:0 device type tensor to numpy. "

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tkdebug.compat.cuda_standin.placement import CUDA, announce, is_cuda_device
-from tkdebug.runtime.graph_capture import (
+from tkdebug.runtime.launch.graph_capture import (
     CaptureError,
     capture_in_force,
     refuse_while_capturing,

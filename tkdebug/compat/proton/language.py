@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.instrument.profiling.errors import ProfileError
-from tkdebug.runtime.jit import jit
+from tkdebug.runtime.jit.function import jit
 
 _SEMANTICS = ("triton", "gluon")
 

@@ -22,7 +22,7 @@ from tkdebug.instrument.profiling.profile import (
     Profile,
 )
 from tkdebug.instrument.profiling.profiler import PROFILER
-from tkdebug.runtime.driver import compute_capability, driver
+from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.terminal_text import tell
 
 DEFAULT_PROFILE_NAME = "proton"

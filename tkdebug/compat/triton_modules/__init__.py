@@ -7,15 +7,15 @@ from tkdebug.compat.upstream_compiler import compile
 from tkdebug.errors import CompileError as CompilationError
 from tkdebug.errors import TkError as TritonError
 from tkdebug.language.markers import must_use_result
-from tkdebug.runtime.allocation import set_allocator
-from tkdebug.runtime.autotune import autotune
-from tkdebug.runtime.config import Config
-from tkdebug.runtime.constexpr_function import cdiv, constexpr_function, next_power_of_2
+from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
 from tkdebug.runtime.errors import InterpreterError, OutOfResources
-from tkdebug.runtime.heuristics import heuristics
-from tkdebug.runtime.interface import KernelInterface
-from tkdebug.runtime.jit import JITFunction, jit
-from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
+from tkdebug.runtime.jit.constexpr_function import cdiv, constexpr_function, next_power_of_2
+from tkdebug.runtime.jit.function import JITFunction, jit
+from tkdebug.runtime.jit.interface import KernelInterface
+from tkdebug.runtime.launch.allocation import set_allocator
+from tkdebug.runtime.tune.autotune import autotune
+from tkdebug.runtime.tune.config import Config
+from tkdebug.runtime.tune.heuristics import heuristics
 
 from . import backends, compiler, errors, knobs, language, runtime, testing, tools
 

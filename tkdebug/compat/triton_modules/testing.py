@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.runtime.testing import (
+from tkdebug.runtime.benchmark.testing import (
     Benchmark,
     Mark,
     assert_close,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked, views
+from tkdebug.errors import IRError
 
 ELEMENTWISE_DIALECTS = ("arith.", "math.")
 ELEMENTWISE = frozenset(
@@ -49,7 +50,6 @@ VIEWS = frozenset(
         tt.Cat.name,
     )
 )
-_WARP_LANES = 32
 
 
 def is_elementwise(op: Operation) -> bool:
@@ -60,10 +60,10 @@ def is_elementwise(op: Operation) -> bool:
 
 
 @lru_cache(1024)
-def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
+def default_layout(shape: tuple[int, ...], num_warps: int, warp_size: int) -> LinearLayout:
     """A layout for a tile that nothing prefers another for: threads along the last dimension."""
     rank = len(shape)
-    lanes, warps, left_lanes, left_warps = [1] * rank, [1] * rank, _WARP_LANES, num_warps
+    lanes, warps, left_lanes, left_warps = [1] * rank, [1] * rank, warp_size, num_warps
     for d in reversed(range(rank)):
         lanes[d] = min(shape[d], left_lanes)
         left_lanes //= lanes[d]
@@ -74,8 +74,9 @@ def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
         warps[0] *= left_warps
         made = blocked((1,) * rank, tuple(lanes), tuple(warps), tuple(reversed(range(rank))), shape)
         return made.without_zero_bases(REGISTER)
-    bits = (num_warps - 1).bit_length()
-    return LinearLayout(((REGISTER, ()), (LANE, (0,) * 5), (WARP, (0,) * bits), ("block", ())), ())
+    lane_bits, warp_bits = (warp_size - 1).bit_length(), (num_warps - 1).bit_length()
+    threads = ((LANE, (0,) * lane_bits), (WARP, (0,) * warp_bits))
+    return LinearLayout(((REGISTER, ()), *threads, ("block", ())), ())
 
 
 def result_layout(op: Operation, source: LinearLayout) -> LinearLayout | None:
@@ -126,14 +127,23 @@ def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
     return None
 
 
+def num_warps_of(module: Module) -> int:
+    """How many warps run the kernel.
+
+    Raises:
+        IRError: the function does not say.
+    """
+    if tt.Func.num_warps.key not in module.function.attributes:
+        raise IRError(f"{module.name}: the function has no num_warps")
+    return tt.Func(module.function).num_warps
+
+
 def axis_of(op: Operation) -> int:
     """The attribute `axis` of a view or reduction."""
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
-    return axis
+    if tt.ExpandDims.matches(op):
+        return tt.ExpandDims(op).axis
+    return tt.AlongAxis(op).axis if tt.AlongAxis.matches(op) else tt.Combining(op).axis
 
 
 def _order(op: Operation) -> tuple[int, ...]:
-    order = op.attributes["order"]
-    assert isinstance(order, tuple)
-    return tuple(axis for axis in order if isinstance(axis, int))
+    return tt.Trans(op).order if tt.Trans.matches(op) else ttg.MemDescTrans(op).order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.op_view import (
     POINTERS,
     TILES_OR_BUFFERS,
@@ -13,6 +14,22 @@ from tkdebug.compiler.ir.op_view import (
     optional_attribute_def,
     result_def,
 )
+
+
+def accessed(op: Operation) -> Value:
+    """The pointer, descriptor or buffer through which an op with effects on memory accesses it.
+
+    It comes first in all of them.
+    """
+    return op.operands[0]
+
+
+def stored(op: Operation) -> Value:
+    """The tile or buffer that an op with one such operand writes to memory.
+
+    It comes second in all of them.
+    """
+    return op.operands[1]
 
 
 class OneResult(OpView):
@@ -56,3 +73,8 @@ class DotLike(OneResult):
     # Elements along k that a thread holds in one 32-bit register.
     k_width = optional_attribute_def("k_width", int)
     reads_shared = attribute_def("reads_shared", bool, False)
+
+    @property
+    def factors(self) -> tuple[Value, Value]:
+        """What is multiplied."""
+        return self.a, self.b

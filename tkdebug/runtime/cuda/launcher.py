@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tkdebug.runtime.allocation import Buffer
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.packing import (
     SLOT_BYTES,
@@ -32,6 +31,7 @@ from tkdebug.runtime.cuda.packing import (
     padded_format,
 )
 from tkdebug.runtime.cuda.tensor_maps import UnmappableError, made_map_of, tensor_map_of, wrapped
+from tkdebug.runtime.launch.allocation import Buffer
 
 # CUlaunchConfig (cuda.h): grid x y z, block x y z, dynamic shared bytes, stream, attributes, count.
 _CONFIG = "7I4xQQI4x"

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.runtime.arguments.tensor_descriptor import ALIGNMENT_BYTES as STARTS_BYTES
+from tkdebug.runtime.arguments.tensor_descriptor import is_mappable
 from tkdebug.runtime.cuda import driver_api
-from tkdebug.runtime.tensor_descriptor import ALIGNMENT_BYTES as STARTS_BYTES
-from tkdebug.runtime.tensor_descriptor import is_mappable
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
-    from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+    from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 SIZE_BYTES = 128
 # Of kernel parameters that hold one (cuda.h, CUtensorMap).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tkdebug.compat.upstream_compiler import BACKENDS as backends
 from tkdebug.compat.upstream_compiler import Backend, BaseBackend
-from tkdebug.runtime.driver import Driver as DriverBase
+from tkdebug.runtime.device.driver import Driver as DriverBase
 
 from . import compiler, driver
 

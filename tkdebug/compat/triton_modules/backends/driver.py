@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.runtime.driver import Driver as DriverBase
-from tkdebug.runtime.driver import Driver as GPUDriver
+from tkdebug.runtime.device.driver import Driver as DriverBase
+from tkdebug.runtime.device.driver import Driver as GPUDriver
 
 __all__ = ["DriverBase", "GPUDriver"]

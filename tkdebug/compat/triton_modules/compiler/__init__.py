@@ -5,7 +5,7 @@ from __future__ import annotations
 from tkdebug.compat.launch_hooks import LazyDict
 from tkdebug.compat.upstream_compiler import ASTSource, IRSource, compile, make_backend
 from tkdebug.errors import CompileError as CompilationError
-from tkdebug.runtime.compiled import CompiledKernel
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 from . import compiler, errors
 

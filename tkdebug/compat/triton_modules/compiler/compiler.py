@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tkdebug.compat.launch_hooks import LazyDict
 from tkdebug.compat.upstream_compiler import ASTSource, IRSource, compile, make_backend, triton_key
-from tkdebug.runtime.compiled import CompiledKernel
-from tkdebug.runtime.driver import GPUTarget
+from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import OutOfResources
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 __all__ = [
     "ASTSource",

@@ -9,7 +9,7 @@ from tkdebug.compat.finder import missing_attribute
 from tkdebug.compat.gluon_kernels import aggregate
 from tkdebug.compiler.dtypes import dtype as _dtype
 from tkdebug.compiler.tensor import constexpr as _constexpr
-from tkdebug.runtime.constexpr_function import constexpr_function as _constexpr_function
+from tkdebug.runtime.jit.constexpr_function import constexpr_function as _constexpr_function
 
 __all__ = list(_language.__all__)
 _missing = missing_attribute(__name__)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tkdebug.runtime.autotune import Autotuner, autotune
-from tkdebug.runtime.config import Config
+from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
 from tkdebug.runtime.errors import InterpreterError, OutOfResources
-from tkdebug.runtime.heuristics import Heuristics, heuristics
-from tkdebug.runtime.interface import KernelInterface
-from tkdebug.runtime.jit import JITFunction
-from tkdebug.runtime.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
+from tkdebug.runtime.jit.function import JITFunction
+from tkdebug.runtime.jit.interface import KernelInterface
+from tkdebug.runtime.tune.autotune import Autotuner, autotune
+from tkdebug.runtime.tune.config import Config
+from tkdebug.runtime.tune.heuristics import Heuristics, heuristics
 
 from . import autotuner, cache, errors, interpreter, jit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.runtime.allocation import (
+from tkdebug.runtime.launch.allocation import (
     Allocator,
     Buffer,
     NullAllocator,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tkdebug.runtime.autotune import Autotuner, autotune
-from tkdebug.runtime.config import Config
 from tkdebug.runtime.errors import AutotunerError, OutOfResources, PTXASError
-from tkdebug.runtime.heuristics import Heuristics, heuristics
-from tkdebug.runtime.interface import KernelInterface
-from tkdebug.runtime.jit import JITFunction
+from tkdebug.runtime.jit.function import JITFunction
+from tkdebug.runtime.jit.interface import KernelInterface
+from tkdebug.runtime.tune.autotune import Autotuner, autotune
+from tkdebug.runtime.tune.config import Config
+from tkdebug.runtime.tune.heuristics import Heuristics, heuristics
 
 __all__ = [
     "Autotuner",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tkdebug.runtime.driver import DriverConfig, driver
+from tkdebug.runtime.device.driver import DriverConfig, driver
 
 __all__ = ["DriverConfig", "driver"]

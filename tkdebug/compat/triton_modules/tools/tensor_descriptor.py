@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tkdebug.runtime.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 __all__ = ["TensorDescriptor"]

@@ -71,7 +71,7 @@ class Placement:
             return
         for result in op.results:
             shape = shape_of(result.type)
-            self.wanted(result, layout_inference.default_layout(shape, self.layouts.num_warps))
+            self.wanted(result, self.layouts.default_layout(shape))
 
     def after(self, value: Value) -> Operation:
         """The op before which something computed from `value` may stand at the earliest."""
@@ -102,8 +102,8 @@ class Placement:
         source: LinearLayout | None = layout
         if op.name not in layout_inference.SOURCES and not tt.Load.matches(op):
             source = layout_inference.operand_layout(op, layout)
-        crowded = op.name == "tt.load" and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
-        own = layout_inference.default_layout(layout.shape, self.layouts.num_warps)
+        crowded = tt.Load.matches(op) and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
+        own = self.layouts.default_layout(layout.shape)
         if crowded and layout != own:
             return self._convert_after(op, self.wanted(value, own), layout)
         if source is None:
@@ -130,7 +130,8 @@ class Placement:
         """For views that cannot give `layout` whatever their operands have."""
         op = value.defining_op
         assert op is not None
-        own = layout_inference.default_layout(shape_of(op.operands[0].type), self.layouts.num_warps)
+        (source, *_) = op.operands
+        own = self.layouts.default_layout(shape_of(source.type))
         given = layout_inference.result_layout(op, own)
         assert given is not None, f"{op.name} has no layout rule"
         return self._convert_after(op, self.wanted(value, given), layout)

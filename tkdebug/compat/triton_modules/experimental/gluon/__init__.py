@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.compat.gluon_kernels import jit
-from tkdebug.runtime.constexpr_function import constexpr_function
+from tkdebug.runtime.jit.constexpr_function import constexpr_function
 
 from . import language
 

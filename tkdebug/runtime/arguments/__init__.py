@@ -1,0 +1,1 @@
+"""Arguments of a launch: binding, specialisation keys, descriptors, where tensors are."""

@@ -1,0 +1,92 @@
+"""What hooks are told of a launch's arguments: names, types, shapes, values of scalars.
+
+Every recorded launch comes here, and most pass what looks like what was passed before, so what is
+told is kept by what can be seen of the arguments. Invariants: no value of a tensor is read (its GPU
+would be waited for), and no argument is held on to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Mapping, Sequence
+from typing import Any
+
+from tkdebug.events import ArgumentInfo
+from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like
+
+SHOWN_VALUE_CHARS = 80
+_MAX_KEPT = 256
+_SCALARS = (int, float, bool, str, type(None))
+
+Infos = tuple[ArgumentInfo, ...]
+
+
+class ArgumentInfos:
+    """Describes the arguments of one compiled kernel's launches.
+
+    Args:
+        signature: each parameter's type as upstream writes it, by name.
+        constants: names of parameters whose values the kernel was compiled with.
+    """
+
+    def __init__(self, signature: Mapping[str, object], constants: Container[str]) -> None:
+        self._parameters = tuple((name, str(kind)) for name, kind in signature.items())
+        self._passed = tuple(name not in constants for name in signature)
+        self._kept: dict[Hashable, Infos] = {}
+
+    def of(self, values: Sequence[Any]) -> Infos:
+        """What there is to tell of `values`, one for each parameter; the same tuple for alike."""
+        try:
+            looks = tuple(
+                [
+                    _look(value) if is_passed else None
+                    for is_passed, value in zip(self._passed, values, strict=True)
+                ]
+            )
+            infos = self._kept.get(looks)
+        except _UnlikeOthers:
+            return self._described(values)
+        if infos is None:
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            infos = self._kept[looks] = self._described(values)
+        return infos
+
+    def _described(self, values: Sequence[Any]) -> Infos:
+        return tuple(
+            [
+                _describe(name, kind, value)
+                for (name, kind), value in zip(self._parameters, values, strict=True)
+            ]
+        )
+
+
+class _UnlikeOthers(Exception):
+    """An argument of which no short look tells all: a tuple, a descriptor, an object."""
+
+
+def _look(value: Any) -> Hashable:
+    """What tells `value` from others that are described in other words."""
+    if value.__class__ in _SCALARS:
+        return constant_key(value)
+    if hasattr(value, "untyped_storage"):
+        return value.dtype, value.shape, value.stride()
+    raise _UnlikeOthers
+
+
+def _describe(name: str, kind: str, value: Any) -> ArgumentInfo:
+    described = value if is_tensor_like(value) else getattr(value, "base", None)
+    if not is_tensor_like(described):
+        return ArgumentInfo(name, kind, shown_value(value))
+    shape = tuple([int(size) for size in value.shape])
+    strides = value.strides if hasattr(value, "strides") else value.stride()
+    return ArgumentInfo(
+        name, kind, shown_value(described), shape, tuple([int(stride) for stride in strides])
+    )
+
+
+def shown_value(value: Any) -> str:
+    """`value` in at most 80 characters."""
+    if is_tensor_like(value):
+        return f"a tensor of {value.dtype}"
+    text = f"({', '.join(map(shown_value, value))})" if isinstance(value, tuple) else repr(value)
+    return text if len(text) <= SHOWN_VALUE_CHARS else text[: SHOWN_VALUE_CHARS - 1] + "…"

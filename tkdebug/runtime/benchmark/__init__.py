@@ -1,0 +1,1 @@
+"""Timing and comparing: what `triton.testing` offers."""

@@ -1,0 +1,1 @@
+"""Compiling a jit function for one specialisation: stages, options, hooks, stage files."""

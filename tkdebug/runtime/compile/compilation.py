@@ -1,0 +1,249 @@
+"""Compiles a kernel for one specialisation: front end, pass pipeline, artifacts.
+
+Responsible for the order of the stages, for telling hooks what came out, and for the knobs that
+write stages to a directory or take edited ones from it. Snapshots are taken only when somebody
+wants them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
+from tkdebug.events import HOOKS, Fault, KernelCompiled
+from tkdebug.findings.reporting import report
+from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
+from tkdebug.runtime.device.driver import compute_capability
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+from tkdebug.runtime.launch.first_launch import load_what_launches_import
+from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.artifacts import SnapshotRecorder
+    from tkdebug.compiler.frontend import TileModule
+    from tkdebug.compiler.frontend.arguments import JitCallable
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.ops.emitter import CompileOptions
+
+# Set while a tuner tries a configuration: it takes another where one does not compile.
+TRYING: ContextVar[bool] = ContextVar("tkdebug_trying", default=False)
+
+
+def compile_kernel(src: Specialization) -> InterpretedKernel:
+    """Compile for interpretation and tell the hooks.
+
+    Raises:
+        CompileError: the kernel's source is wrong or not available; also told as a fault.
+        UnsupportedError: an option that interpretation cannot honour.
+    """
+    if src.options.ir_override is not None:
+        raise UnsupportedError(
+            f"kernel {src.fn.__name__}: option ir_override is not supported under interpret"
+        )
+    recorder = snapshot_recorder()
+    started_ns = time.perf_counter_ns()
+    try:
+        tile = compile_tile_ir(src, recorder)
+    except Exception as error:
+        tell_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
+        raise
+    kernel = InterpretedKernel(src, tile.module, tile.used_globals)
+    announce(kernel, recorder, {}, {}, time.perf_counter_ns() - started_ns)
+    return kernel
+
+
+@dataclass(frozen=True, slots=True)
+class TileStage:
+    """A kernel as Tile IR after its passes.
+
+    Attributes:
+        used_globals: module-level values it was compiled with.
+    """
+
+    module: Module
+    used_globals: tuple[UsedGlobal, ...]
+
+
+def snapshot_recorder() -> SnapshotRecorder | None:
+    """What takes the snapshots of one compile; None when nobody wants them."""
+    from tkdebug.compiler.artifacts import SnapshotRecorder
+
+    load_what_launches_import()  # the hooks of plugins are there from then on
+    return SnapshotRecorder() if HOOKS.wants_compiled() else None
+
+
+def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
+    """The part of a compile that does not depend on the mode; nothing is told yet.
+
+    Args:
+        src: what to compile for.
+        recorder: takes snapshots.
+
+    Raises:
+        CompileError: the kernel's source is wrong or not available.
+    """
+    from tkdebug.compiler.ops.descriptors import MAPPABLE
+
+    started_ns = time.perf_counter_ns()
+    front_end = _compile_source(src)
+    override = StageOverride.of(src)
+    # An edited file replaces what the front end made, before any pass.
+    module = (None if override is None else override.tile_ir()) or front_end
+    front_end_ns = time.perf_counter_ns() - started_ns
+    if src.arg_divisibility is not None:
+        # Only the compiler of a kernel imports the dialects.
+        from tkdebug.compiler.dialects import tt
+
+        tt.Func(module.function).arg_divisibility = src.arg_divisibility
+    if src.mappable:
+        module.function.attributes[MAPPABLE] = src.mappable
+    if recorder is not None:
+        recorder.take(module, front_end_ns)
+    _run_passes(src, module, recorder)
+    return TileStage(module, tuple(front_end.used_globals.values()))
+
+
+def _compile_source(src: Specialization) -> TileModule:
+    from tkdebug.compiler.frontend import compile_to_tile_ir
+
+    _refuse_unspecialized_constants(src)
+    # mypy takes a FunctionType attribute of a Protocol for a bound method.
+    kernel = cast("JitCallable", src.fn)
+    return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
+
+
+def _refuse_unspecialized_constants(src: Specialization) -> None:
+    for parameter in src.fn.params:
+        if parameter.is_constexpr and parameter.do_not_specialize:
+            source = src.fn.kernel_source
+            raise CompileError(
+                f"{parameter.name} marked as constexpr and listed in do_not_specialize; "
+                "take it out of one of them",
+                frames=(Frame(source.file, source.first_line, src.fn.__name__),),
+                kernel=src.fn.__name__,
+            )
+
+
+def _language_options(src: Specialization) -> CompileOptions:
+    from tkdebug.compiler.ops.emitter import CompileOptions
+
+    options = src.options
+    return CompileOptions(
+        num_warps=options.num_warps,
+        num_stages=options.num_stages,
+        num_ctas=options.num_ctas,
+        arch=compute_capability(options.arch),
+        debug=options.debug,
+        sanitize_overflow=options.debug and options.sanitize_overflow,
+        default_dot_input_precision=options.default_dot_input_precision,
+    )
+
+
+def tell_compile_error(kernel: str, error: CompileError) -> None:
+    """Tell the hooks of a compile error as a fault, unless a tuner is trying configurations."""
+    if not TRYING.get():
+        report(
+            Fault(
+                kind="compile-error",
+                kernel=kernel,
+                frames=error.frames,
+                message=error.message,
+                column=error.column,
+            )
+        )
+
+
+def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder | None) -> None:
+    from tkdebug.compiler.passes import TILE_PIPELINE, run_pipeline, with_plugins
+
+    dump = StageDump.of(src)
+    if dump is not None:
+        dump.write("source.py", src.fn.kernel_source.text)
+        dump.write_ir(TILE_IR_FILE, module)
+    run_pipeline(
+        module,
+        with_plugins(TILE_PIPELINE, "tile"),
+        snapshot=None if dump is None else partial(dump.write_snapshot, "tile-ir"),
+        on_run=None if recorder is None else recorder.after_run,
+    )
+
+
+def announce(
+    kernel: CompiledKernel,
+    recorder: SnapshotRecorder | None,
+    texts: Mapping[str, str],
+    lines: Mapping[str, Mapping[int, tuple[Frame, ...]]],
+    compile_ns: int,
+    cache_hit: bool = False,
+    line_table: Callable[[], Mapping[str, object]] | None = None,
+) -> None:
+    """Tell the hooks of a compiled kernel, when one wants to know.
+
+    Args:
+        kernel: the kernel.
+        recorder: its snapshots; None when no hook wants to know.
+        texts: further stages by name.
+        lines: the source frames of their lines.
+        compile_ns: what the compile took.
+        cache_hit: whether code generation was spared.
+        line_table: makes the line table's data.
+    """
+    if recorder is not None:
+        event = _event(kernel.src, recorder, compile_ns)
+        HOOKS.compiled(
+            replace(
+                event,
+                artifacts={**event.artifacts, **texts},
+                op_lines={**event.op_lines, **lines},
+                cache_hit=cache_hit,
+                line_table=line_table,
+            )
+        )
+
+
+def tell_failure(
+    src: Specialization, recorder: SnapshotRecorder | None, error: Exception, compile_ns: int
+) -> None:
+    """Tell the hooks of a kernel that failed to compile: the fault, and how far it came.
+
+    Args:
+        src: what it was compiled for.
+        recorder: its snapshots, none of them where the front end failed.
+        error: why.
+        compile_ns: what the compile took until then.
+    """
+    if isinstance(error, CompileError):
+        tell_compile_error(src.fn.__name__, error)
+    if recorder is not None and recorder.snapshots:
+        reason = str(error) if isinstance(error, TkError) else f"{type(error).__name__}: {error}"
+        HOOKS.compiled(replace(_event(src, recorder, compile_ns), error=reason))
+
+
+def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> KernelCompiled:
+    from tkdebug.compiler.artifacts import kernel_artifacts
+
+    source = src.fn.kernel_source
+    artifacts, op_lines = kernel_artifacts(
+        source.text, recorder.snapshots, file=source.file, first_line=source.first_line
+    )
+    return KernelCompiled(
+        hash=src.hash,
+        name=src.fn.__name__,
+        file=source.file,
+        line=source.first_line,
+        source=source.text,
+        signature=src.describe(),
+        options=src.options.as_dict(),
+        artifacts=artifacts,
+        op_lines=op_lines,
+        compile_ns=compile_ns,
+        passes=tuple(recorder.passes),
+        op_ids={snapshot.stage: snapshot.op_ids for snapshot in recorder.snapshots},
+    )

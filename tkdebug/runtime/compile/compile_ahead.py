@@ -1,0 +1,131 @@
+"""Generates the code of several kernels side by side, before the first of them is wanted.
+
+Nearly all of a native compile is LLVM's and ptxas's, in processes that work side by side; the rest
+is Python, of which threads do one thing at a time. So arguments are bound and kernels lowered in
+the calling thread, in order, while other threads wait for code. What a call does to the arguments
+is seen by it alone, the passes have to themselves the time that they say they took, and nothing of
+the compiler needs to be safe for threads because of this.
+
+Invariant: only when code is generated changes. Hooks are called and failures raised when a kernel
+is wanted, as if it were compiled then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING
+
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.device.platform import platform_in_force
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.compile.native_compilation import NativeCompilation
+    from tkdebug.runtime.compile.specialization import Specialization
+    from tkdebug.runtime.jit.function import JITFunction
+
+Key = tuple[Hashable, ...]
+
+
+class CompileAhead:
+    """Compiles of one jit function that are begun, until their kernels are wanted."""
+
+    def __init__(self, fn: JITFunction) -> None:
+        self._fn = fn
+        self._begun: dict[Key, NativeCompilation] = {}
+        self._begin: Callable[[NativeCompilation], None] | None = None
+
+    def begins(self, fn: JITFunction, key: Key, src: Specialization, device: int) -> bool:
+        """Begin a compile, where the kernel is not wanted yet; whether that is so.
+
+        Args:
+            fn: the jit function that is launched.
+            key: the launch key.
+            src: what to compile for.
+            device: index of the CUDA device.
+        """
+        from tkdebug.runtime.compile.native_compilation import NativeCompilation
+
+        if self._begin is None or fn is not self._fn or key in fn.kernels:
+            return False
+        if key not in self._begun:
+            begun = self._begun[key] = NativeCompilation(src, device)
+            self._begin(begun)
+        return True
+
+    def take(self, fn: JITFunction, key: Key) -> NativeCompilation | None:
+        """The compile that was begun of a kernel that is wanted now, if one was."""
+        return self._begun.pop(key, None) if fn is self._fn else None
+
+    def collect(self, calls: Iterable[Callable[[], object]]) -> None:
+        """Make the calls, and return when code is generated for all that they want."""
+        from concurrent.futures import ThreadPoolExecutor, wait
+
+        from tkdebug.compiler.targets.backend import backend_named
+
+        stop = threading.Event()
+        backend = backend_named(platform_in_force().backend)
+        size = backend.parallel_compiles
+        threads = ThreadPoolExecutor(size, thread_name_prefix="tkdebug-compile-ahead")
+        futures = []
+        code_keys = set()
+
+        def begin(begun: NativeCompilation) -> None:
+            # The same code a second time is found on disk when it is wanted.
+            if begun.code_key is not None and begun.code_key not in code_keys:
+                code_keys.add(begun.code_key)
+                futures.append(threads.submit(copy_context().run, begun.generate))
+
+        with backend.stopped_by(stop):
+            try:
+                self._make(calls, begin)
+                wait(futures)
+            except BaseException:  # also Ctrl-C: nobody wants the rest
+                stop.set()
+                raise
+            finally:
+                threads.shutdown(cancel_futures=stop.is_set())
+
+    def _make(
+        self,
+        calls: Iterable[Callable[[], object]],
+        begin: Callable[[NativeCompilation], None],
+    ) -> None:
+        """Make the calls, up to one that fails: it will again, where it is heard of."""
+        with suppress(Exception):
+            for call in calls:
+                self._begin = begin
+                try:
+                    call()
+                finally:
+                    self._begin = None
+
+
+COMPILE_AHEAD: ContextVar[CompileAhead | None] = ContextVar("tkdebug_compile_ahead", default=None)
+
+
+@contextmanager
+def compile_ahead(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Iterator[None]:
+    """Have what `calls` want compiled before the body of a `with` block wants it.
+
+    Where a `jit_cache_hook` may take compiles upon itself, or edited stages are told of as they are
+    read, nothing is compiled ahead.
+
+    Args:
+        fn: the jit function.
+        calls: native warm-ups of it, or launches without programs, made in order; what they return
+            is no kernel. What is done to get at the next is no part of it.
+    """
+    if COMPILE_HOOKS.before is not None or KNOBS.override_dir is not None:
+        yield
+        return
+    ahead = CompileAhead(fn)
+    token = COMPILE_AHEAD.set(ahead)
+    try:
+        ahead.collect(calls)
+        yield
+    finally:
+        COMPILE_AHEAD.reset(token)

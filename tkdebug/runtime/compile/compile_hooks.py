@@ -1,0 +1,97 @@
+"""Upstream's functions around a compile: `jit_cache_hook` and `jit_post_compile_hook`.
+
+Responsible for when they are called and with what; the knobs that set them are `compat`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tkdebug.runtime.arguments.specialize import constant_key
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.compile.specialization import Specialization
+    from tkdebug.runtime.jit.function import JITFunction
+
+CompileFunction = Callable[..., object]
+_REPR_OPTIONS = (
+    *("num_warps", "num_ctas", "num_stages"),
+    *("enable_fp_fusion", "launch_cooperative_grid"),
+)
+
+
+class JitFunctionInfo(NamedTuple):
+    """The function that is compiled, as the hooks get it."""
+
+    module: str
+    name: str
+    jit_function: JITFunction
+
+
+@dataclass
+class CompileHooks:
+    """The functions in force.
+
+    Attributes:
+        before: called for a specialisation that is not in the cache; when it returns something
+            true the compile is skipped and the launch does nothing.
+        after: called when the kernel is compiled.
+    """
+
+    before: CompileFunction | None = None
+    after: CompileFunction | None = None
+
+    def skips(self, src: Specialization, key: Hashable, is_warmup: bool) -> bool:
+        """Call `before`; whether it takes the compile upon itself."""
+        if self.before is None:
+            return False
+        return bool(self.before(**_keywords(src, key, is_warmup)))
+
+    def compiled(self, src: Specialization, key: Hashable, is_warmup: bool) -> None:
+        """Call `after`."""
+        if self.after is not None:
+            self.after(**_keywords(src, key, is_warmup))
+
+
+COMPILE_HOOKS = CompileHooks()
+
+
+def _keywords(src: Specialization, key: Hashable, is_warmup: bool) -> dict[str, Any]:
+    fn, options = src.fn, src.options
+    shown = {name: getattr(options, name) for name in _REPR_OPTIONS}
+    types = ", ".join(f"{name}: {kind}" for name, kind in src.signature.items())
+    settings = ", ".join(f"{name}={value}" for name, value in shown.items())
+    constants = {(fn.arg_names.index(name),): value for name, value in src.constants.items()}
+    return {
+        "key": key,
+        "repr": f"{fn.__qualname__}[{settings}]({types})",
+        "fn": JitFunctionInfo(fn.module, fn.__qualname__, fn),
+        "compile": {
+            "key": key,
+            "signature": src.signature,
+            "device": 0,
+            "constants": constants,
+            **shown,
+            "extern_libs": options.extern_libs,
+            "configs": [src.attrs],
+            "specialization_data": _specialization_data(src),
+            "is_warmup": is_warmup,
+        },
+        "is_manual_warmup": is_warmup,
+        "already_compiled": False,
+    }
+
+
+def _specialization_data(src: Specialization) -> str:
+    """What the kernel is compiled for, as one text that is equal for equal specialisations."""
+    return json.dumps(
+        {
+            "name": f"{src.fn.module}.{src.fn.__qualname__}",
+            "signature": {name: str(kind) for name, kind in src.signature.items()},
+            "constants": {name: repr(constant_key(v)) for name, v in src.constants.items()},
+            "options": {name: repr(value) for name, value in src.options.as_dict().items()},
+        }
+    )

@@ -1,0 +1,72 @@
+"""Compiles what is interpreted for an architecture that is not there, for its stages alone.
+
+In force where the knob `cross_compile` names an architecture. Nothing compiled so is launched; one
+that does not compile is told to hooks like any other, and the interpreted launch goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from tkdebug.errors import TkError, UnsupportedError, UsageError
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.arguments.specialize import alignment_key
+from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.terminal_text import tell
+
+
+def obstacle(target: str) -> str | None:
+    """What keeps this machine from generating code for an architecture, None when it can."""
+    from tkdebug.compiler.targets.backend import backend_of, target_of
+
+    return backend_of(target_of(target)).obstacle()
+
+
+@cache
+def tell_unsupported(target: str) -> None:
+    """Say once of a GPU that nothing is compiled for that kernels are interpreted."""
+    from tkdebug.compiler.targets.backend import unsupported_gpu
+
+    tell(f"{unsupported_gpu(target)}; kernels are interpreted and not compiled for it")
+
+
+def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object]) -> None:
+    """Compile a kernel that is about to be interpreted for `KNOBS.cross_compile` too.
+
+    Args:
+        src: its specialisation.
+        values: what it is launched with, of which native code knows the alignment.
+        seen: what this kernel was compiled for already; added to.
+
+    Raises:
+        UsageError: tkdebug compiles for no such architecture.
+    """
+    target = KNOBS.cross_compile
+    key = (target, alignment_key(src.fn.params, values))
+    if target is None or key in seen:
+        return
+    seen.add(key)
+    from tkdebug.compiler.targets.backend import target_of, targets, unsupported_gpu
+    from tkdebug.runtime.compile.native_compilation import compile_native_kernel
+
+    if unsupported_gpu(target) is not None:
+        tell_unsupported(target)
+        return
+    try:
+        target_of(target)
+    except UnsupportedError:
+        raise UsageError(
+            f"TKDEBUG_CROSS_COMPILE: got {target!r}, expected one of {', '.join(targets())}"
+        ) from None
+    options = src.options if src.options.arch else replace(src.options, arch=target)
+    try:
+        compile_native_kernel(replace(src, alignment=key[1], options=options), 0)
+    except TkError as error:
+        tell(f"{src.fn.__name__} for {target}: {error}")
+    except Exception as error:
+        # A mistake of the compiler's must not keep a kernel from being interpreted.
+        reason = f"mistake in tkdebug: {type(error).__name__}: {error}"
+        tell(f"{src.fn.__name__} for {target}: {reason}")

@@ -1,0 +1,277 @@
+"""Compiles a kernel to machine code for one specialisation and one architecture.
+
+Responsible for what stands around code generation: options it cannot honour, its steps, telling
+hooks. The front end's part is `compilation`'s, code generation is the
+backend's (`compiler.targets`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from tkdebug.compiler.targets.backend import NativeOptions, backend_of, target_of
+from tkdebug.errors import UnsupportedError
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compile.compilation import (
+    announce,
+    compile_tile_ir,
+    snapshot_recorder,
+    tell_failure,
+)
+from tkdebug.runtime.compile.native_stage_files import NativeStageFiles
+from tkdebug.runtime.compile.needed_resources import locate
+from tkdebug.runtime.compile.options import LaunchOptions
+from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.runtime.device.driver import compute_capability, driver
+from tkdebug.runtime.errors import OptionValueError, OutOfResources
+from tkdebug.runtime.launch.native_kernel import NativeKernel
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.targets import Target
+    from tkdebug.compiler.targets.backend import GeneratedKernel, LoweredKernel
+    from tkdebug.linemap.line_table import OpPlace
+
+
+def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
+    """Compile for CUDA device `device` and tell the hooks; nothing is loaded yet.
+
+    Raises:
+        CompileError: the kernel does not compile; also told as a fault.
+        UnsupportedError: an option or op that native code does not have.
+        OutOfResources: it needs more shared memory or threads than the architecture has.
+    """
+    return NativeCompilation(src, device).finish()
+
+
+class NativeCompilation:
+    """One compile in three steps: lowering, code generation, the kernel.
+
+    Lowering is done when it is made, in Python; `generate` waits for another process and may be
+    called in another thread. A failure of either is kept until `finish`, which is also when hooks
+    are told, so that they hear of compiles in the order in which kernels are wanted.
+
+    Args:
+        src: what to compile for.
+        device: index of the CUDA device.
+
+    Raises:
+        UnsupportedError: an option or architecture that native code does not have.
+        OptionValueError: an option that the architecture does not have.
+    """
+
+    def __init__(self, src: Specialization, device: int) -> None:
+        self._target = target_for(src.options)
+        refuse_options(src.fn.__name__, src.options, self._target)
+        self._backend = backend_of(self._target)
+        _refuse_clusters(src, self._target)
+        self._src = src
+        self._device = device
+        self._recorder = snapshot_recorder()
+        self._duration_ns = 0
+        self._failure: Exception | None = None
+        self._lowered: _Lowered | None = None
+        self._compiled: GeneratedKernel | None = None
+        self._step(self._lower)
+
+    @property
+    def code_key(self) -> Hashable:
+        """What is the same where the same code is generated; None where none is."""
+        if self._lowered is None:
+            return None
+        return self._lowered.module.code_key
+
+    def generate(self) -> None:
+        """Generate code, unless that is done."""
+        if self._lowered is not None and self._compiled is None and self._failure is None:
+            self._step(self._generate)
+
+    def finish(self) -> NativeKernel:
+        """The kernel; hooks are told.
+
+        Raises:
+            CompileError: it does not compile; also told as a fault.
+            UnsupportedError: an op that native code does not have.
+            OutOfResources: it needs more shared memory or threads than the architecture has.
+        """
+        self.generate()
+        if self._failure is not None:
+            if isinstance(self._failure, OutOfResources):
+                locate(self._failure, self._src)
+            tell_failure(self._src, self._recorder, self._failure, self._duration_ns)
+            raise self._failure
+        lowered, compiled = self._lowered, self._compiled
+        assert lowered is not None
+        assert compiled is not None
+        kernel = NativeKernel(
+            self._src,
+            lowered.tile_ir,
+            compiled.module,
+            compiled.binary(),
+            lowered.used_globals,
+            self._device,
+        )
+        if lowered.tile_ops is not None:
+            announce(
+                kernel,
+                self._recorder,
+                compiled.texts(),
+                compiled.text_frames(),
+                self._duration_ns,
+                compiled.is_cached,
+                partial(compiled.line_table, lowered.tile_ops),
+            )
+        return kernel
+
+    def _step(self, step: Callable[[], None]) -> None:
+        started_ns = time.perf_counter_ns()
+        try:
+            step()
+        except Exception as error:
+            self._failure = error
+        self._duration_ns += time.perf_counter_ns() - started_ns
+
+    def _lower(self) -> None:
+        from tkdebug.compiler.analysis.tensor_maps import is_mapped
+        from tkdebug.compiler.ir.printer import print_module
+        from tkdebug.compiler.op_facts import op_places
+
+        tile = compile_tile_ir(self._src, self._recorder)
+        # Before GPU passes turn the module into GPU IR.
+        tile_ir = print_module(tile.module)
+        tile_ops = None if self._recorder is None else op_places(tile.module)
+        files = NativeStageFiles.of(self._src, self._backend.stages)
+        try:
+            module = self._lower_module(tile.module, files)
+        except OutOfResources:
+            if not any(is_mapped(op) for op in tile.module.walk()):
+                raise
+            # Bulk stores take buffers that stores by pointers do without.
+            self._src = replace(self._src, launch_maps=False)
+            self._recorder = snapshot_recorder()
+            self._lower()
+        else:
+            self._lowered = _Lowered(tile_ir, tile_ops, tile.used_globals, module, files)
+
+    def _generate(self) -> None:
+        lowered = self._lowered
+        assert lowered is not None
+        files = lowered.files
+        self._compiled = self._backend.generate(lowered.module, files.on_stage, files.on_image)
+
+    def _lower_module(self, module: Module, files: NativeStageFiles) -> LoweredKernel:
+        from tkdebug.compiler.artifacts import GPU_STAGE
+        from tkdebug.compiler.targets.backend import Observers
+
+        files.refuse_gpu_ir()
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.stage = GPU_STAGE
+        observers = Observers(
+            files.on_snapshot,
+            None if recorder is None else recorder.after_run,
+            files.on_stage,
+            partial(_check_resources, self._target),
+        )
+        options = native_options(self._src)
+        lowered = self._backend.lower(module, options, self._target, observers)
+        files.write_gpu_ir(lowered.module)
+        return lowered
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowered:
+    """What lowering leaves for the other steps.
+
+    Attributes:
+        tile_ir: text of the Tile IR after its passes.
+        tile_ops: its ops by id; None when no hook wants to know.
+        used_globals: module-level values it was compiled with.
+        module: what code is generated of.
+        files: its stages as files.
+    """
+
+    tile_ir: str
+    tile_ops: Mapping[int, OpPlace] | None
+    used_globals: tuple[UsedGlobal, ...]
+    module: LoweredKernel
+    files: NativeStageFiles
+
+
+@cache
+def note_cluster(num_ctas: int) -> None:
+    """Say once that programs do not spread over clusters here; what they compute is the same."""
+    tell(f"num_ctas={num_ctas}: clusters are not used, each program runs in one block")
+
+
+def refuse_options(kernel: str, options: LaunchOptions, target: Target) -> None:
+    """Refuse options that native code cannot honour.
+
+    Raises:
+        UnsupportedError: naming the option.
+    """
+    backend = backend_of(target)
+    linked = backend.linked_libraries()
+    for name, only in backend.fixed_options(target).items():
+        value = getattr(options, name)
+        if name == "extern_libs" and {library for library, _ in value} <= linked:
+            continue
+        if value != only:
+            raise UnsupportedError(
+                f"kernel {kernel}: option {name}={value!r} is not supported natively "
+                f"(expected {only!r}); leave it out, or run with --mode interpret"
+            )
+
+
+def target_for(options: LaunchOptions) -> Target:
+    """The architecture that `options`, or the current device, ask for.
+
+    Raises:
+        UnsupportedError: tkdebug does not compile for it.
+    """
+    if options.arch is None:
+        return target_of(driver.active.get_current_target().arch)
+    # Raises where it names no architecture at all.
+    compute_capability(options.arch)
+    return target_of(options.arch)
+
+
+def _refuse_clusters(src: Specialization, target: Target) -> None:
+    num_ctas = src.options.num_ctas
+    problem = backend_of(target).cluster_problem(target, num_ctas)
+    if problem is not None:
+        raise OptionValueError(f"kernel {src.fn.__name__}: {problem}")
+    if num_ctas > 1:
+        note_cluster(num_ctas)
+
+
+def native_options(src: Specialization) -> NativeOptions:
+    """The options of a launch that code generation looks at."""
+    options = src.options
+    return NativeOptions(
+        options.num_warps,
+        options.num_stages,
+        options.maxnreg,
+        options.debug or KNOBS.debug,
+        options.enable_fp_fusion,
+        options.enable_reflect_ftz,
+        src.launch_maps,
+    )
+
+
+def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
+    """Refuse what no device of the architecture can run.
+
+    Raises:
+        OutOfResources: it has less.
+    """
+    if threads > target.threads_per_block:
+        raise OutOfResources(threads, target.threads_per_block, "threads")
+    if shared_bytes > target.shared_bytes_per_block:
+        raise OutOfResources(shared_bytes, target.shared_bytes_per_block, "shared memory")

@@ -1,0 +1,111 @@
+"""What one compiled kernel is compiled for: the function, its argument types, the options."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
+from tkdebug.runtime.arguments.specialize import (
+    ALIGNMENT,
+    arg_divisibility,
+    constant_key,
+    mappable_names,
+    upstream_name,
+)
+from tkdebug.runtime.compile.options import LaunchOptions
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.jit.function import JITFunction
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """What a kernel is compiled for.
+
+    Attributes:
+        fn: the jit function.
+        specs: a language type, constant or tuple of such for each parameter, in order.
+        options: the launch options.
+        alignment: for native kernels `specialize.alignment_key` of the arguments; None for
+            interpreted ones, which do not differ by it.
+        launch_maps: whether launches may make tensor maps of what the kernel describes.
+    """
+
+    fn: JITFunction
+    specs: tuple[ArgSpec, ...]
+    options: LaunchOptions
+    alignment: tuple[Hashable, ...] | None = None
+    launch_maps: bool = True
+
+    @cached_property
+    def arguments(self) -> dict[str, ArgSpec]:
+        """The specs by parameter name."""
+        return dict(zip(self.fn.arg_names, self.specs, strict=True))
+
+    @cached_property
+    def signature(self) -> dict[str, Any]:
+        """Upstream's type names by parameter name."""
+        return {name: upstream_name(spec) for name, spec in self.arguments.items()}
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """The values of constant parameters by name."""
+        return {n: spec.value for n, spec in self.arguments.items() if isinstance(spec, Constant)}
+
+    @property
+    def attrs(self) -> dict[tuple[int, ...], list[list[Any]]]:
+        """Upstream's argument attributes by path: which arguments are multiples of 16."""
+        paths = _aligned_paths((), self.alignment or ())
+        return {path: [["tt.divisibility", ALIGNMENT]] for path in paths}
+
+    @cached_property
+    def arg_divisibility(self) -> tuple[int, ...] | None:
+        """A known divisor of each run-time parameter, None where alignment is not noted."""
+        return None if self.alignment is None else arg_divisibility(self.specs, self.alignment)
+
+    @cached_property
+    def mappable(self) -> tuple[str, ...]:
+        """The descriptors that may be passed as tensor maps, as the IR names them."""
+        if self.alignment is None:
+            return ()
+        return mappable_names(self.fn.arg_names, self.specs, self.alignment)
+
+    @cached_property
+    def hash(self) -> str:
+        """Content hash: source and dependencies, types, constants, options."""
+        constants = {name: _stable(value) for name, value in self.constants.items()}
+        parts: tuple[object, ...] = (self.fn.cache_key, self.signature, constants, self.options)
+        if self.alignment is not None:
+            parts = (*parts, self.alignment)
+        if not self.launch_maps:
+            parts = (*parts, "no launch maps")
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def describe(self) -> str:
+        """The signature as people read it: `(x: *fp32, n: i32, BLOCK: constexpr = 64)`."""
+        shown = [
+            f"{name}: constexpr = {self.constants[name]!r}"
+            if name in self.constants
+            else f"{name}: {kind}"
+            for name, kind in self.signature.items()
+        ]
+        return f"({', '.join(shown)})"
+
+
+def _stable(value: Any) -> object:
+    # A jit function's repr does not tell its text.
+    return getattr(value, "cache_key", None) or constant_key(value)
+
+
+def _aligned_paths(prefix: tuple[int, ...], alignment: Iterable[Hashable]) -> list[tuple[int, ...]]:
+    paths: list[tuple[int, ...]] = []
+    for index, aligned in enumerate(alignment):
+        if isinstance(aligned, tuple):
+            paths += _aligned_paths((*prefix, index), aligned)
+        elif aligned is True:
+            paths.append((*prefix, index))
+    return paths

@@ -1,0 +1,156 @@
+"""A kernel's stages as files: those that TKDEBUG_DUMP wants, and edited ones of TKDEBUG_OVERRIDE.
+
+Each specialisation has a folder of its own, of the same name in both directories, so that a dumped
+file can be edited and given back. Which stage is made of which is not known here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.errors import IRError, UsageError
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+
+TILE_IR_FILE = "tile-ir.mlir"
+_HASH_CHARS = 16
+
+
+def _folder(directory: Path, src: Specialization) -> Path:
+    return directory / f"{src.fn.__name__}-{src.hash[:_HASH_CHARS]}"
+
+
+class StageDump:
+    """Writes the stages of one specialisation.
+
+    Args:
+        folder: made when the first stage is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._snapshots: dict[str, int] = {}
+
+    @staticmethod
+    def of(src: Specialization) -> StageDump | None:
+        """Where TKDEBUG_DUMP wants the stages; None when it does not."""
+        return None if KNOBS.dump_dir is None else StageDump(_folder(KNOBS.dump_dir, src))
+
+    def write(self, file: str, content: str | bytes) -> None:
+        """Write one stage.
+
+        Raises:
+            UsageError: the directory cannot be written to.
+        """
+        path = self._folder / file
+        data = content if isinstance(content, bytes) else content.encode()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        except OSError as error:
+            raise UsageError(
+                f"TKDEBUG_DUMP: cannot write {path} ({error.strerror}); "
+                "name a directory to write to"
+            ) from None
+
+    def write_ir(self, file: str, module: Module) -> None:
+        """Write IR with locations, so that an edited copy can take the stage's place."""
+        from tkdebug.compiler.ir.printer import print_module
+
+        self.write(file, print_module(module, locations=True))
+
+    def write_snapshot(self, stage: str, pass_name: str, module: Module) -> None:
+        """Write IR as a pass left it; a pass that runs several times has a file for each."""
+        name = f"{stage}-after-{pass_name}"
+        count = self._snapshots[name] = self._snapshots.get(name, 0) + 1
+        self.write_ir(f"{name}-{count}.mlir" if count > 1 else f"{name}.mlir", module)
+
+
+class StageOverride:
+    """Reads the edited stages of one specialisation, and says on stderr what is replaced.
+
+    Args:
+        kernel: its name, for messages.
+        folder: where edited stages are, if there are any.
+    """
+
+    def __init__(self, kernel: str, folder: Path) -> None:
+        self._kernel = kernel
+        self._folder = folder
+
+    @staticmethod
+    def of(src: Specialization) -> StageOverride | None:
+        """Where TKDEBUG_OVERRIDE has edited stages; None when it is not set.
+
+        Raises:
+            UsageError: it names no directory.
+        """
+        directory = KNOBS.override_dir
+        if directory is None:
+            return None
+        if not directory.is_dir():
+            raise UsageError(
+                f"TKDEBUG_OVERRIDE: {directory} is no directory; copy the folders of kernels "
+                "there that TKDEBUG_DUMP wrote, and edit them"
+            )
+        return StageOverride(src.fn.__name__, _folder(directory, src))
+
+    def path(self, file: str) -> Path | None:
+        """The edited file, None when there is none."""
+        path = self._folder / file
+        return path if path.is_file() else None
+
+    def read(self, file: str) -> bytes | None:
+        """What takes the place of a stage, None when nothing does.
+
+        Raises:
+            UsageError: the file cannot be read.
+        """
+        path = self.path(file)
+        if path is None:
+            return None
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"TKDEBUG_OVERRIDE: cannot read {path} ({error.strerror})") from error
+        tell(f"{self._kernel}: {path} takes the place of its stage")
+        return content
+
+    def read_text(self, file: str) -> str | None:
+        """As `read`, for stages that are text.
+
+        Raises:
+            UsageError: the file cannot be read, or is no UTF-8 text.
+        """
+        content = self.read(file)
+        try:
+            return None if content is None else content.decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"TKDEBUG_OVERRIDE: {self.path(file)} is not UTF-8 text") from None
+
+    def tile_ir(self) -> Module | None:
+        """The edited Tile IR that takes the place of the front end's, None when there is none.
+
+        Raises:
+            UsageError: it is no Tile IR.
+        """
+        from tkdebug.compiler.ir.parser import parse_module
+        from tkdebug.compiler.verifier import verify
+
+        text = self.read_text(TILE_IR_FILE)
+        if text is None:
+            return None
+        try:
+            module = parse_module(text)
+            if [op.name for op in module.body.operations] != [tt.Func.name]:
+                raise IRError("expected one tt.func and nothing beside it")
+            verify(module)
+        except IRError as error:
+            raise UsageError(f"TKDEBUG_OVERRIDE: {self.path(TILE_IR_FILE)}: {error}") from error
+        return module

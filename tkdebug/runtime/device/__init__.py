@@ -1,0 +1,1 @@
+"""What kernels run on: the active driver, the mode, and whether torch is there."""

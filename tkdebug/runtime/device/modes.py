@@ -1,0 +1,85 @@
+"""Which way a kernel runs now: interpreted or native.
+
+Three things decide, the first that speaks: a pattern of the `interpret_kernels` knob that matches
+the kernel's name; the innermost `with mode(…)` around the launch; the `mode` knob. A thread that
+entered no `mode` itself follows the main thread, since autograd runs backward kernels in threads
+of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from tkdebug.errors import UsageError
+from tkdebug.events import Mode
+from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
+from tkdebug.runtime.device.platform import Platform, platform_in_force
+from tkdebug.terminal_text import tell
+
+OWN_MODE: ContextVar[ModeName | None] = ContextVar("tkdebug_mode", default=None)
+
+
+class MAIN_THREAD:
+    """What the main thread's innermost `mode` says, for threads that say nothing themselves."""
+
+    mode: ModeName | None = None
+
+
+@contextmanager
+def mode(name: ModeName) -> Iterator[None]:
+    """Run the kernels launched inside as `name` says.
+
+    Args:
+        name: "interpret", "native", or "auto" (native where it can be, interpret otherwise).
+
+    Raises:
+        UsageError: no such mode.
+    """
+    if name not in MODE_NAMES:
+        raise UsageError(f"mode: got {name!r}, expected one of {', '.join(MODE_NAMES)}")
+    token = OWN_MODE.set(name)
+    in_main = threading.current_thread() is threading.main_thread()
+    before = MAIN_THREAD.mode
+    if in_main:
+        MAIN_THREAD.mode = name
+    try:
+        yield
+    finally:
+        OWN_MODE.reset(token)
+        if in_main:
+            MAIN_THREAD.mode = before
+
+
+def current_mode(kernel: str | None = None) -> Mode:
+    """The mode a launch made here and now runs in.
+
+    Args:
+        kernel: the kernel's name, for the `interpret_kernels` patterns; None asks without one.
+    """
+    patterns = KNOBS.interpret_kernels
+    if patterns and kernel is not None and _matches(kernel, patterns):
+        return "interpret"
+    wanted = OWN_MODE.get() or MAIN_THREAD.mode or KNOBS.mode
+    return _auto(platform_in_force()) if wanted == "auto" else wanted
+
+
+@lru_cache(maxsize=4096)
+def _matches(kernel: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(kernel, pattern) for pattern in patterns)
+
+
+@lru_cache(maxsize=4)
+def _auto(platform: Platform) -> Mode:
+    """Native where there is a device that tkdebug compiles for."""
+    reason = platform.obstacle()
+    if reason is None:
+        return "native"
+    # The user may expect a GPU that is there to be used.
+    if platform.is_there():
+        tell(f"kernels are interpreted although a GPU is there: {reason}")
+    return "interpret"

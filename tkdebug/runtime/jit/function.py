@@ -1,0 +1,414 @@
+"""`@jit`: a Python function as a kernel that compiles for what it is launched with.
+
+Responsible for the decorator, and for finding or making the compiled kernel of a launch. Invariant:
+nothing of the source is looked at before the first launch, so that decorating never fails for want
+of source.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Hashable
+from functools import cached_property, lru_cache, partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, overload
+
+from tkdebug.compiler.frontend.scope import UsedGlobal
+from tkdebug.compiler.tensor import is_jit_function, unwrap
+from tkdebug.errors import UsageError
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.arguments.binder import Bound, explain_binding, make_binder, spec_of
+from tkdebug.runtime.arguments.specialize import alignment_key, constant_key
+from tkdebug.runtime.compile.compilation import compile_kernel
+from tkdebug.runtime.compile.compile_ahead import COMPILE_AHEAD
+from tkdebug.runtime.compile.compile_once import CompileOnce
+from tkdebug.runtime.compile.device_caches import DeviceCaches
+from tkdebug.runtime.compile.options import OPTION_NAMES, parse_options
+from tkdebug.runtime.compile.prestart import prestart
+from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.runtime.device.modes import current_mode
+from tkdebug.runtime.errors import ArgumentOverflowError, GlobalChangedError, OutsideKernelError
+from tkdebug.runtime.jit.function_source import FunctionSource
+from tkdebug.runtime.jit.interface import KernelInterface
+from tkdebug.runtime.jit.parameters import KernelParam, kernel_parameters
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+from tkdebug.runtime.launch.first_launch import load_what_launches_import
+from tkdebug.runtime.launch.grid import grid_dimensions
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.launch.native_launch import NativePath
+
+Key = tuple[Hashable, ...]
+PreRunHook = Callable[..., object]
+
+
+class JITFunction(FunctionSource, KernelInterface):
+    """A kernel, or a function that kernels call.
+
+    Attributes:
+        pre_run_hooks: called with each launch's arguments before it.
+        kernels: compiled kernels by launch key.
+    """
+
+    def __init__(
+        self,
+        fn: FunctionType,
+        version: object = None,
+        do_not_specialize: Collection[int | str] | None = None,
+        do_not_specialize_on_alignment: Collection[int | str] | None = None,
+        debug: bool | None = None,
+        noinline: bool | None = None,
+        repr: Callable[[Specialization], str] | None = None,
+        launch_metadata: Callable[..., dict[str, object]] | None = None,
+    ) -> None:
+        if not isinstance(fn, FunctionType):
+            raise UsageError(
+                f"jit: got {fn!r}, expected a Python function; put the decorator above a `def`"
+            )
+        _watch_addresses()
+        prestart()
+        super().__init__(fn)
+        self.do_not_specialize = tuple(do_not_specialize or ())
+        self.do_not_specialize_on_alignment = tuple(do_not_specialize_on_alignment or ())
+        self.version = version
+        self.debug = debug
+        self.noinline = noinline
+        self.launch_metadata = launch_metadata
+        self.module = fn.__module__
+        self.pre_run_hooks: list[PreRunHook] = []
+        self._repr = repr
+        self._binder: Callable[..., Bound] | None = None
+        self.kernels: dict[Key, CompiledKernel] = {}
+        self._compiles = CompileOnce(self.kernels)
+        self._native_path: NativePath | None = None
+        # The same, where a launch may take it without a look at anything else.
+        self._native: NativePath | None = None
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The Python function's signature."""
+        return inspect.signature(self.fn)
+
+    @cached_property
+    def params(self) -> list[KernelParam]:
+        """The parameters, in order."""
+        return kernel_parameters(
+            self.signature, self.do_not_specialize, self.do_not_specialize_on_alignment
+        )
+
+    @cached_property
+    def arg_names(self) -> list[str]:
+        """The parameters' names."""
+        return [parameter.name for parameter in self.params]
+
+    @cached_property
+    def constexprs(self) -> list[int]:
+        """Positions of the compile-time parameters."""
+        return [parameter.num for parameter in self.params if parameter.is_constexpr]
+
+    def run(
+        self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any
+    ) -> CompiledKernel | None:
+        """Launch on `grid`; with `warmup` only compile.
+
+        Args:
+            args: the kernel's arguments.
+            grid: one to three ints, or a function from the arguments by name to such.
+            warmup: compile, and launch nothing.
+            kwargs: arguments by name, and launch options.
+
+        Returns:
+            The compiled kernel; None when a `jit_cache_hook` takes the compile upon itself.
+
+        Raises:
+            LaunchError: arguments, options or grid are wrong.
+            CompileError: the kernel does not compile.
+        """
+        native = self._native
+        if native is not None and not warmup and not self.pre_run_hooks:
+            # It looks at the mode itself.
+            kernel: CompiledKernel | None = native.launch(grid, *args, **kwargs)
+            return kernel
+        return self.run_in_mode(args, grid, warmup, kwargs)
+
+    def run_in_mode(
+        self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
+    ) -> CompiledKernel | None:
+        """As `run`, in whatever mode is in force."""
+        load_what_launches_import()
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
+        if current_mode(self.__name__) == "native":
+            return self._run_native(args, grid, warmup, kwargs)
+        return self._run_interpreted(args, grid, warmup, kwargs)
+
+    def _run_interpreted(
+        self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
+    ) -> CompiledKernel | None:
+        values, types, options = self._bind(args, kwargs)
+        key: Key = (types, tuple(options.items()), KNOBS.debug)
+        try:
+            kernel = self.kernels.get(key)
+        except TypeError:
+            # An option that has no hash, such as a dict of libraries.
+            key = (types, constant_key(options), KNOBS.debug)
+            kernel = self.kernels.get(key)
+        if kernel is None:
+            kernel = self._compile(key, values, options, kwargs, warmup)
+            if kernel is None:
+                return None
+        for get, name, value in kernel.watched:
+            if get(name) is not value and self.forget_if_stale(kernel, key):
+                kernel = self._compile(key, values, options, kwargs, warmup)
+                break
+        if warmup or kernel is None:
+            return kernel
+        if callable(grid):
+            grid = grid(dict(zip(self.arg_names, map(unwrap, values), strict=True)))
+        dimensions = grid_dimensions(self.__name__, grid)
+        if 0 not in dimensions:
+            kernel.launch(dimensions, values)
+        elif KNOBS.checks:
+            kernel.launch_nothing(dimensions, values)
+        return kernel
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """`kernel[grid]`: a function that launches on `grid`."""
+        native = self._native
+        if native is None or self.pre_run_hooks:
+            return partial(self.run, grid=grid, warmup=False)
+        # The short way: it looks at the mode itself.
+        return partial(native.launch, grid)
+
+    def _run_native(
+        self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
+    ) -> CompiledKernel | None:
+        from tkdebug.runtime.launch.native_launch import DOUBLED, WARMUP, NativePath
+
+        native = self._native_path
+        if native is None:
+            native = self._native_path = NativePath(self, args)
+            # A parameter named like an option asks for what only this method sees, and so does
+            # a class that has its own way to run.
+            if OPTION_NAMES.isdisjoint(self.arg_names) and type(self).run is JITFunction.run:
+                self._native = native
+        doubled = OPTION_NAMES & kwargs.keys() & set(self.arg_names)
+        if doubled:
+            kwargs = {**kwargs, DOUBLED: tuple((name, kwargs[name]) for name in sorted(doubled))}
+        kernel: CompiledKernel | None = native.launch(WARMUP if warmup else grid, *args, **kwargs)
+        return kernel
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
+        binder = self._binder
+        if binder is None:
+            binder = self._binder = make_binder(self.__name__, self.signature, self.params)
+        try:
+            return binder(*args, **kwargs)
+        except (TypeError, ArgumentOverflowError) as error:
+            failure = error
+        self.explain(args, kwargs)
+        raise failure
+
+    def _compile(
+        self,
+        key: Key,
+        values: tuple[Any, ...],
+        options: dict[str, Any],
+        kwargs: dict[str, Any],
+        is_warmup: bool,
+    ) -> CompiledKernel | None:
+        # A parameter named like an option (`num_warps: tl.constexpr`) sets both.
+        doubled = {name: kwargs[name] for name in OPTION_NAMES & kwargs.keys()}
+        src = self._specialization(values, {**options, **doubled}, None)
+        return self._compiles.kernel(key, src, is_warmup, compile_kernel)
+
+    def compile_native(
+        self,
+        key: Key,
+        device: int,
+        values: tuple[Any, ...],
+        options: dict[str, Any],
+        is_warmup: bool,
+    ) -> CompiledKernel | None:
+        """The native kernel for these arguments on CUDA device `device`, compiled when it is new.
+
+        Args:
+            key: the launch key.
+            device: index of the device; where there is none, the default target's stands in.
+            values: a value for each parameter.
+            options: the launch options given.
+            is_warmup: whether nothing is launched.
+
+        Returns:
+            None when a `jit_cache_hook` takes the compile upon itself, and when it is only begun
+            because several are compiled ahead.
+
+        Raises:
+            CompileError: the kernel does not compile.
+        """
+        from tkdebug.runtime.compile.native_compilation import NativeCompilation
+
+        src = self._specialization(values, options, alignment_key(self.params, values))
+        ahead = COMPILE_AHEAD.get()
+        if ahead is not None and ahead.begins(self, key, src, device):
+            return None
+
+        def compile(src: Specialization) -> CompiledKernel:
+            begun = None if ahead is None else ahead.take(self, key)
+            return (begun or NativeCompilation(src, device)).finish()
+
+        return self._compiles.kernel(key, src, is_warmup, compile)
+
+    def _specialization(
+        self,
+        values: tuple[Any, ...],
+        options: dict[str, Any],
+        alignment: tuple[Hashable, ...] | None,
+    ) -> Specialization:
+        debug = bool(self.debug or KNOBS.debug)
+        parsed = parse_options(self.__name__, options, self.arg_names, debug)
+        specs = tuple(
+            spec_of(self.__name__, parameter, value)
+            for parameter, value in zip(self.params, values, strict=True)
+        )
+        return Specialization(self, specs, parsed, alignment)
+
+    def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Say why arguments do not fit the kernel's signature.
+
+        Raises:
+            ArgumentTypeError: they do not.
+            ArgumentOverflowError: an int has more than 64 bits.
+        """
+        explain_binding(self.__name__, self.signature, self.params, args, kwargs)
+
+    def forget_if_stale(self, kernel: CompiledKernel, key: Key) -> bool:
+        """Whether a global's change calls for another compile; `kernel` is forgotten then.
+
+        Raises:
+            GlobalChangedError: a global has another value now.
+        """
+        for used in kernel.used_globals:
+            if used.namespace.get(used.name) is not used.value and self._is_stale(used):
+                self.kernels.pop(key, None)
+                self.hash = None
+                return True
+        return False
+
+    @property
+    def device_caches(self) -> DeviceCaches:
+        """Compiled kernels as upstream keeps them: `device_caches[device][0]`, by launch key."""
+        return DeviceCaches(self.kernels)
+
+    def _is_stale(self, used: UsedGlobal) -> bool:
+        """Whether a global that no longer is the object it was calls for another compile."""
+        if not used.changed:
+            return False
+        now = used.namespace.get(used.name, "<deleted>")
+        if is_jit_function(used.value) and is_jit_function(now):
+            return True
+        raise GlobalChangedError(
+            f"kernel {self.__name__}: global variable `{used.name}` has changed since the "
+            f"kernel was compiled, from {used.value!r} to {now!r}; "
+            "pass it as a tl.constexpr parameter instead"
+        )
+
+    def add_pre_run_hook(self, hook: PreRunHook) -> None:
+        """Call `hook` with the arguments of every launch, before it."""
+        if not callable(hook):
+            raise UsageError(f"add_pre_run_hook: got {hook!r}, expected a function")
+        self.pre_run_hooks.append(hook)
+
+    def _unsafe_update_src(self, new_src: str) -> None:
+        """Compile `new_src` from now on; callers must forget their own `hash` themselves."""
+        super()._unsafe_update_src(new_src)
+        self.kernels.clear()
+
+    def repr(self, specialization: Specialization) -> str:
+        """The kernel's name in one specialisation: what `repr=` gives, else the function's."""
+        return self.__name__ if self._repr is None else str(self._repr(specialization))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: kernels are launched, and device functions called inside kernels.
+
+        Raises:
+            OutsideKernelError: always.
+        """
+        raise OutsideKernelError(
+            f"Cannot call @triton.jit'd outside of the scope of a kernel: "
+            f"launch it with {self.__name__}[grid](…)"
+        )
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self.__module__}:{self.__qualname__})"
+
+
+@overload
+def jit(fn: Callable[..., Any]) -> JITFunction: ...
+
+
+@overload
+def jit(
+    *,
+    version: object = None,
+    repr: Callable[[Specialization], str] | None = None,
+    launch_metadata: Callable[..., dict[str, object]] | None = None,
+    do_not_specialize: Collection[int | str] | None = None,
+    do_not_specialize_on_alignment: Collection[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+
+
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    version: object = None,
+    repr: Callable[[Specialization], str] | None = None,
+    launch_metadata: Callable[..., dict[str, object]] | None = None,
+    do_not_specialize: Collection[int | str] | None = None,
+    do_not_specialize_on_alignment: Collection[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+    """Decorator: make a Python function a kernel, or a function that kernels call.
+
+    Args:
+        fn: the function, where the decorator stands without parentheses.
+        version: anything; kept for the script.
+        repr: gives the kernel's name from what it is specialised for.
+        launch_metadata: gives launch hooks more to know, from (grid, metadata, arguments).
+        do_not_specialize: parameters, by name or position, whose ints stay run-time values.
+        do_not_specialize_on_alignment: parameters whose alignment is not noted.
+        debug: compile device_assert and overflow checks in.
+        noinline: keep it a function of its own in generated code.
+    """
+
+    def decorate(function: Any) -> JITFunction:
+        return JITFunction(
+            function,
+            version=version,
+            do_not_specialize=do_not_specialize,
+            do_not_specialize_on_alignment=do_not_specialize_on_alignment,
+            debug=debug,
+            noinline=noinline,
+            repr=repr,
+            launch_metadata=launch_metadata,
+        )
+
+    return decorate if fn is None else decorate(fn)
+
+
+def _watch_addresses() -> None:
+    # Scripts that hand kernels addresses in memory read them before the first launch; one that
+    # has not imported torch yet has no tensor.
+    if "torch" in sys.modules:
+        _watch_once()
+
+
+@lru_cache(maxsize=1)
+def _watch_once() -> None:
+    from tkdebug.interpreter.registry import watch_addresses
+
+    watch_addresses()

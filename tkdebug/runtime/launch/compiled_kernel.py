@@ -1,0 +1,228 @@
+"""A kernel compiled for one specialisation: what interpreted and native ones share.
+
+Responsible for what upstream's CompiledKernel shows, for launching by position, and for the record
+that hooks get of a launch. Running it is the subclasses' (`interpreted_kernel`, `native_kernel`),
+compiling `compilation`'s. Invariant: with no launch hook a launch makes no record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from tkdebug.compiler.dtypes import pointer_type
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
+from tkdebug.errors import LaunchError
+from tkdebug.events import LaunchRecord, Mode, next_launch_id
+from tkdebug.runtime.arguments.argument_infos import ArgumentInfos, shown_value
+from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like, language_dtype
+from tkdebug.runtime.device.platform import GPUTarget
+from tkdebug.runtime.errors import ArgumentTypeError, MissingArtifactError
+from tkdebug.runtime.launch.grid import Grid, grid_dimensions
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.runtime.compile.specialization import Specialization
+
+
+class KernelMetadata(NamedTuple):
+    """What a script reads off a compiled kernel; `shared` in bytes."""
+
+    name: str
+    num_warps: int
+    num_stages: int
+    num_ctas: int
+    shared: int
+    target: GPUTarget
+    maxnreg: int | None
+    launch_pdl: bool
+    launch_cooperative_grid: bool
+    debug: bool
+    hash: str
+    global_scratch_size: int = 0
+    tmem_size: int = 0
+    cluster_dims: tuple[int, int, int] = (1, 1, 1)
+
+
+class Artifacts(Mapping[str, Any]):
+    """A kernel's stages, by upstream's names and ours; each is made when it is first asked for.
+
+    Args:
+        kernel: the kernel's name, for messages.
+        stages: what makes each stage.
+        aliases: other names of stages; iteration leaves them out.
+        missing: why known stages are not there.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        stages: Mapping[str, Callable[[], Any]],
+        aliases: Mapping[str, str],
+        missing: Mapping[str, str],
+    ) -> None:
+        self._kernel = kernel
+        self._stages = stages
+        self._aliases = aliases
+        self._missing = missing
+
+    def __getitem__(self, stage: str) -> Any:
+        make = self._stages.get(self._aliases.get(stage, stage))
+        if make is not None:
+            return make()
+        reason = self._missing.get(stage, f"no stage {stage!r}")
+        raise MissingArtifactError(
+            f"kernel {self._kernel}: {reason}; it has {', '.join(self._stages)}"
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stages)
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+
+class CompiledKernel:
+    """A kernel compiled for one specialisation.
+
+    Attributes:
+        src: what it was compiled for.
+        name: the kernel's name, by its `repr=` where it has one.
+        hash: content hash.
+        asm: its stages.
+        metadata: num_warps, num_stages, shared…
+        n_regs: registers per thread.
+        n_spills: registers kept in memory, per thread.
+        n_max_threads: threads a block of it may have.
+        used_globals: module-level values it was compiled with.
+        watched: for each of them how to look it up: (function, name, value).
+    """
+
+    mode: ClassVar[Mode]
+    asm: Mapping[str, Any]
+    n_regs: int
+    n_spills: int
+    n_max_threads: int
+
+    def __init__(self, src: Specialization, used_globals: tuple[UsedGlobal, ...] = ()) -> None:
+        self.src = src
+        self.name = src.fn.repr(src)
+        self.hash = src.hash
+        self.used_globals = used_globals
+        self.watched = tuple((used.namespace.get, used.name, used.value) for used in used_globals)
+        # What upstream fills with the loaded function and its binary.
+        self.function: object = None
+        self.kernel: object = None
+        options = src.options
+        self._shown_options: Mapping[str, object] = {
+            "num_warps": options.num_warps,
+            "num_stages": options.num_stages,
+            "num_ctas": options.num_ctas,
+            **({"maxnreg": options.maxnreg} if options.maxnreg is not None else {}),
+        }
+
+    @cached_property
+    def metadata(self) -> KernelMetadata:
+        """What scripts read off the kernel."""
+        raise NotImplementedError
+
+    def _make_metadata(self, shared_bytes: int, target: GPUTarget) -> KernelMetadata:
+        options = self.src.options
+        return KernelMetadata(
+            name=self.name,
+            num_warps=options.num_warps,
+            num_stages=options.num_stages,
+            num_ctas=options.num_ctas,
+            shared=shared_bytes,
+            target=target,
+            maxnreg=options.maxnreg,
+            launch_pdl=options.launch_pdl,
+            launch_cooperative_grid=options.launch_cooperative_grid,
+            debug=options.debug,
+            hash=self.hash,
+        )
+
+    def _init_handles(self) -> None:
+        """Load the binary, where there is one."""
+
+    @cached_property
+    def tile_ir(self) -> str:
+        """The Tile IR after its passes, as text."""
+        raise NotImplementedError
+
+    def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
+        """Run on `grid`, none of whose axes is 0, with a value for each parameter.
+
+        Args:
+            grid: programs along x, y and z.
+            values: constants included.
+            stream: handle of the CUDA stream; None for the current one.
+        """
+        raise NotImplementedError
+
+    def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
+        """What is to be said of a grid with an axis of 0, of which no program runs."""
+
+    def _record(self, grid: Grid, values: tuple[Any, ...], stream: int = 0) -> LaunchRecord:
+        add_metadata = self.src.fn.launch_metadata
+        # By position: on the path of every hooked launch.
+        record = LaunchRecord(
+            next_launch_id(),
+            self.name,
+            grid,
+            self.mode,
+            self._shown_options,
+            partial(self._argument_infos.of, values),
+            self.hash,
+            time.time_ns(),
+            None,
+            stream,
+        )
+        if add_metadata is not None:
+            named = dict(zip(self.src.fn.arg_names, values, strict=True))
+            record.user_metadata = lambda: dict(add_metadata(grid, self.metadata, named))
+        return record
+
+    @cached_property
+    def _argument_infos(self) -> ArgumentInfos:
+        return ArgumentInfos(self.src.signature, self.src.constants)
+
+    def __getitem__(self, grid: Any) -> Any:
+        """`kernel[grid](…)`: launch with a value for each parameter, constants included."""
+        dimensions = grid_dimensions(self.name, grid)
+
+        def run(*values: Any, stream: int | None = None) -> None:
+            self._check_values(values)
+            if 0 not in dimensions:
+                self.launch(dimensions, values, stream)
+
+        return run
+
+    def _check_values(self, values: tuple[Any, ...]) -> None:
+        arguments = self.src.arguments
+        if len(values) != len(arguments):
+            raise ArgumentTypeError(
+                f"compiled kernel {self.name}{self.src.describe()} takes all {len(arguments)} "
+                f"arguments by position, constants included; got {len(values)}"
+            )
+        for (name, spec), value in zip(arguments.items(), values, strict=True):
+            if not _fits(spec, value):
+                raise LaunchError(
+                    f"compiled kernel {self.name}: argument `{name}` is {shown_value(value)}, but "
+                    f"the kernel was compiled for {name}: {self.src.signature[name]}"
+                    f"{f' = {spec.value!r}' if isinstance(spec, Constant) else ''}; "
+                    "launch the jit function instead, which compiles for what it gets"
+                )
+
+    def __repr__(self) -> str:
+        return f"CompiledKernel({self.name}{self.src.describe()})"
+
+
+def _fits(spec: ArgSpec, value: Any) -> bool:
+    if isinstance(spec, Constant):
+        return value is spec.value or constant_key(value) == constant_key(spec.value)
+    if isinstance(spec, pointer_type):
+        return is_tensor_like(value) and language_dtype(value.dtype) == spec.element_ty
+    return True

@@ -1,0 +1,65 @@
+"""What launches do while a CUDA graph is captured that interpreted kernels take part in.
+
+The CUDA stand-in captures (`tkdebug.compat.cuda_standin`); here stands what a launch must know of
+it: whether a graph is being captured in this thread, and what CUDA does not permit then. Native
+launches are captured by CUDA itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tkdebug.errors import TkError
+from tkdebug.runtime.launch.grid import Grid
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+
+class CaptureError(TkError, RuntimeError):
+    """What CUDA refuses around the capture of a graph; RuntimeErrors of torch on a GPU."""
+
+
+class LaunchCapture(Protocol):
+    """A graph that is being captured."""
+
+    def recording(
+        self, kernel: InterpretedKernel, grid: Grid, values: tuple[Any, ...]
+    ) -> AbstractContextManager[None]:
+        """Around a launch that is made part of the graph."""
+
+    def fail(self) -> None:
+        """Something was refused: as in CUDA, no graph comes of this capture."""
+
+
+class _Here(threading.local):
+    capture: LaunchCapture | None = None
+
+
+_here = _Here()
+
+
+def capture_in_force() -> LaunchCapture | None:
+    """The capture under way in this thread."""
+    return _here.capture
+
+
+def set_capture(capture: LaunchCapture | None) -> None:
+    """Make `capture` the one under way in this thread."""
+    _here.capture = capture
+
+
+def refuse_while_capturing(what: str, instead: str) -> None:
+    """Refuse `what` if a graph is being captured in this thread.
+
+    Raises:
+        CaptureError: one is.
+    """
+    capture = _here.capture
+    if capture is not None:
+        capture.fail()
+        raise CaptureError(
+            f"CUDA error: operation not permitted when stream is capturing: {what}; {instead}"
+        )

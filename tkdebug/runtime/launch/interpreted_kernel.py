@@ -1,0 +1,137 @@
+"""A kernel that is interpreted: its Tile IR executed as tensor operations.
+
+Responsible for its launches and for the figures that only a native kernel has, which are estimates.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.events import HOOKS, LaunchRecord
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.arguments.specialize import runtime_values
+from tkdebug.runtime.device.driver import driver
+from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel, KernelMetadata
+from tkdebug.runtime.launch.graph_capture import capture_in_force
+from tkdebug.runtime.launch.grid import Grid
+
+if TYPE_CHECKING:
+    import torch
+
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.compiler.ir import Module
+    from tkdebug.runtime.compile.specialization import Specialization
+
+_NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
+
+
+class Estimate(int):
+    """A positive number standing in for one that only native compilation knows.
+
+    Interpreted kernels have no registers and no shared memory, yet scripts divide by how much of
+    them a kernel uses.
+    """
+
+
+class InterpretedKernel(CompiledKernel):
+    """A kernel whose launches are interpreted.
+
+    Attributes:
+        module: its Tile IR after the passes.
+    """
+
+    mode = "interpret"
+    n_regs = Estimate(32)
+    n_spills = Estimate(0)
+    n_max_threads = Estimate(1024)
+
+    def __init__(
+        self, src: Specialization, module: Module, used_globals: tuple[UsedGlobal, ...] = ()
+    ) -> None:
+        super().__init__(src, used_globals)
+        self.module = module
+        self._cross_compiled: set[object] = set()
+        self.asm = Artifacts(
+            self.name,
+            {"source": lambda: src.fn.kernel_source.text, "ttir": lambda: self.tile_ir},
+            {"tile-ir": "ttir"},
+            {
+                stage: f"it was compiled for interpretation and has no {stage}"
+                for stage in _NATIVE_STAGES
+            },
+        )
+
+    @cached_property
+    def metadata(self) -> KernelMetadata:
+        """What scripts read off the kernel; `shared` is an estimate."""
+        shared = Estimate(1024 * self.src.options.num_warps)
+        return self._make_metadata(shared, driver.active.get_current_target())
+
+    @cached_property
+    def tile_ir(self) -> str:
+        """The Tile IR after its passes, as text."""
+        from tkdebug.compiler.ir.printer import print_module
+
+        return print_module(self.module)
+
+    def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
+        """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
+        if KNOBS.cross_compile is not None:
+            # Before the launch, whose time it is no part of.
+            from tkdebug.runtime.compile.cross_compilation import cross_compile
+
+            cross_compile(self.src, values, self._cross_compiled)
+        capture = capture_in_force()
+        if capture is None:
+            self._launch(grid, values, is_told=True)
+        else:
+            with capture.recording(self, grid, values):
+                # A GPU would run nothing yet: what is wrong is told when the graph is replayed.
+                self._launch(grid, values, is_told=False)
+
+    def _launch(self, grid: Grid, values: tuple[Any, ...], is_told: bool) -> None:
+        if not HOOKS.launch:
+            self._execute(grid, values, None, is_told)
+            return
+        record = self._record(grid, values)
+        hooks = HOOKS.enter(self, record)
+        started_ns = time.perf_counter_ns()
+        try:
+            self._execute(grid, values, record, is_told)
+        except BaseException as error:
+            record.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            record.duration_ns = time.perf_counter_ns() - started_ns
+            HOOKS.exit(hooks, self, record)
+
+    def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
+        """Tell of what a grid with an axis of 0 leaves unwritten, where that is asked for."""
+        from tkdebug.interpreter import look_at_empty_launch
+
+        look_at_empty_launch(self.module, runtime_values(self.src.specs, values), grid, self.name)
+
+    def stored_to(self, values: tuple[Any, ...]) -> list[torch.Tensor]:
+        """The tensors that a launch with `values` may store to."""
+        from tkdebug.interpreter import stored_tensors
+
+        return stored_tensors(self.module, runtime_values(self.src.specs, values))
+
+    def _execute(
+        self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_told: bool
+    ) -> None:
+        from tkdebug.interpreter import run_module
+        from tkdebug.runtime.arguments.tensor_places import (
+            refuse_mixed_places,
+            refuse_without_memory,
+        )
+
+        refuse_without_memory(self.name, self.src.fn.arg_names, values)
+        refuse_mixed_places(self.name, self.src.fn.arg_names, values)
+        given = runtime_values(self.src.specs, values)
+        arguments = dict(zip(self.src.fn.arg_names, values, strict=True))
+        run_module(
+            self.module, given, grid, record, self.name, is_told=is_told, arguments=arguments
+        )

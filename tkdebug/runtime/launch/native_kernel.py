@@ -1,0 +1,248 @@
+"""A kernel compiled to machine code, and its launches on one device.
+
+Responsible for loading it when it is first launched, and for hooks around its launches. What a
+launch takes is the platform's (`device/platform.py`). Invariant: a launch without
+hooks is `submit` alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.frontend.arguments import Constant
+from tkdebug.compiler.targets import backend_of, target_of
+from tkdebug.events import HOOKS
+from tkdebug.runtime.arguments.specialize import is_tensor_like
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.compile.needed_resources import locate
+from tkdebug.runtime.device.platform import GPUTarget, Platform, platform_in_force
+from tkdebug.runtime.errors import NoDeviceError, OutOfResources
+from tkdebug.runtime.launch.allocation import make_workspace
+from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
+from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.targets.backend import Binary
+    from tkdebug.runtime.compile.specialization import Specialization
+    from tkdebug.runtime.device.platform import SpanTimer
+    from tkdebug.runtime.launch.allocation import Buffer
+
+_BYTES_PER_REGISTER = 4
+
+
+class NativeKernel(CompiledKernel):
+    """A kernel that runs on device `device`.
+
+    Attributes:
+        binary: the compiled code.
+        gpu_module: the GPU IR it was lowered from.
+        module: the driver's handle of the loaded cubin; None before.
+        submit: launches without hooks: `submit(x, y, z, stream, *arguments)`, an argument for each
+            parameter that is not constexpr, tensors by their address. It returns the kernel that
+            ran where that is not this one.
+    """
+
+    mode = "native"
+
+    def __init__(
+        self,
+        src: Specialization,
+        tile_ir: str,
+        gpu_module: Module,
+        binary: Binary,
+        used_globals: tuple[UsedGlobal, ...],
+        device: int,
+    ) -> None:
+        super().__init__(src, used_globals)
+        self.gpu_module = gpu_module
+        self._tile_ir = tile_ir
+        self.binary = binary
+        self.device = device
+        self.kernel = binary.image
+        self.module: int | None = None
+        self.n_regs = binary.registers
+        self.n_spills = binary.spill_bytes // _BYTES_PER_REGISTER
+        self.n_max_threads = binary.threads
+        target = target_of(binary.target)
+        major, minor = target.capability
+        name = backend_of(target).upstream_name
+        self._backend = target.backend
+        self.metadata = self._make_metadata(
+            binary.shared_bytes, GPUTarget(name, major * 10 + minor, target.threads_per_warp)
+        )._replace(global_scratch_size=binary.workspace_bytes)
+        self.asm = self._artifacts()
+        self.submit: Callable[..., NativeKernel | None] = self._load_and_submit
+
+    def _artifacts(self) -> Artifacts:
+        binary = self.binary
+        stages: dict[str, Callable[[], Any]] = {
+            "source": lambda: self.src.fn.kernel_source.text,
+            "ttir": lambda: self.tile_ir,
+            "ttgir": lambda: self.gpu_ir,
+            **binary.stages(),
+        }
+        aliases = {"tile-ir": "ttir", "gpu-ir": "ttgir", "llvm-ir": "llir"}
+        return Artifacts(self.name, stages, aliases, {})
+
+    @property
+    def tile_ir(self) -> str:
+        """The Tile IR after its passes, as text."""
+        return self._tile_ir
+
+    @cached_property
+    def gpu_ir(self) -> str:
+        """The GPU IR as it is lowered, as text."""
+        from tkdebug.compiler.ir.printer import print_module
+
+        return print_module(self.gpu_module)
+
+    def _init_handles(self) -> None:
+        """Load the binary and make `submit` out of it.
+
+        Raises:
+            OutOfResources: the device has less than the kernel needs.
+            NoDeviceError: there is no GPU.
+            CudaError: the driver refuses.
+        """
+        if self.function is not None:
+            return
+        platform = self._platform()
+        platform.require()
+        LOAD_HOOKS.loading(self)
+        try:
+            loaded = platform.load(self)
+        except OutOfResources as error:
+            locate(error, self.src)
+            raise
+        self.n_regs = loaded.registers
+        self.n_spills = loaded.spills
+        self.n_max_threads = loaded.max_threads
+        self.submit = loaded.submit
+        self.module = loaded.module
+        self.function = loaded.function
+        LOAD_HOOKS.loaded(self)
+
+    def _platform(self) -> Platform:
+        """What it is launched on.
+
+        Raises:
+            NoDeviceError: that is another kind of device than it is compiled for.
+        """
+        platform = platform_in_force()
+        if self._backend != platform.backend:
+            raise NoDeviceError(
+                f"compiled kernel {self.name}: it is for {self.binary.target} ({self._backend}), "
+                f"the devices here are {platform.backend}'s; compile it for one of theirs"
+            )
+        return platform
+
+    def new_workspace(self, size_bytes: int, alignment: int, stream: int) -> Buffer:
+        """Memory that one launch gives to its programs."""
+        return make_workspace(size_bytes, alignment, self.device, stream)
+
+    def _load_and_submit(
+        self, x: int, y: int, z: int, stream: int, *passed: Any
+    ) -> NativeKernel | None:
+        self._init_handles()
+        return self.submit(x, y, z, stream, *passed)
+
+    def submit_by_pointers(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel:
+        """Launch the kernel that does without tensor maps that launches make."""
+        self._without_launch_maps.submit(x, y, z, stream, *passed)
+        return self._without_launch_maps
+
+    @cached_property
+    def _without_launch_maps(self) -> NativeKernel:
+        """This kernel as it is without tensor maps that launches make."""
+        from tkdebug.runtime.compile.native_compilation import compile_native_kernel
+
+        return compile_native_kernel(replace(self.src, launch_maps=False), self.device)
+
+    def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
+        """Run on `grid`, none of whose axes is 0, with a value for each parameter.
+
+        Raises:
+            PointerError: a tensor that the kernel's device cannot access.
+            CudaError: the driver refuses.
+        """
+        platform = self._platform()
+        platform.require()
+        device_now, stream_of = platform.getters()
+        current = device_now()
+        if current != self.device:
+            raise NoDeviceError(
+                f"compiled kernel {self.name}: it is loaded on cuda:{self.device}, the current "
+                f"device is cuda:{current}; launch inside `with torch.cuda.device({self.device}):`"
+            )
+        if stream is None:
+            stream = stream_of(current)
+        passed = tuple(
+            self._passed(platform, parameter.name, value)
+            for parameter, value in zip(self.src.fn.params, values, strict=True)
+            if not parameter.is_constexpr
+        )
+        if HOOKS.launch:
+            self.launch_hooked(grid, stream, values, passed)
+        else:
+            self.submit(*grid, stream, *passed)
+
+    def _passed(self, platform: Platform, name: str, value: Any) -> Any:
+        if isinstance(self.src.arguments[name], Constant) or isinstance(value, TensorDescriptor):
+            return value
+        if is_tensor_like(value):
+            return platform.accessible_address(self.name, name, value, self.device)
+        return value
+
+    def launch_hooked(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> None:
+        """Launch with hooks around it; nothing waits for the kernel.
+
+        Args:
+            grid: programs along x, y and z.
+            stream: handle of the CUDA stream.
+            values: a value for each parameter.
+            passed: what `submit` takes.
+        """
+        if self.function is None:
+            # Hooks look at the loaded function.
+            self._init_handles()
+        record = self._record(grid, values, stream)
+        hooks = HOOKS.enter(self, record)
+        started_ns = time.perf_counter_ns()
+        ran: NativeKernel | None = None
+        try:
+            if HOOKS.timed:
+                ran = self._submit_timed(record, grid, stream, passed)
+            else:
+                ran = self.submit(*grid, stream, *passed)
+        except BaseException as error:
+            record.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            record.duration_ns = time.perf_counter_ns() - started_ns
+            if IN_FLIGHT.watched:
+                IN_FLIGHT.add(ran or self, record, passed)
+            HOOKS.exit(hooks, self, record)
+
+    @cached_property
+    def _timer(self) -> SpanTimer:
+        return self._platform().span_timer(self.device)
+
+    def _submit_timed(
+        self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]
+    ) -> NativeKernel | None:
+        span = self._timer.start(stream)
+        ran = self.submit(*grid, stream, *passed)
+        if span is not None:
+            span.end()
+            record.device_ns = span
+        return ran

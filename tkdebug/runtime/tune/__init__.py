@@ -1,0 +1,1 @@
+"""Choosing parameters: `@autotune`, its configurations, `@heuristics`."""
