@@ -56,12 +56,14 @@ def records_by_kind(data: bytes, layout: Layout) -> dict[int, Records]:
     single = _of_one_kind(data, layout)
     if single is not None:
         return single
-    raw = np.frombuffer(data, np.uint8)
+    units = np.frombuffer(data, np.uint64)
+    offsets = _offsets(data, layout)
+    kinds = units[offsets] & 0xFFFFFFFF
     found: dict[int, Records] = {}
-    for kind, offsets in _offsets(data, layout).items():
+    for kind in np.unique(kinds).tolist():
         size_bytes = layout.sizes[kind]
-        places = np.asarray(offsets)[:, None] + np.arange(size_bytes)
-        found[kind] = raw[places].view(record_type(kind, size_bytes))[:, 0]
+        places = offsets[kinds == kind][:, None] + np.arange(size_bytes // _ALIGNMENT)
+        found[kind] = units[places].view(record_type(kind, size_bytes))[:, 0]
     return found
 
 
@@ -77,22 +79,25 @@ def _of_one_kind(data: bytes, layout: Layout) -> dict[int, Records] | None:
     return {kind: records} if bool((records["kind"] == kind).all()) else None
 
 
-def _offsets(data: bytes, layout: Layout) -> dict[int, list[int]]:
-    """Where the records of each kind begin."""
+def _offsets(data: bytes, layout: Layout) -> npt.NDArray[np.int64]:
+    """Where the records begin, in units of 8 bytes."""
+    import numpy as np
+
     # Every record begins on 8 bytes, with its kind in the first four.
     words = memoryview(data).cast("I")
     steps = {kind: size_bytes // 4 for kind, size_bytes in layout.sizes.items()}
-    found: dict[int, list[int]] = {kind: [] for kind in steps}
+    found: list[int] = []
+    note = found.append
     at, end = 0, len(words)
-    while at < end:
-        step = steps.get(words[at])
-        if step is None:
-            raise _damaged(f"kind {words[at]} at byte {4 * at} of {len(data)}", layout)
-        found[words[at]].append(4 * at)
-        at += step
+    try:
+        while at < end:
+            note(at)
+            at += steps[words[at]]
+    except KeyError as error:
+        raise _damaged(f"kind {error} at byte {4 * at} of {len(data)}", layout) from None
     if at != end:
         raise _damaged(f"the last record ends at byte {4 * at} of {len(data)}", layout)
-    return {kind: offsets for kind, offsets in found.items() if offsets}
+    return np.array(found, np.int64) // 2
 
 
 def _damaged(what: str, layout: Layout) -> RecordError:
