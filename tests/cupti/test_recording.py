@@ -13,6 +13,7 @@ from tkdebug.instrument.device_records import ActivityBatch, LostActivities
 from tkdebug.instrument.tables import Recorded
 
 ME = 1234
+GRID = (4, 1, 1)
 
 
 class Recording:
@@ -48,7 +49,8 @@ def recording(fake, buffers):
 
 
 def launch(recording, number, before_ns, after_ns=None, thread=ME):
-    recording.recording.made(Made(number, thread, before_ns, after_ns or before_ns + 8000))
+    after_ns = after_ns or before_ns + 8000
+    recording.recording.made(Made(number, thread, before_ns, after_ns, GRID))
 
 
 def test_launch_gets_the_time_of_its_kernel(recording, fake):
@@ -124,6 +126,19 @@ def test_failed_call_is_none_of_a_launch(recording, fake):
     )
     recording.round()
     assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 600)]
+
+
+def test_kernel_of_another_grid_is_not_the_launchs(recording, fake):
+    now = time.time_ns()
+    launch(recording, 1, now)
+    fake.deliver(
+        made.driver_call(now + 1000, 10, ME),
+        made.kernel(start=now, end=now + 600, call=10, grid=(5, 1, 1)),
+    )
+    recording.round()
+    recording.finish()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
+    assert [a.launch for a in recording.activities()] == [0]
 
 
 @pytest.mark.parametrize("first", ["call", "kernel"])
@@ -256,7 +271,7 @@ def test_thread_of_the_recording_makes_rounds_and_ends(fake, buffers):
     )
     recording.start()
     now = time.time_ns()
-    recording.made(Made(1, ME, now, now + 9000))
+    recording.made(Made(1, ME, now, now + 9000, GRID))
     fake.deliver(made.driver_call(now + 1000, 10, ME), made.kernel(start=now, end=now + 5, call=10))
     assert seen.wait(20)
     recording.stop(when_done=False)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tkdebug.events import ActivityBuffers
+from tkdebug.events import ActivityBuffers, LaunchRecord
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
 from tkdebug.instrument.device_records import LostActivities
@@ -173,16 +173,18 @@ class GpuRecording:
         time_on_device = self._times[launch] = LaunchTime(self.wait)
         return time_on_device
 
-    def exit(self, launch: int, before_ns: int, is_made: bool) -> bool:
+    def exit(self, record: LaunchRecord) -> bool:
         """It was made, unless it failed; the result is whether CUPTI times it."""
+        launch = record.id
         is_timed = launch in self._times
         if not is_timed and not self._is_on_trial:
             return False
-        if not is_made or self._recording is None:
+        if record.error is not None or self._recording is None:
             self._times.pop(launch, None)
             return False
         # On trial, so that its kernel is not taken for somebody else's.
-        self._recording.made(Made(launch, self._here.native_id, before_ns, time.time_ns()))
+        ends = (record.start_ns, time.time_ns())
+        self._recording.made(Made(launch, self._here.native_id, *ends, record.grid))
         return is_timed
 
     def _on_measured(self, measured: Measured) -> None:

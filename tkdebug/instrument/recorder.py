@@ -199,7 +199,7 @@ class Recorder:
         )
 
     def _on_exit(self, kernel: object, record: LaunchRecord) -> None:
-        is_timed = self._gpu.exit(record.id, record.start_ns, is_made=record.error is None)
+        is_timed = self._gpu.exit(record)
         if record.mode != "native" or record.error is not None:
             self._put(LaunchEnded(record.id, record.duration_ns, record.error, "host"))
         elif is_timed:

@@ -31,12 +31,14 @@ class Made(NamedTuple):
         thread: its native id.
         before_ns: a time before it called the driver, since 1970.
         after_ns: a time after it.
+        grid: blocks along x, y and z, which its kernel's record has to have, too.
     """
 
     launch: int
     thread: int
     before_ns: int
     after_ns: int
+    grid: tuple[int, int, int]
 
 
 class Calls(NamedTuple):
@@ -51,11 +53,11 @@ class Joined(NamedTuple):
     """What came of launches.
 
     Attributes:
-        launches: launch by the number of its call.
+        launches: by the number of their call.
         lost: launches whose call did not come.
     """
 
-    launches: dict[int, int]
+    launches: dict[int, Made]
     lost: list[int]
 
 
@@ -97,7 +99,7 @@ class CallJoiner:
             first = np.searchsorted(starts, [one.before_ns - slack_ns for one in own])
             for one, at in zip(own, first.tolist(), strict=True):
                 if at < len(starts) and starts[at] <= one.after_ns + slack_ns:
-                    found.launches[int(calls.correlation[places[at]])] = one.launch
+                    found.launches[int(calls.correlation[places[at]])] = one
                     used[places[at]] = True
                 elif len(starts) and starts[-1] > one.after_ns + self.patience_ns:
                     found.lost.append(one.launch)

@@ -87,8 +87,8 @@ class DeviceRecording:
         self._made: deque[Made] = deque()
         self.made = self._made.append
         self._joiner = CallJoiner()
-        # Launch by the number of its call, and when its call was joined.
-        self._called: dict[int, tuple[int, int]] = {}
+        # Launches by the number of their call, and when that was joined.
+        self._called: dict[int, tuple[Made, int]] = {}
         self._held: list[tuple[dict[int, Records], Mapping[int, str]]] = []
         self._lock = threading.RLock()
         self._ended = threading.Event()
@@ -171,7 +171,10 @@ class DeviceRecording:
     def _fail(self, reason: str) -> None:
         self.is_on = False
         self._failed()
-        tell(f"GPU times: {reason}; launches are timed by CUDA events from here on")
+        then = "the last launches have no times"
+        if not self._ended.is_set():
+            then = "launches are timed by CUDA events from here on"
+        tell(f"GPU times: {reason}; {then}")
         self._told(LostActivities(0, reason))
         self._collection.stop()
         self._give_up()
@@ -179,7 +182,10 @@ class DeviceRecording:
     def _give_up(self) -> None:
         """No record comes any more."""
         self._joiner.add(self._taken_launches(), None)
-        for launch in (*self._joiner.give_up(), *(one for one, _ in self._called.values())):
+        for launch in (
+            *self._joiner.give_up(),
+            *(made.launch for made, _ in self._called.values()),
+        ):
             self._measured(Measured(launch, None))
         self._called.clear()
 
@@ -201,7 +207,7 @@ class DeviceRecording:
                 self._joiner.add((), calls)
         joined = self._joiner.join(clock.error_ns)
         now_ns = time.time_ns()
-        self._called.update((call, (launch, now_ns)) for call, launch in joined.launches.items())
+        self._called.update((call, (made, now_ns)) for call, made in joined.launches.items())
         # A kernel's record may be delivered before that of its call: others' kernels are held for
         # a round, until it is known that they are others'.
         fresh = [(records, buffer.names) for buffer, records in read]
@@ -254,13 +260,17 @@ class DeviceRecording:
             np.isin(calls, known) & (packed["kind"] == 0) & (packed["graph"] == 0)
         )
         for place in candidates.tolist():
-            launch, _ = self._called.pop(int(calls[place]), (0, 0))
-            packed["launch"][place] = launch
-            is_ours[place] = launch > 0
             record = packed[place]
+            made, _ = self._called.pop(int(calls[place]))
+            if tuple(record["grid"].tolist()) != made.grid:
+                # No time is better than somebody else's.
+                self._measured(Measured(made.launch, None))
+                continue
+            packed["launch"][place] = made.launch
+            is_ours[place] = True
             self._measured(
                 Measured(
-                    launch,
+                    made.launch,
                     int(record["duration_ns"]),
                     int(record["start_ns"]),
                     int(record["device"]),
@@ -277,8 +287,8 @@ class DeviceRecording:
         latest = max(self._called)
         for call in late:
             if call < latest:
-                launch, _ = self._called.pop(call)
-                self._measured(Measured(launch, None))
+                made, _ = self._called.pop(call)
+                self._measured(Measured(made.launch, None))
 
 
 def _packed(
