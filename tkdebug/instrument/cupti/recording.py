@@ -182,10 +182,8 @@ class DeviceRecording:
     def _give_up(self) -> None:
         """No record comes any more."""
         self._joiner.add(self._taken_launches(), None)
-        for launch in (
-            *self._joiner.give_up(),
-            *(made.launch for made, _ in self._called.values()),
-        ):
+        called = [made.launch for made, _ in self._called.values()]
+        for launch in (*self._joiner.give_up(), *called):
             self._measured(Measured(launch, None))
         self._called.clear()
 
@@ -261,7 +259,10 @@ class DeviceRecording:
         )
         for place in candidates.tolist():
             record = packed[place]
-            made, _ = self._called.pop(int(calls[place]))
+            call = int(calls[place])
+            if call not in self._called:
+                continue  # a call launches one kernel
+            made, _ = self._called.pop(call)
             if tuple(record["grid"].tolist()) != made.grid:
                 # No time is better than somebody else's.
                 self._measured(Measured(made.launch, None))
