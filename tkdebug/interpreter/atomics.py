@@ -166,11 +166,14 @@ def run_atomic(
         keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
         if keep.numel() == 0:
             continue
-        if run.followers:
-            tell_atomic(run, op, buffer, elements_touched(run, buffer, offsets, allowed, shape))
         places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
         parts = tuple([operand.expand(whole).reshape(-1)[keep] for operand in operands])
-        out.reshape(-1)[keep] = apply(buffer.flat(kind), places, parts)
+        change = partial(apply, buffer.flat(kind), places, parts)
+        if run.followers:
+            touched = elements_touched(run, buffer, offsets, allowed, shape)
+            out.reshape(-1)[keep] = tell_atomic(run, op, buffer, touched, change)
+        else:
+            out.reshape(-1)[keep] = change()
     return out
 
 

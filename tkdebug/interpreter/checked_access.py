@@ -19,7 +19,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.races import Touched
+from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTile, TileValue
 
 if TYPE_CHECKING:
@@ -116,10 +116,16 @@ def tell_store(
         observer.written(run, op, buffer, touched, values)
 
 
-def tell_atomic(run: Evaluator, op: Operation, buffer: Buffer, touched: Touched) -> None:
-    """Before an atomic."""
+def tell_atomic(
+    run: Evaluator, op: Operation, buffer: Buffer, touched: Touched, apply: Callable[[], Tensor]
+) -> Tensor:
+    """Around an atomic that gives what memory held before."""
     for observer in run.followers:
         observer.atomic(run, op, buffer, touched)
+    old = apply()
+    for observer in run.followers:
+        observer.atomic_done(run, op, buffer, touched, old)
+    return old
 
 
 # Some of the programs

@@ -20,8 +20,8 @@ from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.races import Touched
 from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import BoxTile, TileValue
 
 _SYMBOLS = {"arith.addf": "+", "arith.subf": "-", "arith.mulf": "*", "arith.divf": "/"}

@@ -20,8 +20,8 @@ from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.races import Touched
     from tkdebug.interpreter.state import EvaluatorState
+    from tkdebug.interpreter.touched import Touched
 
 
 class Moments(Flag):
@@ -137,3 +137,8 @@ class Observer:
 
     def atomic(self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched) -> None:
         """Before an atomic."""
+
+    def atomic_done(
+        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, old: Tensor
+    ) -> None:
+        """After an atomic: what each element held before, if the program can see it."""

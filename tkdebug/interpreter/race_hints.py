@@ -1,11 +1,17 @@
-"""What to change in the source where a load and a store race: one atomic, where one does both."""
+"""What to change in the source where two accesses race."""
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
 
 APART = "programs of a launch run in any order and at once: make it two launches"
+POLLED = "a loop may see the old value for ever: wait with an atomic, or with volatile=True"
+_ALL_STORE = "give every program elements of its own, or combine them with atomics"
+_BOTH_ATOMIC = "use an atomic in both places, or make it two launches"
 
 _ATOMICS = {
     "arith.addf": "add",
@@ -28,8 +34,26 @@ _CARRIERS = frozenset(
 _MOST_STEPS = 200
 
 
-def load_and_store_hint(load: Operation, store: Operation) -> str:
-    """The fix where one program loads what another stores."""
+def race_hint(op: Operation, other: Operation) -> str:
+    """The fix where nothing that programs do to synchronise is to be mended."""
+    if _is_atomic(op) or _is_atomic(other):
+        return _BOTH_ATOMIC
+    if not _loads(op) and not _loads(other):
+        return _ALL_STORE
+    load, store = (op, other) if _loads(op) else (other, op)
+    return _load_and_store_hint(load, store)
+
+
+def _is_atomic(op: Operation) -> bool:
+    return tt.Atomic.matches(op) or tt.DescriptorReduce.matches(op)
+
+
+def _loads(op: Operation) -> bool:
+    return Effects.READ in OPS[op.name].effects
+
+
+def _load_and_store_hint(load: Operation, store: Operation) -> str:
+    """The fix where one program loads what another stores: one atomic, where it does both."""
     if (load.name, store.name) != ("tt.load", "tt.store"):
         return APART
     name = _combination(store.operands[1], load.result, _MOST_STEPS)

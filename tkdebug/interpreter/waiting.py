@@ -22,7 +22,9 @@ def waiting_loops(module: Module) -> tuple[Operation, ...]:
     found = []
     for op in module.walk():
         # What the body reads may reach the condition through a carried value.
-        if op.name == "scf.while" and (any(map(_reads_shared, op.walk())) or _polls(op, module)):
+        if op.name == "scf.while" and (
+            any(map(_reads_shared, op.walk())) or polled_loads(op, module)
+        ):
             found.append(op)
     return tuple(found)
 
@@ -39,26 +41,24 @@ def _reads_shared(op: Operation) -> bool:
     return is_uncached_load(op) or (op.name in _ATOMICS and bool(op.result.uses))
 
 
-def _polls(loop: Operation, module: Module) -> bool:
+def polled_loads(loop: Operation, module: Module) -> list[Operation]:
+    """Loads of a loop at one address in memory that the kernel writes, on which its end hangs."""
     loads = [op for op in loop.walk() if op.name == "tt.load"]
     if not loads:
-        return False
+        return []
     feeds = _feeds(loop)
     reached = _sources(loop.regions[0].block.terminator.operands[0], feeds)
     carried = {*loop.regions[0].block.arguments, *loop.regions[1].block.arguments}
     polled = [
-        op.operands[0]
-        for op in loads
-        if op.result in reached and not carried & _sources(op.operands[0], feeds)
+        op for op in loads if op.result in reached and not carried & _sources(op.operands[0], feeds)
     ]
-    if not polled:
-        return False
-    written = written_arguments(module)
+    written = written_arguments(module) if polled else None
     if written is None:
-        return True
+        return polled
     origins = pointer_origins(module)
     elsewhere = frozenset([-1])
-    return any(origins.get(pointer, elsewhere) & (written | elsewhere) for pointer in polled)
+    shared = written | elsewhere
+    return [op for op in polled if origins.get(op.operands[0], elsewhere) & shared]
 
 
 def _feeds(loop: Operation) -> dict[Value, list[Value]]:

@@ -10,8 +10,8 @@ from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.plugin_checks import CheckPlugin
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.observers import Observer
-from tkdebug.interpreter.races import Touched
 from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.touched import Touched
 
 
 class Infinities(Observer):

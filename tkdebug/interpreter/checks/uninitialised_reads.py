@@ -11,8 +11,8 @@ from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Observer
-from tkdebug.interpreter.races import Touched
 from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.unwritten import MARKS, bits_type
 
 
