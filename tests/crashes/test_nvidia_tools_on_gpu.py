@@ -91,7 +91,8 @@ def test_compute_sanitizer_prints_the_chain_of_lines(output):
 
 @needs_sanitizer
 def test_compute_sanitizer_loads_cubins_whose_wgmma_have_rows(output):
-    text = output("compute-sanitizer", script=(MATMUL,))
+    # Statuses that are asked for, such as "not ready" of an event, are no errors.
+    text = output("compute-sanitizer", "--report-api-errors", "no", script=(MATMUL,))
     assert re.search(r"ERROR SUMMARY: 0 errors", text), text
     assert "matmul: ok" in text
 

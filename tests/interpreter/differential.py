@@ -42,7 +42,7 @@ def load_kernel(folder, source, name="kernel"):
     return getattr(module, name)
 
 
-def launch(kernel, grid, *arguments, budget=None, **options):
+def launch(kernel, grid, *arguments, budget=None, observers=(), **options):
     """Launch under the interpreter; the launch's faults and a reference not yet run."""
     seen = Seen()
 
@@ -50,6 +50,7 @@ def launch(kernel, grid, *arguments, budget=None, **options):
         names = module.function.attributes["arg_names"]
         seen.module = module
         seen.reference = Reference(module, values, dimensions, names)
+        options = {**options, "observers": [*options.get("observers", ()), *observers]}
         seen.faults = _real_run(module, values, dimensions, record, name, **options)
         return seen.faults
 
@@ -59,9 +60,9 @@ def launch(kernel, grid, *arguments, budget=None, **options):
     return seen
 
 
-def run(kernel, grid, *arguments, budget=None, **options):
-    """The faults of a launch under the interpreter."""
-    return launch(kernel, grid, *arguments, budget=budget, **options).faults
+def run(kernel, grid, *arguments, **options):
+    """The faults of a launch under the interpreter; `options` are those of `launch`."""
+    return launch(kernel, grid, *arguments, **options).faults
 
 
 def compare(kernel, grid, *arguments, budget=None, first=True, signed_zeros=True, **options):

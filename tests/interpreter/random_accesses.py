@@ -3,7 +3,9 @@
 One statement per kernel stores; what it stores went through loads, elementwise chains and sums.
 """
 
-from __future__ import annotations
+from dataclasses import dataclass
+
+import torch
 
 HEADER = """import tkdebug
 import tkdebug.language as tl
@@ -137,3 +139,57 @@ class AccessWriter:
                 f"    tl.make_tensor_descriptor(out_ptr{offset}, {shape})"
                 f".store([p1 * M, p0 * N], {value})"
             )
+
+
+@dataclass(frozen=True)
+class RandomLaunch:
+    """A kernel's source and what it is launched with."""
+
+    source: str
+    grid: tuple
+    arguments: list
+    options: dict
+    described: str
+
+
+def views(chooser, m, n):
+    """A view of m by n elements inside a larger allocation, or a tensor of its own."""
+    big = torch.tensor([float(chooser.randrange(-9, 10)) for _ in range(4 * (m + 4) * (n + 4))])
+    options = [
+        big[: m * n].view(m, n),
+        big[5 : 5 + m * n].view(m, n),
+        big[: m * 2 * n].view(m, 2 * n)[:, :n],
+        big[: 2 * m * n].view(2 * m, n)[::2],
+        big[: m * 3 * n].view(m, 3 * n)[:, 1::3],
+        big[: m * n].view(n, m).t(),
+        big[:n].expand(m, n),
+        big[: m + n - 1].as_strided((m, n), (1, 1)),
+    ]
+    return chooser.choice(options)
+
+
+def random_launch(chooser):
+    """A random kernel on random views, in batches of a random size."""
+    source = AccessWriter(chooser).write()
+    rows, cols = chooser.choice([(8, 8), (4, 16), (16, 4), (1, 4), (2, 32)])
+    m, n = chooser.choice([1, 3, 8, 13, 16, 17, 24]), chooser.choice([4, 7, 8, 9, 16, 21])
+    x = views(chooser, m, n)
+    y = torch.arange(float(m * n)).view(m, n)
+    out = chooser.choice(
+        [torch.zeros(m, n), torch.zeros(m + 3, n + 5)[2 : 2 + m, 3 : 3 + n], torch.zeros(n, m).t()]
+    )
+    spare = chooser.choice([0, 0, 1])
+    grid = (
+        -(-n // cols) + spare,
+        -(-m // rows) + chooser.choice([0, 1]),
+        chooser.choice([1, 1, 3]),
+    )
+    budget = chooser.choice([None, None, 64, 1 << 13, 1 << 15])
+    # 1 would become a constant of the compilation, and take other ways there.
+    shift = chooser.choice([0, 2, 3, rows])
+    described = (
+        f"grid {grid}, budget {budget}, {m}x{n} in {rows}x{cols}, x {x.stride()}, shift {shift}"
+    )
+    arguments = [x, y, out, m, n, *x.stride(), *out.stride(), shift]
+    options = {"M": rows, "N": cols, "budget": budget}
+    return RandomLaunch(source, grid, arguments, options, described)

@@ -128,14 +128,14 @@ class Accesses(Observer):
     def launch_ends(self) -> None:
         self.seen.append("ends")
 
-    def read(self, run, op, buffer, values, touch):
-        self.seen.append(("read", float(values), touch().places.tolist()))
+    def read(self, run, access):
+        self.seen.append(("read", float(access.loaded), access.touch().places.tolist()))
 
-    def writing(self, run, op, buffer, touched, values):
-        self.seen.append(("writing", float(buffer.tensor), values.tolist()))
+    def writing(self, run, access):
+        self.seen.append(("writing", float(access.buffer.tensor), access.stored().tolist()))
 
-    def written(self, run, op, buffer, touched, values):
-        self.seen.append(("written", float(buffer.tensor)))
+    def written(self, run, access):
+        self.seen.append(("written", float(access.buffer.tensor)))
 
 
 def test_observer_follows_accesses_from_begin_to_end(module):

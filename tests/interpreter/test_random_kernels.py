@@ -7,7 +7,7 @@ import torch
 from differential import compare, load_kernel
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from random_accesses import AccessWriter
+from random_accesses import random_launch
 from random_kernels import INPUT_SIZE, KEPT, LANES, OUT_SIZE, Writer
 
 # Hypothesis' default number of kernels per run; set TKDEBUG_RANDOM_KERNELS for more.
@@ -78,60 +78,13 @@ def test_random_kernels_agree_with_the_reference(folder, seed, statements):
     check(seed, folder, statements)
 
 
-def views(chooser, m, n):
-    """A view of m by n elements inside a larger allocation, or a tensor of its own."""
-    big = torch.tensor([float(chooser.randrange(-9, 10)) for _ in range(4 * (m + 4) * (n + 4))])
-    options = [
-        big[: m * n].view(m, n),
-        big[5 : 5 + m * n].view(m, n),
-        big[: m * 2 * n].view(m, 2 * n)[:, :n],
-        big[: 2 * m * n].view(2 * m, n)[::2],
-        big[: m * 3 * n].view(m, 3 * n)[:, 1::3],
-        big[: m * n].view(n, m).t(),
-        big[:n].expand(m, n),
-        big[: m + n - 1].as_strided((m, n), (1, 1)),
-    ]
-    return chooser.choice(options)
-
-
 def check_accesses(seed, folder):
-    chooser = random.Random(seed)
-    source = AccessWriter(chooser).write()
-    note(source)
-    kernel = load_kernel(folder, source)
-    rows, cols = chooser.choice([(8, 8), (4, 16), (16, 4), (1, 4), (2, 32)])
-    m, n = chooser.choice([1, 3, 8, 13, 16, 17, 24]), chooser.choice([4, 7, 8, 9, 16, 21])
-    x = views(chooser, m, n)
-    y = torch.arange(float(m * n)).view(m, n)
-    out = chooser.choice(
-        [torch.zeros(m, n), torch.zeros(m + 3, n + 5)[2 : 2 + m, 3 : 3 + n], torch.zeros(n, m).t()]
-    )
-    spare = chooser.choice([0, 0, 1])
-    grid = (
-        -(-n // cols) + spare,
-        -(-m // rows) + chooser.choice([0, 1]),
-        chooser.choice([1, 1, 3]),
-    )
-    budget = chooser.choice([None, None, 64, 1 << 13, 1 << 15])
-    # 1 would become a constant of the compilation, and take other ways there.
-    shift = chooser.choice([0, 2, 3, rows])
-    note(f"grid {grid}, budget {budget}, {m}x{n} in {rows}x{cols}, x {x.stride()}, shift {shift}")
-    compare(
-        kernel,
-        grid,
-        x,
-        y,
-        out,
-        m,
-        n,
-        *x.stride(),
-        *out.stride(),
-        shift,
-        M=rows,
-        N=cols,
-        budget=budget,
-        signed_zeros=False,
-    )  # which zero is the larger depends on the order
+    launch = random_launch(random.Random(seed))
+    note(launch.source)
+    note(launch.described)
+    kernel = load_kernel(folder, launch.source)
+    # Which zero is the larger depends on the order.
+    compare(kernel, launch.grid, *launch.arguments, **launch.options, signed_zeros=False)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,9 +1,9 @@
-"""What the programs of a launch accessed, and which of it may conflict.
+"""What the programs of a launch accessed in one allocation, and which of it may conflict.
 
-Accesses are kept as runs: neighbouring elements that one program accessed by one op. Whether
-programs have touched the same memory shows by the runs alone, so that elements are listed only
-where they have. Runs that overlap form a cluster; a cluster is suspicious if two programs have part
-in it and one of them may change what the other accesses.
+This is found out in three steps, each of which leaves less to the next. Whole views are compared by
+where they begin and end; then runs of elements; then the elements of what still overlaps. Runs that
+overlap form a cluster; a cluster is suspicious if two programs have part in it and one of them may
+change what the other accesses.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter.access_parts import Part, Runs, SlabPart
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.touched import Touched
 
 
 class Deed(IntEnum):
@@ -32,42 +33,23 @@ class Deed(IntEnum):
     LOOK = 4
 
 
+_UNCHANGED = {Deed.WRITE: Deed.KEEP, Deed.ATOMIC: Deed.LOOK}
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One access of the programs of a batch.
 
     Attributes:
+        shape: of the tile.
         deed: READ, WRITE or ATOMIC.
-        changed: for each element whether another value was brought; None for all.
-        segments: for each element the segment of its program; None where all are 0.
     """
 
     op: Operation
     buffer: Buffer
+    shape: tuple[int, ...]
     deed: Deed
-    touched: Touched
-    changed: Tensor | None = None
-    segments: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """Runs of some records, all tensors int64, one entry a run.
-
-    Attributes:
-        starts: offsets in bytes from the start of the allocation.
-        stops: likewise, exclusive.
-        rows: at which element of its record a run begins.
-        records: positions in the list of records.
-        deeds: of the records.
-    """
-
-    starts: Tensor
-    stops: Tensor
-    programs: Tensor
-    rows: Tensor
-    records: Tensor
-    deeds: Tensor
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +59,7 @@ class Elements:
     Attributes:
         places: offsets in units of `unit_bytes`.
         lanes: positions in the tile.
-        rows: positions in the record.
+        records: positions in the list of records.
         deeds: what was done to this element.
     """
 
@@ -85,119 +67,140 @@ class Elements:
     programs: Tensor
     segments: Tensor
     lanes: Tensor
-    rows: Tensor
     records: Tensor
     deeds: Tensor
     unit_bytes: int
 
-    def chosen(self, where: Tensor) -> Elements:
-        """Those at `where`."""
-        return Elements(
-            self.places[where],
-            self.programs[where],
-            self.segments[where],
-            self.lanes[where],
-            self.rows[where],
-            self.records[where],
-            self.deeds[where],
-            self.unit_bytes,
-        )
-
 
 def suspects(records: Sequence[Record]) -> Elements | None:
     """The elements of all suspicious clusters, in order of place, then of time."""
-    runs = _runs(records)
-    kept = _suspicious(runs)
-    if kept is None:
+    if not _may_conflict({record.deed for record in records}) or _are_apart(records):
         return None
-    return _elements(records, runs, kept)
+    return _Clusters(records).elements()
 
 
-def _runs(records: Sequence[Record]) -> Runs:
-    parts = [_runs_of(record.touched) for record in records]
-    sizes = torch.tensor([part[0].shape[0] for part in parts], device=parts[0][0].device)
-    deeds = torch.tensor([record.deed for record in records], device=sizes.device)
-    starts, stops, programs, rows = (torch.cat(column) for column in zip(*parts, strict=True))
-    place = torch.arange(len(records), device=sizes.device).repeat_interleave(sizes)
-    return Runs(starts, stops, programs, rows, place, deeds[place])
+def overlaps(parts: Sequence[Part]) -> bool:
+    """Whether some elements of one access are one place in memory."""
+    if len(parts) == 1 and isinstance(parts[0], SlabPart):
+        return not parts[0].slab.is_injective
+    runs = [part.runs() for part in parts]
+    starts, order = torch.sort(torch.cat([run.starts for run in runs]))
+    stops = starts + torch.cat([run.counts for run in runs])[order]
+    return bool((starts[1:] < stops[:-1]).any())
 
 
-def _runs_of(touched: Touched) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Starts, stops, programs and first rows."""
-    places, programs = touched.places, touched.programs
-    if not places.numel():
-        return places, places, programs, places
-    breaks = torch.ones_like(places, dtype=torch.bool)
-    torch.ne(places[1:] - places[:-1], 1, out=breaks[1:])
-    breaks[1:] |= programs[1:] != programs[:-1]
-    rows = breaks.nonzero().reshape(-1)
-    counts = torch.diff(rows, append=rows.new_tensor([places.shape[0]]))
-    starts = places[rows] * touched.itemsize
-    return starts, starts + counts * touched.itemsize, programs[rows], rows
+def _may_conflict(deeds: set[Deed]) -> bool:
+    return Deed.WRITE in deeds or {Deed.READ, Deed.ATOMIC} <= deeds
 
 
-def _suspicious(runs: Runs) -> Tensor | None:
-    """Positions of the runs in suspicious clusters, None if there is none."""
-    starts, order = torch.sort(runs.starts)
-    reach = torch.cummax(runs.stops[order], 0).values
-    begins = starts[1:] >= reach[:-1]
-    if bool(begins.all()):
-        return None
-    cluster = torch.zeros_like(starts)
-    torch.cumsum(begins, 0, out=cluster[1:])
-    count = int(cluster[-1]) + 1
-    programs, deeds = runs.programs[order], runs.deeds[order]
-    lowest = programs.new_full((count,), 1 << 62).scatter_reduce_(0, cluster, programs, "amin")
-    highest = programs.new_full((count,), -1).scatter_reduce_(0, cluster, programs, "amax")
-
-    def has(deed: Deed) -> Tensor:
-        found = torch.zeros(count, dtype=torch.bool, device=deeds.device)
-        found[cluster[deeds == deed]] = True
-        return found
-
-    conflicts = has(Deed.WRITE) | (has(Deed.READ) & has(Deed.ATOMIC))
-    bad = (lowest != highest) & conflicts
-    if not bool(bad.any()):
-        return None
-    return order[bad[cluster]]
+def _are_apart(records: Sequence[Record]) -> bool:
+    """Whether views show that no two programs have an element in common; False if they do not."""
+    spans: list[tuple[int, int]] = []
+    known: dict[tuple[object, ...], list[Tensor]] = {}
+    for record in records:
+        for part in record.parts:
+            if not isinstance(part, SlabPart):
+                return False
+            slab, itemsize = part.slab, record.buffer.itemsize
+            key = slab.start, slab.sizes, slab.strides, itemsize
+            same = known.setdefault(key, [])
+            if any(torch.equal(slab.programs, programs) for programs in same):
+                continue
+            if slab.programs.shape[0] > 1 and not slab.is_injective:
+                return False
+            same.append(slab.programs)
+            spans.append((slab.start * itemsize, (slab.last + 1) * itemsize))
+    spans.sort()
+    return all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
-def _elements(records: Sequence[Record], runs: Runs, kept: Tensor) -> Elements:
-    kept = kept.sort().values  # by record, then by row
-    sizes = [record.touched.itemsize for record in records]
-    unit = min(sizes[record] for record in torch.unique(runs.records[kept]).tolist())
-    item = torch.tensor(sizes, device=kept.device)[runs.records[kept]]
-    length = (runs.stops[kept] - runs.starts[kept]) // unit
-    ends = length.cumsum(0)
-    step = torch.arange(int(ends[-1]), device=kept.device) - (ends - length).repeat_interleave(
-        length
-    )
-    places = (runs.starts[kept] // unit).repeat_interleave(length) + step
-    rows = runs.rows[kept].repeat_interleave(length) + step * unit // item.repeat_interleave(length)
-    owners = runs.records[kept].repeat_interleave(length)
-    lanes, segments, deeds = (torch.empty_like(rows) for _ in range(3))
-    for number in torch.unique(owners).tolist():
-        where, record = owners == number, records[number]
-        chosen = rows[where]
-        lanes[where] = record.touched.lanes[chosen]
-        segments[where] = 0 if record.segments is None else record.segments[chosen].long()
-        deeds[where] = _deeds(record, chosen)
-    elements = Elements(
-        places,
-        runs.programs[kept].repeat_interleave(length),
-        segments,
-        lanes,
-        rows,
-        owners,
-        deeds,
-        unit,
-    )
-    return elements.chosen(torch.sort(places, stable=True).indices)
+class _Clusters:
+    """Runs of all records by clusters, starts and stops in bytes."""
 
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self._parts: list[Part] = []
+        self._owners: list[int] = []
+        found: list[Runs] = []
+        for number, record in enumerate(records):
+            for part in record.parts:
+                found.append(part.runs())
+                self._parts.append(part)
+                self._owners.append(number)
+        self._runs = found
+        device = found[0].starts.device
+        counts = torch.tensor([runs.starts.shape[0] for runs in found], device=device)
+        self._part = torch.arange(len(found), device=device).repeat_interleave(counts)
+        self._number = torch.cat([torch.arange(int(count), device=device) for count in counts])
+        sizes = [records[owner].buffer.itemsize for owner in self._owners]
+        self._itemsize = torch.tensor(sizes, device=device)[self._part]
+        self._starts = torch.cat([runs.starts for runs in found]) * self._itemsize
+        lengths = torch.cat([runs.counts for runs in found]) * self._itemsize
+        self._stops = self._starts + lengths
+        self._programs = torch.cat([runs.programs for runs in found])
+        deeds = torch.tensor([records[owner].deed for owner in self._owners], device=device)
+        self._deeds = deeds[self._part]
 
-def _deeds(record: Record, rows: Tensor) -> Tensor:
-    deeds = torch.full_like(rows, int(record.deed))
-    if record.changed is not None:
-        unchanged = Deed.KEEP if record.deed is Deed.WRITE else Deed.LOOK
-        deeds[~record.changed[rows]] = int(unchanged)
-    return deeds
+    def elements(self) -> Elements | None:
+        """Those of suspicious clusters, None if there is none."""
+        kept = self._suspicious()
+        return None if kept is None else self._elements(kept.sort().values)
+
+    def _suspicious(self) -> Tensor | None:
+        starts, order = torch.sort(self._starts)
+        reach = torch.cummax(self._stops[order], 0).values
+        begins = starts[1:] >= reach[:-1]
+        if bool(begins.all()):
+            return None
+        cluster = torch.zeros_like(starts)
+        torch.cumsum(begins, 0, out=cluster[1:])
+        count = int(cluster[-1]) + 1
+        programs, deeds = self._programs[order], self._deeds[order]
+        lowest = programs.new_full((count,), 1 << 62).scatter_reduce_(0, cluster, programs, "amin")
+        highest = programs.new_full((count,), -1).scatter_reduce_(0, cluster, programs, "amax")
+
+        def has(deed: Deed) -> Tensor:
+            found = torch.zeros(count, dtype=torch.bool, device=deeds.device)
+            found[cluster[deeds == deed]] = True
+            return found
+
+        conflicts = has(Deed.WRITE) | (has(Deed.READ) & has(Deed.ATOMIC))
+        bad = (lowest != highest) & conflicts
+        return order[bad[cluster]] if bool(bad.any()) else None
+
+    def _elements(self, kept: Tensor) -> Elements:
+        """The elements of the runs `kept`, given in ascending order."""
+        unit = int(self._itemsize[kept].min())
+        length = (self._stops[kept] - self._starts[kept]) // unit
+        ends = length.cumsum(0)
+        steps = torch.arange(int(ends[-1]), device=kept.device)
+        steps -= (ends - length).repeat_interleave(length)
+        run = kept.repeat_interleave(length)
+        part = self._part[run]
+        lanes, segments, deeds = (torch.empty_like(run) for _ in range(3))
+        items = steps * unit // self._itemsize[run]
+        names, sizes = torch.unique_consecutive(part, return_counts=True)
+        begin = 0
+        for name, size in zip(names.tolist(), sizes.tolist(), strict=True):
+            where = slice(begin, begin + size)
+            begin += size
+            details = self._parts[name].details(self._number[run[where]], items[where])
+            deed = self._records[self._owners[name]].deed
+            lanes[where], segments[where] = details.lanes, details.segments
+            unchanged = _UNCHANGED.get(deed, deed)
+            deeds[where] = torch.where(details.changed, int(deed), int(unchanged))
+        programs, places = self._programs[run], self._starts[run] // unit + steps
+        records = torch.tensor(self._owners, device=run.device)[part]
+        # One program after the other, where a record has several at one place.
+        order = torch.sort(programs, stable=True).indices
+        order = order[torch.sort(records[order], stable=True).indices]
+        order = order[torch.sort(places[order], stable=True).indices]
+        return Elements(
+            places[order],
+            programs[order],
+            segments[order],
+            lanes[order],
+            records[order],
+            deeds[order],
+            unit,
+        )

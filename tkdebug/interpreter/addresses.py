@@ -20,12 +20,9 @@ from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import (
     Access,
-    elements_touched,
     loaded_type,
     mask_of,
     narrow_value,
-    tell_read,
-    tell_store,
 )
 from tkdebug.interpreter.memory import (
     affine_of,
@@ -36,6 +33,12 @@ from tkdebug.interpreter.memory import (
     plain_mask,
     store_access,
     store_active,
+)
+from tkdebug.interpreter.observed_access import (
+    ObservedAccess,
+    elements_touched,
+    tell_read,
+    tell_store,
 )
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.values import (
@@ -195,8 +198,8 @@ def _load_addresses(
         values = flat[safe]
         out = torch.where(inside, values, out)
         if run.followers:
-            touch = partial(elements_touched, run, buffer, offsets, inside, shape)
-            tell_read(run, op, buffer, values, touch)
+            elements = partial(elements_touched, run, buffer, offsets, inside, shape)
+            tell_read(run, ObservedAccess(run, op, buffer, shape, elements), values)
     return loaded_value(op, out)
 
 
@@ -230,10 +233,13 @@ def store_addresses(
         if not run.followers:
             run.access.scatter_flat(flat, places, values)
             continue
-        touched = elements_touched(run, buffer, offsets, inside, shape)
-        tell_store(
-            run, op, buffer, touched, values, partial(run.access.scatter_flat, flat, places, values)
-        )
+        elements = partial(elements_touched, run, buffer, offsets, inside, shape)
+        observed = ObservedAccess(run, op, buffer, shape, elements, values=stored)
+        tell_store(run, observed, partial(_scatter, run, flat, places, values))
+
+
+def _scatter(run: Evaluator, flat: Tensor, places: Tensor, values: Tensor, _: TileValue) -> None:
+    run.access.scatter_flat(flat, places, values)
 
 
 def _by_program(

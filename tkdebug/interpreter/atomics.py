@@ -16,8 +16,9 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.addresses import resolved
-from tkdebug.interpreter.checked_access import Access, checked, elements_touched, tell_atomic
+from tkdebug.interpreter.checked_access import Access, checked
 from tkdebug.interpreter.memory import affine_of, plain_mask
+from tkdebug.interpreter.observed_access import ObservedAccess, elements_touched, tell_atomic
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
@@ -170,8 +171,9 @@ def run_atomic(
         parts = tuple([operand.expand(whole).reshape(-1)[keep] for operand in operands])
         change = partial(apply, buffer.flat(kind), places, parts)
         if run.followers:
-            touched = elements_touched(run, buffer, offsets, allowed, shape)
-            out.reshape(-1)[keep] = tell_atomic(run, op, buffer, touched, change)
+            elements = partial(elements_touched, run, buffer, offsets, allowed, shape)
+            observed = ObservedAccess(run, op, buffer, shape, elements)
+            out.reshape(-1)[keep] = tell_atomic(run, observed, change)
         else:
             out.reshape(-1)[keep] = change()
     return out

@@ -7,8 +7,6 @@ passed.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,6 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTile, TileValue
 
 if TYPE_CHECKING:
@@ -85,49 +82,6 @@ def _is_block(op: Operation) -> bool:
     return "boundary_check" in op.attributes or op.name.startswith("tt.descriptor")
 
 
-# Who follows accesses
-
-
-def tell_read(
-    run: Evaluator,
-    op: Operation,
-    buffer: Buffer,
-    values: Tensor | None,
-    touch: Callable[[], Touched],
-) -> None:
-    """After a load: what it gave (None when that is no plain tensor), and from where."""
-    for observer in run.followers:
-        observer.read(run, op, buffer, values, touch)
-
-
-def tell_store(
-    run: Evaluator,
-    op: Operation,
-    buffer: Buffer,
-    touched: Touched,
-    values: Tensor,
-    store: Callable[[], None],
-) -> None:
-    """Around a store of `values`, one for each element of `touched`."""
-    for observer in run.followers:
-        observer.writing(run, op, buffer, touched, values)
-    store()
-    for observer in run.followers:
-        observer.written(run, op, buffer, touched, values)
-
-
-def tell_atomic(
-    run: Evaluator, op: Operation, buffer: Buffer, touched: Touched, apply: Callable[[], Tensor]
-) -> Tensor:
-    """Around an atomic that gives what memory held before."""
-    for observer in run.followers:
-        observer.atomic(run, op, buffer, touched)
-    old = apply()
-    for observer in run.followers:
-        observer.atomic_done(run, op, buffer, touched, old)
-    return old
-
-
 # Some of the programs
 
 
@@ -175,44 +129,7 @@ def programs_of(run: Evaluator, access: Access) -> int:
     return run.programs if access.programs is None else access.programs.shape[0]
 
 
-# Elements
-
-
-def touched_by(run: Evaluator, access: Access) -> Touched:
-    """The legal elements of an access that are not masked off."""
-    offsets = run.materialize(access.tile)
-    allowed = ~access.buffer.outside(offsets)
-    if not isinstance(access.mask, int):
-        allowed = allowed & run.dense(access.mask, ir.tile(access.shape, ir.I1))
-    elif not access.mask:
-        allowed = torch.zeros_like(allowed)
-    return elements_touched(run, access.buffer, offsets, allowed, access.shape, access.programs)
-
-
-def elements_touched(
-    run: Evaluator,
-    buffer: Buffer,
-    offsets: Tensor,
-    allowed: Tensor,
-    shape: tuple[int, ...],
-    programs: Tensor | None = None,
-) -> Touched:
-    """The elements of `buffer` at `offsets` where `allowed`, by programs' batch positions."""
-    if programs is None:
-        programs = torch.arange(run.programs, device=run.device)
-        # What is the same in the whole batch has one row for all active programs.
-        if run.active is not None and max(offsets.shape[0], allowed.shape[0]) == 1:
-            programs = programs[run.active]
-    whole = (programs.shape[0], *shape)
-    keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
-    size = math.prod(shape)
-    return Touched(
-        (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep],
-        run.first + programs[keep // size],
-        keep % size,
-        shape,
-        buffer.itemsize,
-    )
+# Bounds
 
 
 def checked(run: Evaluator, access: Access) -> tuple[Tensor, Tensor | None]:

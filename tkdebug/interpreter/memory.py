@@ -22,11 +22,9 @@ from tkdebug.interpreter.checked_access import (
     narrow_value,
     narrowed,
     programs_of,
-    tell_read,
-    tell_store,
-    touched_by,
     widened,
 )
+from tkdebug.interpreter.observed_access import ObservedAccess, tell_read, tell_store
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
@@ -120,9 +118,7 @@ def load_access(run: Evaluator, access: Access, other: TileValue | None) -> Tile
     """Load, and tell those that follow accesses."""
     loaded = _load_legal(run, access, other)
     if run.followers:
-        values = loaded.data if isinstance(loaded, BoxTile) else loaded
-        plain = values if isinstance(values, torch.Tensor) else None
-        tell_read(run, access.op, access.buffer, plain, lambda: touched_by(run, access))
+        tell_read(run, ObservedAccess.of_tile(run, access), loaded)
     return loaded
 
 
@@ -256,16 +252,8 @@ def store_access(run: Evaluator, access: Access, value: TileValue) -> None:
     if not run.followers:
         _store_legal(run, access, value)
         return
-    stored = run.dense(value, access.op.operands[1].type)
-    touched = touched_by(run, access)
-    rows = touched.programs - run.first
-    if access.programs is not None:
-        rows = torch.searchsorted(access.programs, rows)
-    values = stored.expand(-1, *access.shape).reshape(stored.shape[0], -1)
-    picked = values[rows if stored.shape[0] > 1 else 0, touched.lanes]
-    tell_store(
-        run, access.op, access.buffer, touched, picked, lambda: _store_legal(run, access, stored)
-    )
+    observed = ObservedAccess.of_tile(run, access, value)
+    tell_store(run, observed, lambda value: _store_legal(run, access, value))
 
 
 def _store_legal(run: Evaluator, access: Access, value: TileValue) -> None:

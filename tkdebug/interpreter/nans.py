@@ -16,12 +16,11 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import BoxTile, TileValue
 
 _SYMBOLS = {"arith.addf": "+", "arith.subf": "-", "arith.mulf": "*", "arith.divf": "/"}
@@ -99,16 +98,15 @@ class NanTracker(Observer):
                 self._origins[value] = self._birth(run, op, operands, result)
         return results
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: tell of the NaNs among what it stores."""
+        op, buffer = access.op, access.buffer
         birth = self._origins.get(op.operands[1])
-        if birth is None or values.dtype not in _FLOATS:
+        if birth is None or access.stored_tile().dtype not in _FLOATS:
             return
-        bad = values.isnan().nonzero().reshape(-1)
+        bad = access.stored().isnan().nonzero().reshape(-1)
         if bad.numel():
-            at = int(touched.places[bad[0]]) - buffer.storage_offset
+            at = int(access.touch().places[bad[0]]) - buffer.storage_offset
             count = int(bad.numel())
             self._faults.nan(birth.op, birth.offender, birth.cause, op, buffer.name, at, count)
 

@@ -7,12 +7,10 @@ the launch has them, in the thread that runs the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import TYPE_CHECKING, ClassVar
-
-from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.interpreter.buffers import Buffer
@@ -20,8 +18,8 @@ from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.observed_access import ObservedAccess
     from tkdebug.interpreter.state import EvaluatorState
-    from tkdebug.interpreter.touched import Touched
 
 
 class Moments(Flag):
@@ -115,30 +113,20 @@ class Observer:
 
     # Accesses to memory, after their bounds were checked
 
-    def read(
-        self,
-        run: EvaluatorState,
-        op: Operation,
-        buffer: Buffer,
-        values: Tensor | None,
-        touch: Callable[[], Touched],
-    ) -> None:
-        """After a load: what it gave (None when that is no plain tensor), and from where."""
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load of `access.loaded`."""
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
-        """Before a store of `values`, one for each element of `touched`."""
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store of `access.stored()`."""
 
-    def written(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
 
-    def atomic(self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched) -> None:
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
 
-    def atomic_done(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, old: Tensor
-    ) -> None:
-        """After an atomic: what each element held before, if the program can see it."""
+    def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After an atomic: `access.loaded` is what each element of `touch()` held before.
+
+        Of sums whose result nobody uses that is not known.
+        """

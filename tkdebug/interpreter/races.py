@@ -17,13 +17,24 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.access_history import Deed, Elements, Record, suspects
+from tkdebug.interpreter.access_history import Deed, Elements, Record, overlaps, suspects
+from tkdebug.interpreter.access_parts import (
+    Changed,
+    ListPart,
+    Part,
+    SlabPart,
+    settled,
+    stored_in,
+)
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.happens_before import HappensBefore, Meaning
+from tkdebug.interpreter.hyperslabs import Hyperslab
+from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.order_hints import Side, order_hint
 from tkdebug.interpreter.race_hints import POLLED, race_hint
 from tkdebug.interpreter.race_pairs import confirmed, conflicting
 from tkdebug.interpreter.touched import Touched
+from tkdebug.interpreter.unwritten import bits_type
 
 _TILE_HINT = "let one element of the tile store (a mask), or reduce the tile first"
 _DID = {
@@ -40,7 +51,7 @@ class Race:
     """The first of some accesses that race in one way.
 
     Attributes:
-        first: its position among the accesses.
+        first: its position among the elements that are told with it.
         other: the other program, None for the same tile.
         other_op: what that program does there.
         did: what that is, as "writes".
@@ -80,25 +91,30 @@ class RaceDetector:
         self._order = order
         self._records: dict[int, list[Record]] = {}
 
-    def read(self, op: Operation, buffer: Buffer, touched: Touched) -> None:
+    def read(self, access: ObservedAccess) -> None:
         """A plain load."""
-        self._add(op, buffer, Deed.READ, touched, None)
+        self._add(access, Deed.READ, self._parts(access, True))
 
-    def write(
-        self, op: Operation, buffer: Buffer, touched: Touched, old: Tensor, new: Tensor
-    ) -> None:
-        """A plain store, of what memory held before and of what it brings, compared by bits."""
-        changed = old != new
-        shared = _shared(touched)
-        if shared is not None:
-            changed = self._look_at_tile(op, buffer, touched, changed, new, shared)
-        self._add(op, buffer, Deed.WRITE, touched, changed)
+    def write(self, access: ObservedAccess, first: int) -> None:
+        """A plain store, before it is done, of a batch that begins with program `first`."""
+        slabs = access.hyperslabs()
+        if slabs is not None:
+            parts = self._parts_of_store(access, slabs, first)
+            if not overlaps(parts):
+                self._add(access, Deed.WRITE, parts)
+                return
+        touched = access.touch()
+        changed, lost = changes(touched, *contents(access))
+        if lost.numel():
+            count = int(lost.numel())
+            race = Race(0, count, None, access.op, "writes", _TILE_HINT)
+            self._report(access.op, access.buffer, touched.chosen(lost[:1]), race)
+        self._add(access, Deed.WRITE, (self._listed(touched, settled(changed)),))
 
-    def atomic(
-        self, op: Operation, buffer: Buffer, touched: Touched, changed: Tensor | None
-    ) -> None:
+    def atomic(self, access: ObservedAccess, changed: Tensor | None) -> None:
         """An atomic; `changed` is where it brought another value, None for everywhere."""
-        self._add(op, buffer, Deed.ATOMIC, touched, changed)
+        part = self._listed(access.touch(), True if changed is None else settled(changed))
+        self._add(access, Deed.ATOMIC, (part,))
 
     def launch_ends(self) -> None:
         """Report the races of the launch."""
@@ -106,46 +122,39 @@ class RaceDetector:
             self._compare(records)
         self._records.clear()
 
-    def _add(
-        self, op: Operation, buffer: Buffer, deed: Deed, touched: Touched, changed: Tensor | None
-    ) -> None:
-        if self._programs == 1 or not touched.places.numel():
-            return
-        if changed is not None and bool(changed.all()):
-            changed = None
-        segments = None if self._order is None else self._order.segments(touched.programs)
-        record = Record(op, buffer, deed, touched, changed, segments)
-        self._records.setdefault(buffer.storage_key, []).append(record)
+    def _add(self, access: ObservedAccess, deed: Deed, parts: tuple[Part, ...]) -> None:
+        parts = tuple(part for part in parts if part.programs.numel())
+        if self._programs > 1 and parts:
+            record = Record(access.op, access.buffer, access.shape, deed, parts)
+            self._records.setdefault(access.buffer.storage_key, []).append(record)
 
-    def _look_at_tile(
-        self,
-        op: Operation,
-        buffer: Buffer,
-        touched: Touched,
-        changed: Tensor,
-        new: Tensor,
-        order: Tensor,
-    ) -> Tensor:
-        """Of a store in which elements share places: which change memory, one after the other.
+    def _parts(self, access: ObservedAccess, changed: Changed) -> tuple[Part, ...]:
+        slabs = access.hyperslabs()
+        if slabs is None:
+            return (self._listed(access.touch(), changed),)
+        return tuple(
+            SlabPart(slab, access.shape, changed, self._segments(slab.programs)) for slab in slabs
+        )
 
-        Reports those of one tile whose values differ.
-        """
-        places, programs, values = touched.places[order], touched.programs[order], new[order]
-        again = places[1:] == places[:-1]
-        brings = changed[order]
-        brings[1:] = torch.where(again, values[1:] != values[:-1], brings[1:])
-        out = torch.empty_like(changed)
-        out[order] = brings
-        last = torch.ones_like(changed)
-        last[:-1] = ~(again & (programs[1:] == programs[:-1]))
-        at = torch.arange(order.shape[0], device=order.device)
-        winner = torch.where(last, at, order.shape[0]).flip(0).cummin(0).values.flip(0)
-        lost = order[values != values[winner]]
-        if lost.numel():
-            first = int(lost.min())
-            race = Race(first, int(lost.numel()), None, op, "writes", _TILE_HINT)
-            self._report(op, buffer, touched, race)
-        return out
+    def _parts_of_store(
+        self, access: ObservedAccess, slabs: Sequence[Hyperslab], first: int
+    ) -> tuple[Part, ...]:
+        parts: list[Part] = []
+        for slab in slabs:
+            changed: Changed = True
+            if self._programs > 1 and slab.is_injective:
+                new = stored_in(access, slab, first)
+                bits = bits_type(access.itemsize)
+                old = slab.view(access.buffer.flat(new.dtype)).view(bits)
+                changed = settled(old != new.view(bits))
+            parts.append(SlabPart(slab, access.shape, changed, self._segments(slab.programs)))
+        return tuple(parts)
+
+    def _listed(self, touched: Touched, changed: Changed) -> ListPart:
+        return ListPart(touched, changed, self._segments(touched.programs))
+
+    def _segments(self, programs: Tensor) -> Tensor | None:
+        return None if self._order is None else self._order.segments(programs)
 
     # Comparing
 
@@ -205,8 +214,10 @@ class RaceDetector:
         kinds = torch.where(kinds == Deed.KEEP, int(Deed.WRITE), kinds)
         kinds = torch.where(kinds == Deed.LOOK, int(Deed.ATOMIC), kinds)
         groups = ops[owner[offender]] * len(Deed) + kinds
-        largest = int(elements.rows.max()) + 1
-        times = owner[offender] * largest + elements.rows[offender]
+        # In order of records, programs and lanes, one number an element of an access.
+        width = int(elements.lanes.max()) + 1
+        rows = elements.programs[offender] * width + elements.lanes[offender]
+        times = owner[offender] * (self._programs * width) + rows
         found = []
         for group in torch.unique(groups).tolist():
             where = (groups == group).nonzero().reshape(-1)
@@ -226,14 +237,22 @@ class RaceDetector:
         record = records[int(elements.records[offender])]
         other_record = records[int(elements.records[other])]
         race = Race(
-            int(elements.rows[offender]),
+            0,
             count,
             int(elements.programs[other]),
             other_record.op,
             _DID[Deed(int(elements.deeds[other]))],
             self._hint(_side(records, elements, offender), _side(records, elements, other)),
         )
-        self._report(record.op, record.buffer, record.touched, race)
+        at, itemsize = slice(offender, offender + 1), record.buffer.itemsize
+        touched = Touched(
+            elements.places[at] * elements.unit_bytes // itemsize,
+            elements.programs[at],
+            elements.lanes[at],
+            record.shape,
+            itemsize,
+        )
+        self._report(record.op, record.buffer, touched, race)
 
     def _hint(self, later: Side, earlier: Side) -> str:
         for op in (earlier.op, later.op):
@@ -250,10 +269,28 @@ def _side(records: Sequence[Record], elements: Elements, at: int) -> Side:
     return Side(int(elements.programs[at]), int(elements.segments[at]), op)
 
 
-def _shared(touched: Touched) -> Tensor | None:
-    """An order of the elements by place, then by program; None where no two share a place."""
-    places = touched.places
-    if bool((places[1:] > places[:-1]).all()):
-        return None
-    in_order, order = torch.sort(places, stable=True)
-    return order if bool((in_order[1:] == in_order[:-1]).any()) else None
+def contents(access: ObservedAccess) -> tuple[Tensor, Tensor]:
+    """Of a store, what memory holds and what it brings, by bits, for each element."""
+    new = access.stored().view(bits_type(access.itemsize))
+    return access.buffer.flat(access.stored().dtype).view(new.dtype)[access.touch().places], new
+
+
+def changes(touched: Touched, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """What comes of a store in which elements may share places, one after the other.
+
+    Returns:
+        (n,) bool, which elements bring another value; positions of those of whose own tile
+        another element leaves another value there, ascending.
+    """
+    changed = old != new
+    in_order, order = torch.sort(touched.places, stable=True)
+    again = in_order[1:] == in_order[:-1]
+    programs, values = touched.programs[order], new[order]
+    brings = changed[order]
+    brings[1:] = torch.where(again, values[1:] != values[:-1], brings[1:])
+    last = torch.ones_like(changed)
+    last[:-1] = ~(again & (programs[1:] == programs[:-1]))
+    at = torch.arange(order.shape[0], device=order.device)
+    winner = torch.where(last, at, order.shape[0]).flip(0).cummin(0).values.flip(0)
+    changed[order] = brings
+    return changed, order[values != values[winner]].sort().values

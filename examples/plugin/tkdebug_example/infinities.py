@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from tkdebug.compiler.ir import Module, Operation
-from tkdebug.interpreter.buffers import Buffer
+from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.checks.plugin_checks import CheckPlugin
 from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.touched import Touched
@@ -22,17 +19,16 @@ class Infinities(Observer):
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store."""
-        if not values.is_floating_point():
+        if not access.stored_tile().is_floating_point() or not access.stored_tile().isinf().any():
             return
-        (places,) = torch.isinf(values).reshape(-1).nonzero(as_tuple=True)
+        (places,) = access.stored().isinf().nonzero(as_tuple=True)
         if places.numel():
-            offender = self._faults.offender(buffer, touched, int(places[0]))
+            buffer = access.buffer
+            offender = self._faults.offender(buffer, access.touch(), int(places[0]))
             self._faults.plugin_fault(
-                op,
+                access.op,
                 "infinity",
                 f"an infinity is stored to offset {offender.index} of `{buffer.name}`",
                 offender,

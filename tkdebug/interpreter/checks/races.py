@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,8 +15,9 @@ from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.happens_before import HappensBefore
+from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.races import Race, RaceDetector
+from tkdebug.interpreter.races import Race, RaceDetector, contents
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.synchronisation import Synchronisation, is_silent_flag
 from tkdebug.interpreter.touched import Touched
@@ -31,7 +32,7 @@ class RaceCheck(Observer):
     """`--check race`."""
 
     follows_accesses = True
-    memory_factor = 4  # index vectors of each access
+    memory_factor = 2  # index vectors where an access is no strided view
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
@@ -67,67 +68,47 @@ class RaceCheck(Observer):
             here = here if run.active is None else here[run.active]
             self._order.fence((here + run.first).tolist())
 
-    def read(
-        self,
-        run: EvaluatorState,
-        op: Operation,
-        buffer: Buffer,
-        values: Tensor | None,
-        touch: Callable[[], Touched],
-    ) -> None:
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a load; what the kernel does not write is in no race."""
-        if run.written is not None and buffer.storage_key not in run.written:
+        if run.written is not None and access.buffer.storage_key not in run.written:
             return
-        if op not in self._synchronisation.meanings:
-            self._detector.read(op, buffer, touch())
-            return
-        touched = touch()
-        if not is_silent_flag(op):
-            self._detector.read(op, buffer, touched)
-        self._synchronise(run, op, buffer, touched, None)
+        synchronises = access.op in self._synchronisation.meanings
+        if not (synchronises and is_silent_flag(access.op)):
+            self._detector.read(access)
+        if synchronises:
+            self._synchronise(run, access, None)
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: where it changes memory."""
-        bits = bits_type(touched.itemsize)
-        old, new = buffer.flat(values.dtype).view(bits)[touched.places], values.view(bits)
-        self._detector.write(op, buffer, touched, old, new)
-        if op in self._synchronisation.meanings:
+        self._detector.write(access, run.first)
+        if self._order is not None and access.op in self._synchronisation.meanings:
+            old, new = contents(access)
             self._brings = old != new
 
-    def written(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store: it may be a flag."""
-        if op in self._synchronisation.meanings:
-            self._synchronise(run, op, buffer, touched, self._brings)
+        if access.op in self._synchronisation.meanings:
+            self._synchronise(run, access, self._brings)
 
-    def atomic_done(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, old: Tensor
-    ) -> None:
+    def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After an atomic: an access, and what it tells or learns."""
-        changed = _changed(op, buffer, touched, old)
-        self._detector.atomic(op, buffer, touched, changed)
-        if op in self._synchronisation.meanings:
+        changed = _changed(access)
+        self._detector.atomic(access, changed)
+        if access.op in self._synchronisation.meanings:
             if changed is None:
-                changed = torch.ones_like(touched.places, dtype=torch.bool)
-            self._synchronise(run, op, buffer, touched, changed)
+                changed = torch.ones_like(access.touch().places, dtype=torch.bool)
+            self._synchronise(run, access, changed)
 
     def _synchronise(
-        self,
-        run: EvaluatorState,
-        op: Operation,
-        buffer: Buffer,
-        touched: Touched,
-        changed: Tensor | None,
+        self, run: EvaluatorState, access: ObservedAccess, changed: Tensor | None
     ) -> None:
         if self._order is None:
             return
+        touched = access.touch()
         self._order.synchronise(
-            op,
-            self._synchronisation.meanings[op],
-            buffer.storage_key,
+            access.op,
+            self._synchronisation.meanings[access.op],
+            access.buffer.storage_key,
             touched.places * touched.itemsize,
             touched.programs,
             changed,
@@ -150,21 +131,21 @@ class RaceCheck(Observer):
         self._faults.race(op, buffer, offender, race)
 
 
-def _changed(op: Operation, buffer: Buffer, touched: Touched, old: Tensor) -> Tensor | None:
+def _changed(access: ObservedAccess) -> Tensor | None:
     """Where an atomic brought another value; None for everywhere.
 
     Programs come one after the other: of an element that several change, each but the last
     leaves what the next one finds.
     """
-    rmw = tt.AtomicRmw.cast(op)
-    if not tt.Atomic.matches(op) or (rmw is not None and rmw.kind in _SUMS and not rmw.result.uses):
+    rmw, old, touched = tt.AtomicRmw.cast(access.op), access.loaded, access.touch()
+    is_blind = rmw is not None and rmw.kind in _SUMS and not rmw.result.uses
+    if old is None or is_blind or not tt.Atomic.matches(access.op):
         return None  # Sums that nobody looks at are not taken one by one.
     bits = bits_type(touched.itemsize)
-    before, after = old.view(bits), buffer.flat(old.dtype).view(bits)[touched.places]
+    before, after = old.view(bits), access.buffer.flat(old.dtype).view(bits)[touched.places]
     places, order = torch.sort(touched.places, stable=True)
     before, after = before[order], after[order]
-    again = places[1:] == places[:-1]
-    after[:-1] = torch.where(again, before[1:], after[:-1])
+    after[:-1] = torch.where(places[1:] == places[:-1], before[1:], after[:-1])
     changed = torch.empty_like(order, dtype=torch.bool)
     changed[order] = before != after
     return changed

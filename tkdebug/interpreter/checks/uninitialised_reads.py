@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.unwritten import MARKS, bits_type
 
 
@@ -47,45 +45,35 @@ class UninitialisedReads(Observer):
             first = int(marked.reshape(-1).to(torch.uint8).argmax())
             self._faults.left_unwritten(op, buffer, first, int(marked.sum()))
 
-    def read(
-        self,
-        run: EvaluatorState,
-        op: Operation,
-        buffer: Buffer,
-        values: Tensor | None,
-        touch: Callable[[], Touched],
-    ) -> None:
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a load: whether it gave what nothing has written."""
-        if values is not None:
-            self._look_for_marks(op, buffer, values, touch)
+        if access.loaded is not None:
+            self._look_for_marks(access)
 
-    def writing(
-        self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched, values: Tensor
-    ) -> None:
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store."""
-        if self._fresh.get(buffer, op) is None and touched.places.numel():
-            self._fresh[buffer] = op
+        if self._fresh.get(access.buffer, access.op) is None and not access.is_empty:
+            self._fresh[access.buffer] = access.op
 
-    def atomic(self, run: EvaluatorState, op: Operation, buffer: Buffer, touched: Touched) -> None:
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic: all but an exchange compute with what is there."""
-        if op.attributes.get("kind") != "xchg":
-            self._look_for_marks(op, buffer, None, lambda: touched)
+        if access.op.attributes.get("kind") != "xchg":
+            self._look_for_marks(access)
 
-    def _look_for_marks(
-        self, op: Operation, buffer: Buffer, values: Tensor | None, touch: Callable[[], Touched]
-    ) -> None:
+    def _look_for_marks(self, access: ObservedAccess) -> None:
+        buffer, values = access.buffer, access.loaded
         mark = MARKS.get(buffer.tensor.dtype)
         if mark is None or buffer.itemsize != buffer.tensor.element_size():
             return
         bits = bits_type(buffer.itemsize)
         if values is not None and not bool((values.view(bits) == mark).any()):
             return
-        touched = touch()
+        touched = access.touch()
         memory = buffer.flat(buffer.tensor.dtype).view(bits)
         unwritten = (memory[touched.places] == mark).nonzero().reshape(-1)
         if unwritten.numel():
             offender = self._faults.offender(buffer, touched, int(unwritten[0]))
-            self._faults.unwritten(op, buffer, offender, int(unwritten.numel()))
+            self._faults.unwritten(access.op, buffer, offender, int(unwritten.numel()))
 
 
 def _marked(buffer: Buffer) -> Tensor | None:
