@@ -178,13 +178,6 @@ class ListPart:
         return breaks.nonzero().reshape(-1)
 
 
-def settled(changed: Tensor) -> Changed:
-    """`changed` without a tensor where one bool says it."""
-    if bool(changed.all()):
-        return True
-    return changed if bool(changed.any()) else False
-
-
 def stored_in(access: ObservedAccess, slab: Hyperslab, first: int) -> Tensor:
     """What a store stores in one of its slabs, to go with `slab.view`.
 

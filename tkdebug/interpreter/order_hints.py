@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.happens_before import Event, HappensBefore, Meaning
+from tkdebug.interpreter.race_hints import is_atomic
 
 _UNORDERED = (
     "neither program waits until the other is done with it: let one release (an atomic behind its "
@@ -27,14 +28,14 @@ class Side:
 def order_hint(
     order: HappensBefore, meanings: Mapping[Operation, Meaning], one: Side, other: Side
 ) -> str | None:
-    """What to change where two accesses race; None where a program does not synchronise at all."""
+    """What to change where two accesses race; None where that is none of the order's."""
     if not order.events(one.program) or not order.events(other.program):
         return None
-    return (
-        _missing_order(order, meanings, one, other)
-        or _missing_order(order, meanings, other, one)
-        or _UNORDERED
-    )
+    missing = _missing_order(order, meanings, one, other)
+    missing = missing or _missing_order(order, meanings, other, one)
+    if missing is None and not (is_atomic(one.op) or is_atomic(other.op)):
+        return _UNORDERED
+    return missing
 
 
 def _missing_order(

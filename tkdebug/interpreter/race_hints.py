@@ -36,7 +36,7 @@ _MOST_STEPS = 200
 
 def race_hint(op: Operation, other: Operation) -> str:
     """The fix where nothing that programs do to synchronise is to be mended."""
-    if _is_atomic(op) or _is_atomic(other):
+    if is_atomic(op) or is_atomic(other):
         return _BOTH_ATOMIC
     if not _loads(op) and not _loads(other):
         return _ALL_STORE
@@ -44,7 +44,8 @@ def race_hint(op: Operation, other: Operation) -> str:
     return _load_and_store_hint(load, store)
 
 
-def _is_atomic(op: Operation) -> bool:
+def is_atomic(op: Operation) -> bool:
+    """Whether an access to memory is atomic."""
     return tt.Atomic.matches(op) or tt.DescriptorReduce.matches(op)
 
 

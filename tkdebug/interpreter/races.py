@@ -23,7 +23,6 @@ from tkdebug.interpreter.access_parts import (
     ListPart,
     Part,
     SlabPart,
-    settled,
     stored_in,
 )
 from tkdebug.interpreter.buffers import Buffer
@@ -36,6 +35,8 @@ from tkdebug.interpreter.race_pairs import confirmed, conflicting
 from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.unwritten import bits_type
 
+# To see whether all have changed takes longer than to store them.
+_MOST_KEPT_BYTES = 64 << 20
 _TILE_HINT = "let one element of the tile store (a mask), or reduce the tile first"
 _DID = {
     Deed.READ: "reads",
@@ -90,6 +91,8 @@ class RaceDetector:
         self._programs = programs
         self._order = order
         self._records: dict[int, list[Record]] = {}
+        # Of bools that say which elements changed.
+        self._kept_bytes = 0
 
     def read(self, access: ObservedAccess) -> None:
         """A plain load."""
@@ -109,11 +112,11 @@ class RaceDetector:
             count = int(lost.numel())
             race = Race(0, count, None, access.op, "writes", _TILE_HINT)
             self._report(access.op, access.buffer, touched.chosen(lost[:1]), race)
-        self._add(access, Deed.WRITE, (self._listed(touched, settled(changed)),))
+        self._add(access, Deed.WRITE, (self._listed(touched, self._kept(changed)),))
 
     def atomic(self, access: ObservedAccess, changed: Tensor | None) -> None:
         """An atomic; `changed` is where it brought another value, None for everywhere."""
-        part = self._listed(access.touch(), True if changed is None else settled(changed))
+        part = self._listed(access.touch(), True if changed is None else self._kept(changed))
         self._add(access, Deed.ATOMIC, (part,))
 
     def launch_ends(self) -> None:
@@ -146,9 +149,18 @@ class RaceDetector:
                 new = stored_in(access, slab, first)
                 bits = bits_type(access.itemsize)
                 old = slab.view(access.buffer.flat(new.dtype)).view(bits)
-                changed = settled(old != new.view(bits))
+                changed = self._kept(old != new.view(bits))
             parts.append(SlabPart(slab, access.shape, changed, self._segments(slab.programs)))
         return tuple(parts)
+
+    def _kept(self, changed: Tensor) -> Changed:
+        """`changed`, in less memory where it has become much."""
+        if self._kept_bytes + changed.numel() > _MOST_KEPT_BYTES:
+            settled = _settled(changed)
+            if settled is not changed:
+                return settled
+        self._kept_bytes += changed.numel()
+        return changed
 
     def _listed(self, touched: Touched, changed: Changed) -> ListPart:
         return ListPart(touched, changed, self._segments(touched.programs))
@@ -267,6 +279,13 @@ class RaceDetector:
 def _side(records: Sequence[Record], elements: Elements, at: int) -> Side:
     op = records[int(elements.records[at])].op
     return Side(int(elements.programs[at]), int(elements.segments[at]), op)
+
+
+def _settled(changed: Tensor) -> Changed:
+    """`changed` without a tensor where one bool says it."""
+    if bool(changed.all()):
+        return True
+    return changed if bool(changed.any()) else False
 
 
 def contents(access: ObservedAccess) -> tuple[Tensor, Tensor]:
