@@ -1,7 +1,6 @@
 """Kernels whose programs put each other in order, rightly and wrongly.
 
-Where `BUG` is given, one kernel has both forms: "" is right, all others race at the line that
-ends in `# RACE` and the name of the kernel and the bug.
+With `BUG`, one kernel has both forms: "" is right, and comments mark the lines of the others.
 """
 
 import tkdebug
@@ -9,43 +8,43 @@ import tkdebug.language as tl
 
 
 @tkdebug.jit
-def split_k(x, parts, count, out, n, BUG: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
+def split_k(x, parts, count, out, BUG: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
     # Each program sums its share of a row; the last one to arrive adds the shares.
     row, split = tl.program_id(0), tl.program_id(1)
     cols = tl.arange(0, BLOCK)
     acc = tl.load(x + (row * SPLITS + split) * BLOCK + cols)
     place = parts + (row * SPLITS + split) * BLOCK + cols
     if BUG == "counted first":
-        arrived = tl.atomic_add(count + row, 1)
+        arrived = tl.atomic_add(count + row, 1)  # COUNT split_k counted first
         tl.store(place, acc)  # STORE split_k counted first
     elif BUG == "relaxed":
-        tl.store(place, acc)
+        tl.store(place, acc)  # STORE split_k relaxed
         tl.debug_barrier()
-        arrived = tl.atomic_add(count + row, 1, sem="relaxed")
+        arrived = tl.atomic_add(count + row, 1, sem="relaxed")  # COUNT split_k relaxed
     elif BUG == "acquire only":
-        tl.store(place, acc)
-        arrived = tl.atomic_add(count + row, 1, sem="acquire")
+        tl.store(place, acc)  # STORE split_k acquire only
+        arrived = tl.atomic_add(count + row, 1, sem="acquire")  # COUNT split_k acquire only
     elif BUG == "release only":
-        tl.store(place, acc)
-        arrived = tl.atomic_add(count + row, 1, sem="release")
+        tl.store(place, acc)  # STORE split_k release only
+        arrived = tl.atomic_add(count + row, 1, sem="release")  # COUNT split_k release only
     elif BUG == "cta":
-        tl.store(place, acc)
-        arrived = tl.atomic_add(count + row, 1, scope="cta")
+        tl.store(place, acc)  # STORE split_k cta
+        arrived = tl.atomic_add(count + row, 1, scope="cta")  # COUNT split_k cta
     elif BUG == "not counted":
-        tl.store(place, acc)
-        tl.atomic_add(count + row, 1)
+        tl.store(place, acc)  # STORE split_k not counted
+        tl.atomic_add(count + row, 1)  # COUNT split_k not counted
         arrived = split
     else:
-        tl.store(place, acc)
+        tl.store(place, acc)  # STORE split_k
         tl.debug_barrier()
-        arrived = tl.atomic_add(count + row, 1)
+        arrived = tl.atomic_add(count + row, 1)  # COUNT split_k
     wanted = SPLITS - 1
     if BUG == "one too early":
         wanted = SPLITS - 2
     if arrived == wanted:
         total = tl.zeros([BLOCK], tl.float32)
         for other in range(SPLITS):
-            total += tl.load(parts + (row * SPLITS + other) * BLOCK + cols)  # RACE split_k
+            total += tl.load(parts + (row * SPLITS + other) * BLOCK + cols)  # LOAD split_k
         tl.store(out + row * BLOCK + cols, total)
         tl.store(count + row, 0)
 
@@ -70,7 +69,7 @@ def locked_sum(x, lock, out, BUG: tl.constexpr, BLOCK: tl.constexpr):
         while tl.atomic_cas(lock + pid % 2, 0, 1) == 1:
             pass
     else:
-        while tl.atomic_cas(lock, 0, 1) == 1:
+        while tl.atomic_cas(lock, 0, 1) == 1:  # LOCK locked_sum
             pass
     if BUG != "loaded outside":
         old = tl.load(out + cols)  # LOAD locked_sum
@@ -88,6 +87,13 @@ def locked_sum(x, lock, out, BUG: tl.constexpr, BLOCK: tl.constexpr):
         tl.store(lock, 0)  # UNLOCK locked_sum unlocked plainly
     elif BUG != "unlocked first":
         tl.atomic_xchg(lock, 0)
+
+
+@tkdebug.jit
+def fence():
+    tl.inline_asm_elementwise(
+        "fence.acq_rel.gpu; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+    )
 
 
 @tkdebug.jit
@@ -113,6 +119,10 @@ def grid_barrier(arrived, x, phases, BUG: tl.constexpr, BLOCK: tl.constexpr):
             while tl.atomic_add(arrived, 0, sem="relaxed") < count * (phase + 1):
                 pass
             tl.atomic_add(arrived, 0, sem="acquire")
+        elif BUG == "fence":
+            while tl.atomic_add(arrived, 0, sem="relaxed") < count * (phase + 1):
+                pass
+            fence()
         elif BUG == "volatile":
             while tl.load(arrived, volatile=True) < count * (phase + 1):
                 pass
@@ -227,15 +237,17 @@ def hand_over(flags, data, out, BUG: tl.constexpr, BLOCK: tl.constexpr):
             tl.atomic_xchg(flags, 1)  # TOLD hand_over flag first
         tl.store(data + cols, cols + 1)  # STORE hand_over
         tl.debug_barrier()
-        if BUG == "plain flag":
+        if BUG == "volatile poll":
+            tl.store(flags, 1)
+        elif BUG == "plain flag":
             tl.store(flags, 1)  # FLAG hand_over plain flag
         elif BUG == "another flag":
             tl.atomic_xchg(flags + 1, 1)
             tl.atomic_xchg(flags, 1, sem="relaxed")
         elif BUG == "relaxed flag":
-            tl.atomic_xchg(flags, 1, sem="relaxed")
+            tl.atomic_xchg(flags, 1, sem="relaxed")  # TOLD hand_over relaxed flag
         elif BUG == "stale":
-            tl.atomic_xchg(flags, 1)
+            tl.atomic_xchg(flags, 1)  # TOLD hand_over stale
             tl.store(data + cols, cols + 2)  # STORE hand_over stale
         elif BUG != "flag first":
             tl.atomic_xchg(flags, 1)
@@ -248,11 +260,15 @@ def hand_over(flags, data, out, BUG: tl.constexpr, BLOCK: tl.constexpr):
             while tl.atomic_add(flags, 0) == 0:
                 pass
             tl.store(out + pid * BLOCK + cols, early)
-        else:
-            while tl.atomic_add(flags, 0) == 0:
+        elif BUG == "volatile poll":
+            while tl.load(flags, volatile=True) == 0:
                 pass
-        if BUG == "fenced poll":
-            tl.debug_barrier()
+        elif BUG == "uncached poll":
+            while tl.load(flags, cache_modifier=".cv") == 0:
+                pass
+        else:
+            while tl.atomic_add(flags, 0) == 0:  # POLL hand_over
+                pass
         if BUG != "waits afterwards":
             tl.store(out + pid * BLOCK + cols, tl.load(data + cols))  # LOAD hand_over
 
@@ -272,3 +288,60 @@ def histogram(x, bins, arrived, out, BUG: tl.constexpr, BINS: tl.constexpr, BLOC
         tl.atomic_add(arrived, 1)
     bin = tl.arange(0, BINS)
     tl.store(out + pid * BINS + bin, tl.load(bins + bin))  # RACE histogram
+
+
+@tkdebug.jit
+def stream_k(
+    x,
+    partial,
+    done,
+    out,
+    per_tile,
+    per_program,
+    total,
+    BUG: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    # Whoever begins a tile adds what later programs have of it.
+    pid = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    at = pid * per_program
+    end = tl.minimum(at + per_program, total)
+    while at < end:
+        tile = at // per_tile
+        tile_end = (tile + 1) * per_tile
+        stop = tl.minimum(tile_end, end)
+        acc = tl.zeros([BLOCK], tl.float32)
+        for k in range(at, stop):
+            acc += tl.load(x + k * BLOCK + cols)
+        if at == tile * per_tile:
+            later, reached = pid + 1, stop
+            while reached < tile_end:
+                while tl.load(done + later, cache_modifier=".cv") != 1:
+                    pass
+                acc += tl.load(partial + later * BLOCK + cols)  # LOAD stream_k
+                reached += per_program
+                later += 1
+            tl.store(out + tile * BLOCK + cols, acc)
+        elif BUG == "no flag":
+            tl.store(done + pid, 1, cache_modifier=".wt")
+            tl.store(partial + pid * BLOCK + cols, acc)  # STORE stream_k no flag
+        else:
+            tl.store(partial + pid * BLOCK + cols, acc)
+            tl.debug_barrier()
+            tl.store(done + pid, 1, cache_modifier=".wt")
+        at = stop
+
+
+@tkdebug.jit
+def all_clear_then_read(x, out, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(x + offs, offs)
+    tl.store(out + tl.program_id(0) * BLOCK + offs, tl.load(x + offs))
+
+
+@tkdebug.jit
+def all_clear_then_add(x, out):
+    tl.store(x, 0)  # CLEAR all_clear_then_add
+    old = tl.atomic_add(x, 1)  # ADD all_clear_then_add
+    tl.store(out + tl.program_id(0), old)

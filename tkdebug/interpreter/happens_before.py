@@ -15,8 +15,8 @@ nothing if nobody looks at its result, and releases nothing if it leaves the val
 Where the model leaves room, or programs rely on more than it says, an order is assumed:
 
 - flags: loads that are volatile or `.cv` acquire;
-- what relaxed atomics have seen is acquired by the next acquire, wherever that is, and what was
-  released last is what relaxed atomics pass on, as if there were fences;
+- what relaxed atomics have seen is acquired by the next acquire, wherever that is, and what an
+  atomic released last is what relaxed ones pass on, as if there were fences;
 - a plain store of one element releases, so that a race on a flag is told at the flag alone;
 - an atomic of many elements takes the whole allocation for one place;
 - the threads of a program count as one, with or without `tl.debug_barrier`.
@@ -49,12 +49,14 @@ class Meaning:
         publishes: whether what it writes can be observed by other programs.
         acquires: what the program has observed up to here comes before what follows.
         releases: what the program has done up to here comes before what it writes.
+        fences: and before what relaxed atomics write afterwards.
     """
 
     observes: bool
     publishes: bool
     acquires: bool
     releases: bool
+    fences: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +195,13 @@ class HappensBefore:
             gained = self._clocks.join(known, program.seen)
         segment = len(program.clocks) - 1
         is_release = meaning.releases and bool(written)
+        published = program.fenced
         if is_release:
-            program.fenced = self._clocks.with_count(gained, number, segment + 1)
-        if meaning.publishes and program.fenced is not None:
-            self._release(program.fenced, written)
+            published = self._clocks.with_count(gained, number, segment + 1)
+        if meaning.fences:
+            program.fenced = published
+        if meaning.publishes:
+            self._release(published, written)
         self._time += 1
         event = Event(segment, op, tuple(touched), self._time, bool(written))
         if gained is known and not written and _repeats(program.events, event):

@@ -14,8 +14,8 @@ from tkdebug.interpreter.waiting import is_uncached_load, polled_loads, waiting_
 
 _RELEASES = ("release", "acq_rel")
 _ACQUIRES = ("acquire", "acq_rel")
-_FLAG_LOAD = Meaning(observes=True, publishes=False, acquires=True, releases=False)
-_FLAG_STORE = Meaning(observes=False, publishes=True, acquires=False, releases=True)
+_FLAG_LOAD = Meaning(observes=True, publishes=False, acquires=True, releases=False, fences=False)
+_FLAG_STORE = Meaning(observes=False, publishes=True, acquires=False, releases=True, fences=False)
 
 
 class Synchronisation:
@@ -70,6 +70,7 @@ def _meaning_of_atomic(op: Operation) -> Meaning:
         publishes=reaches,
         acquires=reaches and atomic.sem in _ACQUIRES,
         releases=reaches and atomic.sem in _RELEASES,
+        fences=reaches and atomic.sem in _RELEASES,
     )
 
 
