@@ -345,3 +345,18 @@ def all_clear_then_add(x, out):
     tl.store(x, 0)  # CLEAR all_clear_then_add
     old = tl.atomic_add(x, 1)  # ADD all_clear_then_add
     tl.store(out + tl.program_id(0), old)
+
+
+@tkdebug.jit
+def again_and_again(
+    x, index, rounds, SCATTERED: tl.constexpr, BUG: tl.constexpr, BLOCK: tl.constexpr
+):
+    pid = tl.program_id(0)
+    offs = pid * BLOCK + tl.arange(0, BLOCK)
+    for step in range(rounds):
+        if SCATTERED:
+            tl.store(x + tl.load(index + offs), pid * rounds + step)
+        else:
+            tl.store(x + offs, pid * rounds + step)
+    if BUG:
+        tl.store(x + (offs + BLOCK) % (BLOCK * tl.num_programs(0)), -1)  # RACE again_and_again

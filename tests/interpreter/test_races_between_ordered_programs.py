@@ -8,6 +8,7 @@ import torch
 from differential import run
 from marked_lines import line_of
 
+from tkdebug.interpreter import access_log
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)
@@ -283,3 +284,36 @@ def test_programs_that_initialise_the_same_and_read_it_do_not_race():
 def test_programs_that_clear_what_others_add_to():
     faults = run(kernels.all_clear_then_add, (4,), ints(1), ints(4))
     assert_told(faults, "x", ["CLEAR all_clear_then_add", "ADD all_clear_then_add"], "atomic")
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+@pytest.mark.parametrize("bug", [False, True])
+def test_long_loops_are_kept_in_few_records(scattered, bug, monkeypatch):
+    logs = []
+    monkeypatch.setattr(access_log, "_MANY_RECORDS", 8)
+    monkeypatch.setattr(access_log, "_MANY_ELEMENTS", 128)
+    add = access_log.AccessLog.add
+
+    def spy(log, record):
+        add(log, record)
+        logs.append(len(log.records))
+
+    monkeypatch.setattr(access_log.AccessLog, "add", spy)
+    index = torch.randperm(4 * WIDTH).to(torch.int32)
+    sizes = dict(SCATTERED=scattered, BUG=bug, BLOCK=WIDTH)
+    faults = run(kernels.again_and_again, (4,), ints(4 * WIDTH), index, 200, **sizes)
+    assert max(logs) < 32
+    assert len(logs) >= 200
+    if bug:
+        assert faults[0].kind == "race"
+        assert faults[0].line == line("RACE again_and_again")
+    else:
+        assert not faults
+
+
+@pytest.mark.parametrize("bug", ["", "counted first", "relaxed", "cta"])
+def test_merged_records_tell_the_same(bug, monkeypatch):
+    told = [(fault.line, fault.tensor, fault.hint) for fault in split_k(bug, 64)[0]]
+    monkeypatch.setattr(access_log, "_MANY_RECORDS", 0)
+    monkeypatch.setattr(access_log, "_MANY_ELEMENTS", 0)
+    assert [(fault.line, fault.tensor, fault.hint) for fault in split_k(bug, 64)[0]] == told

@@ -18,6 +18,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.access_history import Deed, Elements, Record, overlaps, suspects
+from tkdebug.interpreter.access_log import AccessLog
 from tkdebug.interpreter.access_parts import (
     Changed,
     ListPart,
@@ -90,7 +91,7 @@ class RaceDetector:
         self._meanings = meanings
         self._programs = programs
         self._order = order
-        self._records: dict[int, list[Record]] = {}
+        self._logs: dict[int, AccessLog] = {}
         # Of bools that say which elements changed.
         self._kept_bytes = 0
 
@@ -121,15 +122,15 @@ class RaceDetector:
 
     def launch_ends(self) -> None:
         """Report the races of the launch."""
-        for records in self._records.values():
-            self._compare(records)
-        self._records.clear()
+        for log in self._logs.values():
+            self._compare(log.records)
+        self._logs.clear()
 
     def _add(self, access: ObservedAccess, deed: Deed, parts: tuple[Part, ...]) -> None:
         parts = tuple(part for part in parts if part.programs.numel())
         if self._programs > 1 and parts:
             record = Record(access.op, access.buffer, access.shape, deed, parts)
-            self._records.setdefault(access.buffer.storage_key, []).append(record)
+            self._logs.setdefault(access.buffer.storage_key, AccessLog()).add(record)
 
     def _parts(self, access: ObservedAccess, changed: Changed) -> tuple[Part, ...]:
         slabs = access.hyperslabs()
