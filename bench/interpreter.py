@@ -15,17 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 
-from sections import replace_section
+from sections import machine, replace_section, versions
 
 HERE = Path(__file__).resolve().parent
 KERNELS = HERE / "kernels.py"
@@ -220,31 +218,6 @@ def markdown(results: Sequence[Measured], upstream: str | None, load: str) -> st
     if short:
         lines += ["", "Short of the target:", "", *short]
     return "\n".join(lines) + "\n"
-
-
-def machine() -> str:
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    return f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
-
-
-def versions(python: str, packages: Sequence[str]) -> str:
-    if python == sys.executable:
-        found = {name: metadata.version(name) for name in packages}
-        found["python"] = platform.python_version()
-    else:
-        code = (
-            "import json, platform, sys; from importlib.metadata import version; "
-            "print(json.dumps({**{p: version(p) for p in sys.argv[1:]}, "
-            "'python': platform.python_version()}))"
-        )
-        found = json.loads(subprocess.check_output([python, "-c", code, *packages], text=True))
-    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -236,12 +236,20 @@ def embedding() -> Work:
     )
 
 
+def tiny_launch() -> Work:
+    n = 64
+    x, y = torch.rand(n), torch.rand(n)
+    out = torch.empty(n)
+    return Work(lambda: add_kernel[(1,)](x, y, out, n, BLOCK=n), lambda: x + y, out, 0.0)
+
+
 WORKS = {
     "vector-add": vector_add,
     "softmax": softmax,
     "matmul": matmul,
     "attention": attention,
     "embedding": embedding,
+    "tiny-launch": tiny_launch,
 }
 
 

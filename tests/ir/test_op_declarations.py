@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 
 import pytest
@@ -132,7 +133,8 @@ def test_declared_names_are_unique(view: type[OpView]) -> None:
 
 @VIEWS
 def test_class_is_found_by_the_name_of_its_dialect(view: type[OpView]) -> None:
-    assert view.__module__ == f"tkdebug.compiler.dialects.{view.name.split('.')[0]}"
+    dialect = importlib.import_module(f"tkdebug.compiler.dialects.{view.name.split('.')[0]}")
+    assert getattr(dialect, view.__name__) is view
     assert view.names == {view.name}
 
 

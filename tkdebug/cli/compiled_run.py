@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tkdebug.cli import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_known
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
+from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.errors import UsageError
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.renderers.text_format import counted
@@ -123,7 +123,11 @@ def _tell_of_end(session: Session, script: str, status: int, target: str | None)
 
 
 def _tell_of_faults(session: Session, script: str) -> None:
-    faults = [f for f in session.fault_groups() if f.fault.kind != "compile-error"]
+    faults = [
+        group
+        for group in session.fault_groups()
+        if group.fault.is_open and group.fault.kind != "compile-error"
+    ]
     if faults:
         number = counted(len(faults), "fault")
         tell(f"{number} in this run; `tkdebug run {script}` tells where")

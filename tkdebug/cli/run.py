@@ -12,13 +12,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.endings import end_by_signal
+from tkdebug.cli.findings import (
+    check_baseline,
+    findings_in_force,
+    not_looked_for,
+    record_baseline,
+    tell_unmatched,
+    update_baseline,
+)
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_target_of_run, cross_compiling, tell_compiled
 from tkdebug.cli.places import check_writable
@@ -32,10 +38,11 @@ from tkdebug.cli.script import (
     run_program,
     stdin_program,
 )
+from tkdebug.cli.statuses import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.summary import print_summary
-from tkdebug.errors import CompileError, TkError, UsageError, instead_of
+from tkdebug.errors import CompileError, TkError, UsageError
 from tkdebug.events import Fault
-from tkdebug.fault_teller import ToldFaults, telling
+from tkdebug.fault_telling import ToldFaults, telling
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import format_of, write_report
 from tkdebug.instrument.session import Session
@@ -70,7 +77,7 @@ def run_command(arguments: Arguments) -> int:
     with armed(mode != "interpret", arguments.coredump) as crashes:
         _check(arguments)
         program = _program(arguments)
-        with quotable(program):
+        with quotable(program), findings_in_force(arguments):
             status, signal = _run_here(arguments, program, crashes)
     if signal is not None:
         end_by_signal(signal)
@@ -150,8 +157,9 @@ def _check(arguments: Arguments) -> None:
         check_replaceable(session)
         check_free(session)
         check_writable("-o", session)
+    read = {"the script": script, "the session": arguments.session}
+    check_baseline(arguments, {**read, "the report": arguments.report})
     if arguments.report is not None:
-        read = {"the script": script, "the session": arguments.session}
         check_writable("--report", arguments.report, read)
         _ = _report_format(arguments, arguments.report)
 
@@ -190,6 +198,7 @@ def _run_recorded(
             checks=arguments.checks or KNOBS.checks,
         )
         with installed, cross_compiling(arguments.native_target):
+            record_baseline()
             ending = run_program(program)
             crashes.conclude()
     finally:
@@ -223,19 +232,22 @@ def _conclude(
     try:
         with Session.open(path) as session:
             faults = session.fault_groups()
+            tell_unmatched("--interpret", arguments.interpret, session)
+            tell_unmatched("--only", arguments.only, session)
+            if arguments.update_baseline and stopped is None:
+                update_baseline(arguments, session, faults)
+            elif status == 0 and any(group.fault.fails for group in faults):
+                status = FAULT_STATUS
             print_summary(
                 session,
                 faults,
                 kept_as=arguments.session if kept else None,
                 told=lambda fault: _is_told(fault, ending, told),
-                checks=arguments.checks or KNOBS.checks,
+                missing=not_looked_for(arguments),
             )
             if arguments.native_target is not None and not arguments.temporary:
                 kept_as = arguments.session if kept else None
                 tell_compiled(session, arguments.native_target, kept_as)
-            _tell_unmatched(arguments.interpret, session)
-            if status == 0 and any(group.fault.severity == "error" for group in faults):
-                status = FAULT_STATUS
             if arguments.report is not None:
                 format_name = _report_format(arguments, arguments.report)
                 write_report(session, arguments.report, format_name, kept=kept)
@@ -256,15 +268,6 @@ def _is_told(fault: Fault, ending: Ending, told: ToldFaults) -> bool:
         # The traceback of a script that dies of one has said it all.
         return isinstance(ending.error, CompileError)
     return fault in told
-
-
-def _tell_unmatched(patterns: tuple[str, ...], session: Session) -> None:
-    """Say which patterns of `--interpret` are the name of no kernel, as when mistyped."""
-    names = [summary.kernel for summary in session.kernel_summaries()]
-    for pattern in patterns:
-        if names and not any(fnmatchcase(name, pattern) for name in names):
-            hint = instead_of(pattern, names)
-            tell(f"--interpret {pattern}: no such kernel{hint}")
 
 
 def _report_format(arguments: Arguments, path: Path) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
@@ -55,39 +56,46 @@ if TYPE_CHECKING:
 
 def load(
     run: Evaluator,
-    op: Operation,
+    view: tt.Load,
     pointer: TileValue,
     mask: TileValue = 1,
     other: TileValue | None = None,
 ) -> TileValue:
     """tt.load."""
-    mask = plain_mask(run, mask, op)
+    return load_pointers(run, view.op, pointer, mask, other)
+
+
+def load_pointers(
+    run: Evaluator, op: Operation, pointer: TileValue, mask: TileValue, other: TileValue | None
+) -> TileValue:
+    """What the access `op` reads at a tile of pointers."""
+    mask = plain_mask(run, mask)
     if isinstance(mask, int) and not mask:
         return fill_of(run, op, other)
     if isinstance(pointer, AddressTile):
         return _load_addresses(run, op, pointer, mask, other)
     assert isinstance(pointer, PointerTile)
-    tile = affine_of(run, pointer.offset, ir.shape_of(loaded_type(op)))
-    access = Access(op, "oob-load", pointer.buffer, tile, mask, None)
-    return load_active(run, access, other)
+    type_ = loaded_type(op)
+    tile = affine_of(run, pointer.offset, ir.shape_of(type_))
+    return load_active(run, Access(op, "oob-load", type_, pointer.buffer, tile, mask), other)
 
 
 def store(
-    run: Evaluator, op: Operation, pointer: TileValue, value: TileValue, mask: TileValue = 1
+    run: Evaluator, view: tt.Store, pointer: TileValue, value: TileValue, mask: TileValue = 1
 ) -> Sequence[TileValue]:
     """tt.store."""
-    mask = plain_mask(run, mask, op)
+    mask = plain_mask(run, mask)
     if isinstance(mask, int) and not mask:
         return ()
     if isinstance(value, PointerTile | AddressTile):
         value = byte_addresses(value)
+    op, type_ = view.op, view.value.type
     if isinstance(pointer, AddressTile):
-        store_addresses(run, op, pointer, value, mask)
+        store_addresses(run, op, type_, pointer, value, mask)
         return ()
     assert isinstance(pointer, PointerTile)
-    shape = ir.shape_of(op.operands[0].type)
-    tile = affine_of(run, pointer.offset, shape)
-    store_active(run, Access(op, "oob-store", pointer.buffer, tile, mask, None), value)
+    tile = affine_of(run, pointer.offset, ir.shape_of(type_))
+    store_active(run, Access(op, "oob-store", type_, pointer.buffer, tile, mask), value)
     return ()
 
 
@@ -142,7 +150,7 @@ def resolved(
             if not bool(inside.any()):
                 continue
             if not strict:
-                _report_addresses(run, op, "between-elements", known, inside, offsets)
+                _report_addresses(run, op, "between-elements", known, inside, offsets, shape)
             found.append((known, offsets, inside))
             rest = rest & ~inside
         if not bool(rest.any()):
@@ -152,17 +160,23 @@ def resolved(
         known = pointer.buffers[0].reinterpreted(pointer.itemsize)
         size = pointer.itemsize
         offsets = (address - known.address).div(size, rounding_mode="floor")
-        _report_addresses(run, op, kind, known, rest, offsets)
+        _report_addresses(run, op, kind, known, rest, offsets, shape)
     else:
-        _report_addresses(run, op, kind, None, rest, address)
+        _report_addresses(run, op, kind, None, rest, address, shape)
     return found
 
 
 def _report_addresses(
-    run: Evaluator, op: Operation, kind: FaultKind, buffer: Buffer | None, bad: Tensor, at: Tensor
+    run: Evaluator,
+    op: Operation,
+    kind: FaultKind,
+    buffer: Buffer | None,
+    bad: Tensor,
+    at: Tensor,
+    shape: tuple[int, ...],
 ) -> None:
     # What is the same in the whole batch has one row for all its programs.
-    whole = bad.expand(run.programs, *ir.shape_of(op.operands[0].type))
+    whole = bad.expand(run.programs, *shape)
     if run.active is not None and bad.shape[0] == 1:
         whole = whole & run.active.reshape(-1, *(1,) * (whole.dim() - 1))
     offender = run.offender(whole, at.expand(whole.shape), None)
@@ -186,12 +200,12 @@ def _candidates(run: Evaluator, pointer: AddressTile, address: Tensor) -> Sequen
 def _load_addresses(
     run: Evaluator, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None
 ) -> TileValue:
-    shape = ir.shape_of(loaded_type(op))
-    kind = run.dtype_of(loaded_type(op))
-    parts = _by_program(run, op, "oob-load", pointer, mask, shape)
+    type_ = loaded_type(op)
+    shape, kind = ir.shape_of(type_), run.dtype_of(type_)
+    parts = _by_program(run, op, "oob-load", type_, pointer, mask)
     if parts is not None:
         return _load_parts(run, op, parts, other)
-    out = run.full(_dense_fill(run, op, other), loaded_type(op))
+    out = run.full(_dense_fill(run, op, other), type_)
     for buffer, offsets, inside in resolved(run, op, pointer, mask, "oob-load", shape):
         flat = buffer.flat(kind)
         safe = torch.where(inside, offsets + buffer.storage_offset, 0)
@@ -212,12 +226,17 @@ def _dense_fill(run: Evaluator, op: Operation, other: TileValue | None) -> Tenso
 
 
 def store_addresses(
-    run: Evaluator, op: Operation, pointer: AddressTile, value: TileValue, mask: TileValue
+    run: Evaluator,
+    op: Operation,
+    type_: ir.Type,
+    pointer: AddressTile,
+    value: TileValue,
+    mask: TileValue,
 ) -> None:
-    """Store through bare byte addresses."""
-    shape = ir.shape_of(op.operands[1].type)
-    stored = run.dense(value, op.operands[1].type)
-    parts = _by_program(run, op, "oob-store", pointer, mask, shape)
+    """Store `value`, of type `type_`, through bare byte addresses."""
+    shape = ir.shape_of(type_)
+    stored = run.dense(value, type_)
+    parts = _by_program(run, op, "oob-store", type_, pointer, mask)
     if parts is not None:
         for part in parts:
             chosen = part.programs
@@ -246,11 +265,12 @@ def _by_program(
     run: Evaluator,
     op: Operation,
     kind: FaultKind,
+    type_: ir.Type,
     pointer: AddressTile,
     mask: TileValue,
-    shape: tuple[int, ...],
 ) -> list[Access] | None:
     """One access per buffer, when every active program's tile starts inside one buffer."""
+    shape = ir.shape_of(type_)
     size = pointer.itemsize
     address = affine_of(run, pointer.address, shape)
     base = address.base
@@ -272,7 +292,7 @@ def _by_program(
         chosen, offsets = pending[inside], offsets[inside].div(size, rounding_mode="floor")
         tile = AffineTile(0, Base(offsets.reshape(-1, *(1,) * len(shape))), coefs, shape)
         narrowed = run.masks.select_programs(mask, chosen)
-        parts.append(Access(op, kind, known, tile, narrowed, chosen))
+        parts.append(Access(op, kind, type_, known, tile, narrowed, chosen))
         pending = pending[~inside]
     return parts if pending.numel() == 0 else None
 

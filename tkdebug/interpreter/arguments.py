@@ -47,6 +47,11 @@ class Arguments:
             self.values.append(self._tile(argument.type, value, name, place, values))
         self.written = self._written_storages(written)
 
+    def buffers_of(self, places: frozenset[int] | None) -> list[Buffer]:
+        """The tensors at some positions of the arguments, all of them for None."""
+        owned = zip(self.buffers, self._owners, strict=True)
+        return [buffer for buffer, owner in owned if places is None or owner in places]
+
     def _tile(
         self, type_: Type, value: Any, name: str, place: int, values: Sequence[Any]
     ) -> TileValue:

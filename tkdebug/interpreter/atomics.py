@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.addresses import resolved
@@ -31,25 +32,23 @@ Apply = Callable[["Tensor", "Tensor", "tuple[Tensor, ...]"], "Tensor"]
 
 
 def atomic_rmw(
-    run: Evaluator, op: Operation, pointer: TileValue, value: TileValue, mask: TileValue = 1
+    run: Evaluator, view: tt.AtomicRmw, pointer: TileValue, value: TileValue, mask: TileValue = 1
 ) -> TileValue:
     """tt.atomic_rmw: combine `value` into memory, give the old value."""
-    kind = str(op.attributes["kind"])
-    stored = run.dense(value, op.operands[1].type)
-    if kind in ("add", "fadd") and not op.result.uses:
-        return run_atomic(
-            run, op, op.result.type, pointer, mask, (stored,), partial(plain_add, run)
-        )
-    return run_atomic(run, op, op.result.type, pointer, mask, (stored,), in_rounds(run, kind))
+    kind, result = view.kind, view.result
+    stored = run.dense(value, view.value.type)
+    adds = kind in ("add", "fadd") and not result.uses
+    apply = partial(plain_add, run) if adds else in_rounds(run, kind)
+    return run_atomic(run, view.op, result.type, pointer, mask, (stored,), apply)
 
 
 def atomic_cas(
-    run: Evaluator, op: Operation, pointer: TileValue, compare: TileValue, value: TileValue
+    run: Evaluator, view: tt.AtomicCas, pointer: TileValue, compare: TileValue, value: TileValue
 ) -> TileValue:
     """tt.atomic_cas: store `value` where memory equals `compare`, give the old value."""
     operands = (
-        run.dense(compare, op.operands[1].type),
-        run.dense(value, op.operands[2].type),
+        run.dense(compare, view.compare.type),
+        run.dense(value, view.value.type),
     )
 
     def in_rounds(flat: Tensor, offsets: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
@@ -58,7 +57,7 @@ def atomic_cas(
 
         return _rounds(run, flat, offsets, parts, swap)
 
-    return run_atomic(run, op, op.result.type, pointer, 1, operands, in_rounds)
+    return run_atomic(run, view.op, view.result.type, pointer, 1, operands, in_rounds)
 
 
 def in_rounds(run: Evaluator, kind: str) -> Apply:
@@ -155,7 +154,7 @@ def run_atomic(
     shape = ir.shape_of(type_)
     kind = run.dtype_of(type_)
     whole = (run.programs, *shape)
-    targets = _atomic_targets(run, op, pointer, plain_mask(run, mask, op), shape)
+    targets = _atomic_targets(run, op, type_, pointer, plain_mask(run, mask))
     if len(targets) == 1 and targets[0][2] is None:
         buffer, offsets, _ = targets[0]
         places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)
@@ -180,12 +179,13 @@ def run_atomic(
 
 
 def _atomic_targets(
-    run: Evaluator, op: Operation, pointer: TileValue, mask: TileValue, shape: tuple[int, ...]
+    run: Evaluator, op: Operation, type_: ir.Type, pointer: TileValue, mask: TileValue
 ) -> Sequence[tuple[Buffer, Tensor, Tensor | None]]:
     """For each buffer: element offsets, and where the access is on and legal.
 
     None for the latter means everywhere, in what is then the only buffer.
     """
+    shape = ir.shape_of(type_)
     if isinstance(pointer, AddressTile):
         return resolved(run, op, pointer, mask, "oob-atomic", shape)
     assert isinstance(pointer, PointerTile)
@@ -199,7 +199,7 @@ def _atomic_targets(
             limited = run.dense(mask, ir.tile(shape, ir.I1)) & active
     if isinstance(limited, int) and not limited:
         return []
-    access = Access(op, "oob-atomic", pointer.buffer, tile, limited, None)
+    access = Access(op, "oob-atomic", type_, pointer.buffer, tile, limited)
     offsets, allowed = checked(run, access)
     if allowed is None and run.followers:
         allowed = torch.ones((1,) * (len(shape) + 1), dtype=torch.bool, device=run.device)

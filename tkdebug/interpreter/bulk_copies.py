@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import ttng
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.checked_access import loaded_type
-from tkdebug.interpreter.descriptor_blocks import descriptor_load, descriptor_store
+from tkdebug.interpreter.descriptor_blocks import load_block, store_block
 from tkdebug.interpreter.in_flight import bits_of
 from tkdebug.interpreter.shared_buffers import (
     buffer_contents,
@@ -63,39 +64,37 @@ class BulkLoad:
 # Mbarriers
 
 
-def init_barrier(run: Evaluator, op: Operation, barrier: TileValue) -> Sequence[TileValue]:
+def init_barrier(run: Evaluator, view: ttng.InitBarrier, barrier: TileValue) -> Sequence[TileValue]:
     """ttng.init_barrier."""
     assert isinstance(barrier, BufferView)
-    count = op.attributes["count"]
-    assert isinstance(count, int)
-    word = _MARK << _MARK_AT | count << _ALL | count << _LEFT
+    word = _MARK << _MARK_AT | view.count << _ALL | view.count << _LEFT
     _put(run, barrier, torch.full((1,), word, device=run.device), run.active)
     return ()
 
 
-def inval_barrier(run: Evaluator, op: Operation, barrier: TileValue) -> Sequence[TileValue]:
+def inval_barrier(
+    run: Evaluator, view: ttng.InvalBarrier, barrier: TileValue
+) -> Sequence[TileValue]:
     """ttng.inval_barrier."""
     assert isinstance(barrier, BufferView)
-    _state(run, op, barrier, _all_active(run))
-    write_view(run, barrier, poison_of(run, op.operands[0].type), run.active)
+    _state(run, view, barrier, _all_active(run))
+    write_view(run, barrier, poison_of(run, view.barrier.type), run.active)
     return ()
 
 
 def barrier_expect(
-    run: Evaluator, op: Operation, barrier: TileValue, predicate: TileValue
+    run: Evaluator, view: ttng.BarrierExpect, barrier: TileValue, predicate: TileValue
 ) -> Sequence[TileValue]:
     """ttng.barrier_expect."""
     assert isinstance(barrier, BufferView)
-    size_bytes = op.attributes["size_bytes"]
-    assert isinstance(size_bytes, int)
     programs = _where(run, predicate)
-    state = _state(run, op, barrier, programs)
-    _put(run, barrier, _ended(state - (1 << _LEFT) + (size_bytes << _BYTES)), programs)
+    state = _state(run, view, barrier, programs)
+    _put(run, barrier, _ended(state - (1 << _LEFT) + (view.size_bytes << _BYTES)), programs)
     return ()
 
 
 def wait_barrier(
-    run: Evaluator, op: Operation, barrier: TileValue, phase: TileValue
+    run: Evaluator, view: ttng.WaitBarrier, barrier: TileValue, phase: TileValue
 ) -> Sequence[TileValue]:
     """ttng.wait_barrier: what was announced to the mbarrier lands."""
     assert isinstance(barrier, BufferView)
@@ -105,16 +104,16 @@ def wait_barrier(
         if bool(here.any()):
             write_view(run, load.view, load.values, here)
             load.programs = load.programs & ~here
-            state = _state(run, op, barrier, here)
+            state = _state(run, view, barrier, here)
             _put(run, barrier, _ended(state - (load.size_bytes << _BYTES)), here)
     run.bulk_loads = [load for load in run.bulk_loads if bool(load.programs.any())]
-    state = _state(run, op, barrier, active)
+    state = _state(run, view, barrier, active)
     parity = run.dense(phase, ir.I32).reshape(-1) & 1
     stuck = ((state >> _PHASE & 1) == parity) & active
     if bool(stuck.any()):
-        where = op.location.primary
+        where = view.op.location.primary
         raise LaunchError(
-            f"{where.file}:{where.line}: {op.name} #{op.id}: the phase it waits for never "
+            f"{where.file}:{where.line}: {view.name} #{view.op.id}: the phase it waits for never "
             "ends; a pass announces bytes or counts phases wrongly"
         )
     return ()
@@ -132,13 +131,13 @@ def _where(run: Evaluator, predicate: TileValue) -> Tensor:
     return _all_active(run) & holds
 
 
-def _state(run: Evaluator, op: Operation, barrier: BufferView, programs: Tensor) -> Tensor:
+def _state(run: Evaluator, view: OpView, barrier: BufferView, programs: Tensor) -> Tensor:
     """(P,) i64: the words of an mbarrier, which must be one in `programs`."""
     words = read_view(run, barrier).reshape(-1).expand(run.programs)
     if bool((programs & ((words >> _MARK_AT & _MARK_MASK) != _MARK)).any()):
-        where = op.location.primary
+        where = view.op.location.primary
         raise LaunchError(
-            f"{where.file}:{where.line}: {op.name} #{op.id}: its buffer holds no mbarrier; "
+            f"{where.file}:{where.line}: {view.name} #{view.op.id}: its buffer holds no mbarrier; "
             "a pass did not make it, or something overwrote it"
         )
     return words
@@ -162,53 +161,57 @@ def _same(run: Evaluator, a: BufferView, b: BufferView) -> Tensor:
 
 def bulk_load(
     run: Evaluator,
-    op: Operation,
+    view: ttng.AsyncTmaCopyGlobalToLocal,
     descriptor: TileValue,
-    view: TileValue,
+    buffer: TileValue,
     barrier: TileValue,
     predicate: TileValue,
     *offsets: TileValue,
 ) -> Sequence[TileValue]:
     """ttng.async_tma_copy_global_to_local; memory is read now."""
-    assert isinstance(view, BufferView)
+    assert isinstance(buffer, BufferView)
     assert isinstance(barrier, BufferView)
     programs = _where(run, predicate)
     if not bool(programs.any()):
         return ()
-    _state(run, op, barrier, programs)
+    _state(run, view, barrier, programs)
+    op = view.op
     type_ = loaded_type(op)
     with _only(run, programs):
-        values = buffer_contents(run, descriptor_load(run, op, descriptor, *offsets), type_)
-    write_view(run, view, poison_of(run, type_), programs)
+        values = buffer_contents(run, load_block(run, op, descriptor, offsets), type_)
+    write_view(run, buffer, poison_of(run, type_), programs)
     size_bytes = values[0].numel() * values.element_size()
-    run.bulk_loads.append(BulkLoad(view, values, barrier, size_bytes, programs))
+    run.bulk_loads.append(BulkLoad(buffer, values, barrier, size_bytes, programs))
     return ()
 
 
 def bulk_store(
-    run: Evaluator, op: Operation, descriptor: TileValue, view: TileValue, *offsets: TileValue
+    run: Evaluator,
+    view: ttng.AsyncTmaCopyLocalToGlobal,
+    descriptor: TileValue,
+    buffer: TileValue,
+    *offsets: TileValue,
 ) -> Sequence[TileValue]:
     """ttng.async_tma_copy_local_to_global."""
-    assert isinstance(view, BufferView)
+    assert isinstance(buffer, BufferView)
     assert isinstance(descriptor, DescriptorTile)
-    started = read_view(run, view)
+    block = view.buffer.type
+    started = read_view(run, buffer)
 
     def land(programs: Tensor | None) -> None:
-        ended = read_view(run, view)
-        poison = poison_of(run, op.operands[1].type)
+        ended = read_view(run, buffer)
+        poison = poison_of(run, block)
         stored = torch.where(bits_of(started) != bits_of(ended), poison, ended)
         with _only(run, _all_active(run) if programs is None else programs):
-            descriptor_store(run, op, descriptor, stored, *offsets)
+            store_block(run, view.op, block, descriptor, stored, offsets)
 
     run.bulk_stores.push(land, run.active)
     return ()
 
 
-def bulk_store_wait(run: Evaluator, op: Operation) -> Sequence[TileValue]:
+def bulk_store_wait(run: Evaluator, view: ttng.AsyncTmaStoreWait) -> Sequence[TileValue]:
     """ttng.async_tma_store_wait."""
-    pendings = op.attributes["pendings"]
-    assert isinstance(pendings, int)
-    run.bulk_stores.land(pendings, run.active)
+    run.bulk_stores.land(view.pendings, run.active)
     return ()
 
 

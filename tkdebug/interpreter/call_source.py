@@ -10,14 +10,17 @@ import linecache
 import textwrap
 from collections.abc import Iterator
 
+from tkdebug.compiler.analysis.data_flow import traced
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 
 # How far around an op's line its statement is looked for.
 _STATEMENT_LINES = 12
 # Where a mask stands that is passed without its name, in calls by their last name.
 _MASK_POSITIONS = {"load": 1, "store": 2}
 _ATOMIC_MASK_POSITION = 2
-_BROADCASTS = ("tt.broadcast", "tt.expand_dims", "tt.splat")
+_BROADCASTS = names_of(tt.Broadcast, tt.ExpandDims, tt.Splat)
 
 
 def call_name(op: Operation) -> str:
@@ -49,9 +52,7 @@ def mask_text(op: Operation, mask: Value) -> str | None:
     found = mask_argument(op)
     if found is not None and not found.isidentifier():
         return found
-    defined = mask.defining_op
-    while defined is not None and defined.name in _BROADCASTS:
-        defined = defined.operands[0].defining_op
+    defined = traced(mask, _BROADCASTS).defining_op
     if defined is not None:
         place = defined.location.primary
         for statement, text, _, _ in _statements(place.file, place.line):

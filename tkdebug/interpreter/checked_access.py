@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import MaskedAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
@@ -22,30 +24,30 @@ from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTil
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
-_MASK_OPERANDS = {
-    "tt.load": 1,
-    "tt.store": 2,
-    "tt.atomic_rmw": 2,
-    "ttg.async_copy_global_to_local": 2,
-}
-
 
 class Access:
-    """One load, store or atomic of some programs: where, under which mask, for which op."""
+    """One load, store or atomic of some programs: where, under which mask, for which op.
 
-    __slots__ = ("buffer", "kind", "mask", "op", "programs", "shape", "tile")
+    Attributes:
+        type: of the tile that is read or written.
+        programs: their positions in the batch, None for all.
+    """
+
+    __slots__ = ("buffer", "kind", "mask", "op", "programs", "shape", "tile", "type")
 
     def __init__(
         self,
         op: Operation,
         kind: FaultKind,
+        type_: ir.Type,
         buffer: Buffer,
         tile: AffineTile,
         mask: TileValue,
-        programs: Tensor | None,
+        programs: Tensor | None = None,
     ) -> None:
         self.op = op
         self.kind = kind
+        self.type = type_
         self.buffer = buffer
         self.tile = tile
         self.mask = mask
@@ -60,18 +62,18 @@ class Access:
 
 def mask_of(op: Operation) -> Value | None:
     """The IR value of an access's mask, None without one."""
-    place = _MASK_OPERANDS.get(op.name)
-    return op.operands[place] if place is not None and len(op.operands) > place else None
+    access = MaskedAccess.cast(op)
+    return None if access is None else access.mask
 
 
 def loaded_type(op: Operation) -> ir.Type:
     """Type of what an op reads from memory, wherever it puts it."""
     if not op.results:
-        buffer = op.operands[1].type
+        buffer = ttng.BulkCopy(op).buffer.type
         return ir.tile(ir.shape_of(buffer), ir.element_of(buffer))
     type_ = op.results[0].type
     if isinstance(type_, ir.TokenType):
-        pointer = op.operands[0].type
+        pointer = ttg.AsyncCopyGlobalToLocal(op).pointer.type
         element = ir.element_of(pointer)
         assert isinstance(element, ir.PointerType)
         return ir.with_element(pointer, element.pointee)
@@ -79,7 +81,9 @@ def loaded_type(op: Operation) -> ir.Type:
 
 
 def _is_block(op: Operation) -> bool:
-    return "boundary_check" in op.attributes or op.name.startswith("tt.descriptor")
+    blocks = tt.Load.cast(op) or tt.Store.cast(op)
+    checks = blocks is not None and blocks.boundary_check is not None
+    return checks or tt.DescriptorAccess.matches(op)
 
 
 # Some of the programs
@@ -95,7 +99,7 @@ def narrowed(run: Evaluator, access: Access, chosen: Any) -> Access:
     programs = access.programs
     if programs is None:
         programs = torch.arange(run.programs, device=run.device)
-    return Access(access.op, access.kind, access.buffer, tile, mask, programs[chosen])
+    return Access(access.op, access.kind, access.type, access.buffer, tile, mask, programs[chosen])
 
 
 def narrow_value(run: Evaluator, value: TileValue | None, op: Operation, chosen: Any) -> Any:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.addresses import load, store_addresses
+from tkdebug.interpreter.addresses import load_pointers, store_addresses
 from tkdebug.interpreter.checked_access import Access, loaded_type
 from tkdebug.interpreter.memory import affine_of, store_active, sum_of
 from tkdebug.interpreter.values import (
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def make_descriptor(
-    run: Evaluator, op: Operation, base: TileValue, *rest: IntTile
+    run: Evaluator, view: tt.MakeTensorDescriptor, base: TileValue, *rest: IntTile
 ) -> DescriptorTile:
     """tt.make_tensor_descriptor."""
     assert isinstance(base, PointerTile | AddressTile)
     rank = len(rest) // 2
-    return DescriptorTile(base, rest[:rank], rest[rank:], str(op.attributes.get("padding", "zero")))
+    return DescriptorTile(base, rest[:rank], rest[rank:], view.padding)
 
 
 def descriptor_access(
@@ -113,9 +114,16 @@ def _and_negative(run: Evaluator, mask: TileValue, difference: AffineTile) -> Ti
 
 
 def descriptor_load(
-    run: Evaluator, op: Operation, descriptor: TileValue, *offsets: TileValue
+    run: Evaluator, view: tt.DescriptorLoad, descriptor: TileValue, *offsets: TileValue
 ) -> TileValue:
     """tt.descriptor_load."""
+    return load_block(run, view.op, descriptor, offsets)
+
+
+def load_block(
+    run: Evaluator, op: Operation, descriptor: TileValue, offsets: Sequence[TileValue]
+) -> TileValue:
+    """The block at some offsets, padded, for the access `op`."""
     assert isinstance(descriptor, DescriptorTile)
     block = loaded_type(op)
     assert isinstance(block, ir.TensorType)
@@ -123,23 +131,38 @@ def descriptor_load(
     other = None
     if descriptor.padding == "nan":
         other = run.constant(block, float("nan"))
-    return load(run, op, pointer, mask, other)
+    return load_pointers(run, op, pointer, mask, other)
 
 
 def descriptor_store(
-    run: Evaluator, op: Operation, descriptor: TileValue, value: TileValue, *offsets: TileValue
+    run: Evaluator,
+    view: tt.DescriptorStore,
+    descriptor: TileValue,
+    value: TileValue,
+    *offsets: TileValue,
 ) -> Sequence[TileValue]:
     """tt.descriptor_store."""
+    store_block(run, view.op, view.value.type, descriptor, value, offsets)
+    return ()
+
+
+def store_block(
+    run: Evaluator,
+    op: Operation,
+    block: ir.Type,
+    descriptor: TileValue,
+    value: TileValue,
+    offsets: Sequence[TileValue],
+) -> None:
+    """Write `value`, of type `block`, at some offsets, for the access `op`."""
     assert isinstance(descriptor, DescriptorTile)
-    block = op.operands[1].type
     assert isinstance(block, ir.TensorType | ir.MemDescType)
     pointer, mask = descriptor_access(run, descriptor, block.shape, offsets)
     if isinstance(mask, int) and not mask:
-        return ()
+        return
     if isinstance(pointer, AddressTile):
-        store_addresses(run, op, pointer, value, mask)
-        return ()
+        store_addresses(run, op, block, pointer, value, mask)
+        return
     assert isinstance(pointer, PointerTile)
     tile = affine_of(run, pointer.offset, block.shape)
-    store_active(run, Access(op, "oob-store", pointer.buffer, tile, mask, None), value)
-    return ()
+    store_active(run, Access(op, "oob-store", block, pointer.buffer, tile, mask), value)

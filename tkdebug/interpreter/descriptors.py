@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.addresses import load, store_addresses
+from tkdebug.interpreter.addresses import load_pointers, store_addresses
 from tkdebug.interpreter.atomics import in_rounds, plain_add, run_atomic
 from tkdebug.interpreter.checked_access import Access
 from tkdebug.interpreter.descriptor_blocks import descriptor_access, tile_scalar
@@ -30,21 +30,25 @@ if TYPE_CHECKING:
 
 
 def descriptor_gather(
-    run: Evaluator, op: Operation, descriptor: TileValue, rows: TileValue, column: TileValue
+    run: Evaluator,
+    view: tt.DescriptorGather,
+    descriptor: TileValue,
+    rows: TileValue,
+    column: TileValue,
 ) -> TileValue:
     """tt.descriptor_gather."""
     assert isinstance(descriptor, DescriptorTile)
-    shape = ir.shape_of(op.result.type)
-    pointer, mask = _row_access(run, descriptor, shape, rows, op.operands[1].type, column)
+    type_ = view.result.type
+    pointer, mask = _row_access(run, descriptor, ir.shape_of(type_), rows, view.rows.type, column)
     other = None
     if descriptor.padding == "nan":
-        other = run.constant(op.result.type, float("nan"))
-    return load(run, op, pointer, mask, other)
+        other = run.constant(type_, float("nan"))
+    return load_pointers(run, view.op, pointer, mask, other)
 
 
 def descriptor_scatter(
     run: Evaluator,
-    op: Operation,
+    view: tt.DescriptorScatter,
     descriptor: TileValue,
     value: TileValue,
     rows: TileValue,
@@ -52,14 +56,15 @@ def descriptor_scatter(
 ) -> Sequence[TileValue]:
     """tt.descriptor_scatter."""
     assert isinstance(descriptor, DescriptorTile)
-    shape = ir.shape_of(op.operands[1].type)
-    pointer, mask = _row_access(run, descriptor, shape, rows, op.operands[2].type, column)
+    op, type_ = view.op, view.value.type
+    shape = ir.shape_of(type_)
+    pointer, mask = _row_access(run, descriptor, shape, rows, view.rows.type, column)
     if isinstance(pointer, AddressTile):
-        store_addresses(run, op, pointer, value, mask)
+        store_addresses(run, op, type_, pointer, value, mask)
         return ()
     assert isinstance(pointer, PointerTile)
     tile = affine_of(run, pointer.offset, shape)
-    store_active(run, Access(op, "oob-store", pointer.buffer, tile, mask, None), value)
+    store_active(run, Access(op, "oob-store", type_, pointer.buffer, tile, mask), value)
     return ()
 
 
@@ -91,17 +96,20 @@ def _row_access(
 
 
 def descriptor_reduce(
-    run: Evaluator, op: Operation, descriptor: TileValue, value: TileValue, *offsets: TileValue
+    run: Evaluator,
+    view: tt.DescriptorReduce,
+    descriptor: TileValue,
+    value: TileValue,
+    *offsets: TileValue,
 ) -> Sequence[TileValue]:
     """tt.descriptor_reduce: a combination in memory whose old values nobody sees."""
     assert isinstance(descriptor, DescriptorTile)
-    block = op.operands[1].type
+    block, kind = view.value.type, view.kind
     assert isinstance(block, ir.TensorType)
     pointer, mask = descriptor_access(run, descriptor, block.shape, offsets)
-    kind = str(op.attributes["kind"])
     stored = run.dense(value, block)
     apply = partial(plain_add, run) if kind in ("add", "fadd") else in_rounds(run, kind)
-    run_atomic(run, op, block, pointer, mask, (stored,), apply)
+    run_atomic(run, view.op, block, pointer, mask, (stored,), apply)
     return ()
 
 

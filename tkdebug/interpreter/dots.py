@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.values import TileValue
 
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 _HALF_SUM_DEPTH = 16
 
 
-def dot(run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
+def dot(run: Evaluator, view: DotLike, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
     """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
-    if _sums_halves(op) and not run.strict_ieee:
-        return _dot_of_halves(run, op, a, b, acc)
-    types = [value.type for value in op.operands]
-    x = _matrix(run, a, types[0], op)
-    y = _matrix(run, b, types[1], op)
-    total = run.full(acc, types[2])
+    if _sums_halves(view) and not run.strict_ieee:
+        return _dot_of_halves(run, view, a, b, acc)
+    x = _matrix(run, a, view.a.type, view)
+    y = _matrix(run, b, view.b.type, view)
+    total = run.full(acc, view.accumulator.type)
     integers = total.dtype == torch.int32
     programs = max(x.shape[0], y.shape[0])
     if x.dim() == 4:
@@ -42,11 +41,11 @@ def dot(run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValu
 
 
 def _dot_of_halves(
-    run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue
+    run: Evaluator, view: DotLike, a: TileValue, b: TileValue, acc: TileValue
 ) -> Tensor:
     """Sums in fp16, which tensor cores round after each 16 products (seen on an H200)."""
-    x, y = (_matrix(run, v, o.type, op) for v, o in zip((a, b), op.operands, strict=False))
-    total = run.full(acc, op.operands[2].type).double()
+    x, y = _matrix(run, a, view.a.type, view), _matrix(run, b, view.b.type, view)
+    total = run.full(acc, view.accumulator.type).double()
     for k in range(0, x.shape[-1], _HALF_SUM_DEPTH):
         # Exact in fp64: two roundings would not be one.
         part = torch.matmul(
@@ -57,7 +56,7 @@ def _dot_of_halves(
     return total.to(torch.float16)
 
 
-def _matrix(run: Evaluator, value: TileValue, type_: ir.Type, op: Operation) -> Tensor:
+def _matrix(run: Evaluator, value: TileValue, type_: ir.Type, view: DotLike) -> Tensor:
     element = ir.element_of(type_)
     tensor = run.full(value, type_)
     if element == ir.F64:
@@ -70,16 +69,16 @@ def _matrix(run: Evaluator, value: TileValue, type_: ir.Type, op: Operation) -> 
 
         assert isinstance(element, ir.ScalarType)
         return convert(tensor, element.name, "f32", run.dtypes, False)
-    if op.attributes.get("input_precision", "tf32") == "tf32" and not run.strict_ieee:
+    if view.input_precision in (None, "tf32") and not run.strict_ieee:
         # A tensor core reads the upper 19 bits of an fp32; neither we nor upstream round first.
         return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
     return tensor
 
 
-def _sums_halves(op: Operation) -> bool:
+def _sums_halves(view: DotLike) -> bool:
     """Whether a dot is one of the tensor cores' with sums in fp16; others sum in fp32."""
-    a, b, acc = (ir.element_of(value.type) for value in op.operands)
+    a, b, acc = (ir.element_of(value.type) for value in (view.a, view.b, view.accumulator))
     # Operands of fp8 are multiplied as fp16, which holds them exactly.
     if acc != ir.F16 or any(element != ir.F16 and element.bits != 8 for element in (a, b)):
         return False
-    return ir.shape_of(op.operands[0].type)[-1] >= _HALF_SUM_DEPTH
+    return ir.shape_of(view.a.type)[-1] >= _HALF_SUM_DEPTH

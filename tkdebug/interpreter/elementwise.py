@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter import ptx
 from tkdebug.interpreter.addresses import byte_addresses
@@ -29,14 +29,15 @@ _MULTIPROCESSORS = 132
 # Mapped functions
 
 
-def map_elementwise(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+def map_elementwise(
+    run: Evaluator, view: tt.MapElementwise, *operands: TileValue
+) -> Sequence[TileValue]:
     """tt.map_elementwise."""
-    pack = op.attributes["pack"]
-    assert isinstance(pack, int)
-    shape = ir.shape_of(op.operands[0].type)
-    region = op.regions[0]
+    pack = view.pack
+    shape = ir.shape_of(view.sources[0].type)
+    region = view.op.regions[0]
     arguments: list[TileValue] = []
-    for value, operand in zip(operands, op.operands, strict=True):
+    for value, operand in zip(operands, view.sources, strict=True):
         arguments += _lanes_of(run, value, operand.type, pack)
     count = 1
     for extent in shape:
@@ -77,23 +78,25 @@ def _lanes_of(run: Evaluator, value: TileValue, type_: ir.Type, pack: int) -> li
 # Inline assembly and special registers
 
 
-def inline_asm(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+def inline_asm(
+    run: Evaluator, view: tt.ElementwiseInlineAsm, *operands: TileValue
+) -> Sequence[TileValue]:
     """tt.elementwise_inline_asm, where its PTX is understood."""
     tiles = []
-    for value, operand in zip(operands, op.operands, strict=True):
+    for value, operand in zip(operands, view.sources, strict=True):
         if isinstance(value, PointerTile | AddressTile):
             tiles.append(run.full(byte_addresses(value), _index_type(operand.type)))
         else:
             tiles.append(run.full(value, operand.type))
-    shape = ir.shape_of(op.results[0].type)
+    shape = ir.shape_of(view.results[0].type)
     count = max((tile.shape[0] for tile in tiles), default=1)
     flat = [tile.expand(count, *shape).reshape(-1) for tile in tiles]
-    targets = [run.dtype_of(result.type) for result in op.results]
-    results = ptx.run(op, flat, targets, run.device)
+    targets = [run.dtype_of(result.type) for result in view.results]
+    results = ptx.run(view, flat, targets, run.device)
     return [result.reshape(-1, *shape) for result in results]
 
 
-def multiprocessor_id(run: Evaluator, op: Operation) -> TileValue:
+def multiprocessor_id(run: Evaluator, view: nvvm.MultiprocessorId) -> TileValue:
     """nvvm.read.ptx.sreg.smid: programs take turns."""
     first = run.first
     ids = torch.arange(first, first + run.programs // run.lanes, device=run.device)
@@ -101,7 +104,7 @@ def multiprocessor_id(run: Evaluator, op: Operation) -> TileValue:
     return tile.repeat_interleave(run.lanes)
 
 
-def global_timer(run: Evaluator, op: Operation) -> TileValue:
+def global_timer(run: Evaluator, view: nvvm.GlobalTimer) -> TileValue:
     """nvvm.read.ptx.sreg.globaltimer."""
     return time.time_ns()
 

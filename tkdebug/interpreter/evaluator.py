@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.buffers import Buffer
@@ -85,16 +87,25 @@ class Evaluator(EvaluatorState):
 
     def run_block(self, block: Block) -> Sequence[TileValue]:
         """Run a block whose arguments are bound; gives its terminator's operands."""
-        values, attentive = self.values, self.attentive
+        values, observers, attentive = self.values, self.observers, self.attentive
         results: Sequence[TileValue] = ()
-        for rule, op, watch, dying in self.plan.steps[block]:
-            operands = [values[operand] for operand in op.operands]
-            if watch is None and not attentive:
-                results = rule(self, op, *operands)
+        for rule, view, sources, defined, watch, dying in self.plan.steps[block]:
+            operands = [values[source] for source in sources]
+            if attentive:
+                results = self._run_attended(rule, view, operands, watch)
+            elif watch is None:
+                results = rule(self, view, *operands)
             else:
-                results = self._run_watched(rule, op, operands, watch)
-            if op.results:  # a terminator hands its operands on instead
-                for value, result in zip(op.results, results, strict=True):
+                op, before, after, may_alter = watch
+                for place in before:
+                    observers[place].before(self, op, operands)
+                if may_alter:
+                    operands = [values[source] for source in sources]
+                results = rule(self, view, *operands)
+                for place in after:
+                    results = observers[place].after(self, op, operands, results)
+            if defined:  # a terminator hands its operands on instead
+                for value, result in zip(defined, results, strict=True):
                     values[value] = result
             for value in dying:
                 values.pop(value, None)
@@ -103,23 +114,22 @@ class Evaluator(EvaluatorState):
                     observer.forget(self, dying)
         return results
 
-    def _run_watched(
-        self, rule: Rule, op: Operation, operands: Sequence[TileValue], watch: Watch | None
+    def _run_attended(
+        self, rule: Rule, view: OpView, operands: Sequence[TileValue], watch: Watch | None
     ) -> Sequence[TileValue]:
-        """Run an op that observers look at."""
-        observers = self.observers
+        """Run an op while some observers look at every op."""
+        op, observers = view.op, self.observers
         before, after = ((), ()) if watch is None else (watch.before, watch.after)
         for place in before:
             observers[place].before(self, op, operands)
-        if self.attentive:
-            called = [observers[place] for place in before]
-            for observer in tuple(self.attentive):
-                if observer not in called:
-                    observer.before(self, op, operands)
+        called = [observers[place] for place in before]
+        for observer in tuple(self.attentive):
+            if observer not in called:
+                observer.before(self, op, operands)
         values = self.values
         # Which observers may have altered.
         operands = [values[operand] for operand in op.operands]
-        results = rule(self, op, *operands)
+        results = rule(self, view, *operands)
         for place in after:
             results = observers[place].after(self, op, operands, results)
         return results
@@ -129,6 +139,12 @@ class Evaluator(EvaluatorState):
         if is_attentive != (observer in self.attentive):
             change = self.attentive.append if is_attentive else self.attentive.remove
             change(observer)
+
+    def follow(self, observer: Observer, is_following: bool) -> None:
+        """Tell `observer` of accesses to memory from now on, or no longer."""
+        if is_following != (observer in self.followers):
+            others = [one for one in self.followers if one is not observer]
+            self.followers = [*others, observer] if is_following else others
 
     def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
         """Bind a region's arguments and run its block."""
@@ -147,9 +163,7 @@ class Evaluator(EvaluatorState):
 
     def run_kernel(self, function: Operation, arguments: Sequence[TileValue]) -> None:
         """Run a `tt.func` on its arguments."""
-        shared_bytes = function.attributes.get("shared_bytes", 0)
-        assert isinstance(shared_bytes, int)
-        self.shared_bytes = shared_bytes
+        self.shared_bytes = tt.Func(function).shared_bytes
         self.run_region(function.regions[0], arguments)
 
     # Branches
@@ -168,22 +182,23 @@ class Evaluator(EvaluatorState):
             return False
         return tensor
 
-    def run_if(self, op: Operation, condition: TileValue) -> Sequence[TileValue]:
+    def run_if(self, view: scf.If, condition: TileValue) -> Sequence[TileValue]:
         """scf.if: one branch when all programs agree, else both under masks."""
-        test = self._condition(condition, op.operands[0].type)
+        test = self._condition(condition, view.condition.type)
+        then_region, else_region = view.op.regions
         if isinstance(test, bool):
-            return self.run_region(op.regions[0 if test else 1], ())
+            return self.run_region(then_region if test else else_region, ())
         outer = self.active
         try:
             self.active = test if outer is None else outer & test
-            then_values = self.run_region(op.regions[0], ())
+            then_values = self.run_region(then_region, ())
             self.active = ~test if outer is None else outer & ~test
-            else_values = self.run_region(op.regions[1], ())
+            else_values = self.run_region(else_region, ())
         finally:
             self.active = outer
         return [
             self.blend(test, a, b, result.type)
-            for a, b, result in zip(then_values, else_values, op.results, strict=True)
+            for a, b, result in zip(then_values, else_values, view.results, strict=True)
         ]
 
     def blend(self, test: Tensor, a: TileValue, b: TileValue, type_: ir.Type) -> TileValue:
@@ -238,15 +253,15 @@ class Evaluator(EvaluatorState):
 
     # Loops
 
-    def run_for(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    def run_for(self, view: scf.For, *operands: TileValue) -> Sequence[TileValue]:
         """scf.for: trip counts may differ between programs."""
         lower, upper, step, *carried = operands
         if isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int):
-            block = op.regions[0]
-            for position in range(lower, upper, self._step(op, step)):
-                carried = list(self.run_region(block, [position, *carried]))
+            body = view.op.regions[0]
+            for position in range(lower, upper, self._step(view.op, step)):
+                carried = list(self.run_region(body, [position, *carried]))
             return carried
-        return self._run_divergent_for(op, lower, upper, step, carried)
+        return self._run_divergent_for(view, lower, upper, step, carried)
 
     def _step(self, op: Operation, step: int) -> int:
         if step <= 0:
@@ -259,17 +274,17 @@ class Evaluator(EvaluatorState):
 
     def _run_divergent_for(
         self,
-        op: Operation,
+        view: scf.For,
         lower: TileValue,
         upper: TileValue,
         step: TileValue,
         carried: list[TileValue],
     ) -> Sequence[TileValue]:
-        type_ = op.operands[0].type
+        type_ = view.lower.type
         low = self.dense(lower, type_).reshape(-1).to(torch.int64)
         high = self.dense(upper, type_).reshape(-1).to(torch.int64)
         stride = self.dense(step, type_).reshape(-1).to(torch.int64)
-        self._step(op, int(stride.min()))
+        self._step(view.op, int(stride.min()))
         trips = ((high - low + stride - 1).div(stride, rounding_mode="floor")).clamp(min=0)
         trips = trips.expand(self.programs)
         outer = self.active
@@ -278,14 +293,14 @@ class Evaluator(EvaluatorState):
             return carried
         shortest, longest = int(relevant.min()), int(relevant.max())
         position: TileValue = lower
-        types = [result.type for result in op.results]
+        types = [result.type for result in view.results]
         try:
             for trip in range(longest):
                 inside: Tensor | None = None
                 if trip >= shortest:
                     inside = trips > trip
                     self.active = inside if outer is None else outer & inside
-                results = self.run_region(op.regions[0], [position, *carried])
+                results = self.run_region(view.op.regions[0], [position, *carried])
                 if inside is not None:
                     results = [
                         self.blend(inside, new, old, value_type)
@@ -301,12 +316,13 @@ class Evaluator(EvaluatorState):
         total = self.index.affine_add(position, step, ())
         return self.index.settle(total, ir.element_of(type_).bits)
 
-    def run_while(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    def run_while(self, view: scf.While, *operands: TileValue) -> Sequence[TileValue]:
         """scf.while: programs leave one by one; the rest goes on under a mask."""
         carried = list(operands)
         outer = self.active
+        op = view.op
         before, after = op.regions
-        condition_type = before.block.terminator.operands[0].type
+        condition_type = scf.Condition(view.before.terminator).condition.type
         types = [result.type for result in op.results]
         final: list[TileValue] | None = None
         running: Tensor | None = None
@@ -345,36 +361,35 @@ class Evaluator(EvaluatorState):
     # Debug ops
 
     def device_assert(
-        self, op: Operation, condition: TileValue, mask: TileValue = 1
+        self, view: tt.Assert, condition: TileValue, mask: TileValue = 1
     ) -> Sequence[TileValue]:
         """tt.assert: a fault where the condition is false."""
         if isinstance(condition, int) and condition:
             return ()
-        shape = ir.shape_of(op.operands[0].type)
-        bad = ~self.dense(condition, op.operands[0].type)
+        shape = ir.shape_of(view.condition.type)
+        bad = ~self.dense(condition, view.condition.type)
         if not isinstance(mask, int):
-            bad = bad & self.dense(mask, op.operands[1].type)
+            bad = bad & self.dense(mask, ir.tile(shape, ir.I1))
         elif not mask:
             return ()
         bad = bad.expand(self.programs, *shape)
         if self.active is not None:
             bad = bad & self.active.reshape(-1, *(1,) * len(shape))
         if bool(bad.any()):
-            self.faults.assertion(op, self.offender(bad, None, None), int(bad.sum()))
+            self.faults.assertion(view.op, self.offender(bad, None, None), int(bad.sum()))
         return ()
 
-    def device_print(self, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    def device_print(self, view: tt.Print, *operands: TileValue) -> Sequence[TileValue]:
         """tt.print: a line an element, in program order."""
         if not self.faults.is_told:
             return ()
-        prefix = str(op.attributes.get("prefix", ""))
         count = self.programs
         tensors = []
-        for value, operand in zip(operands, op.operands, strict=True):
+        for value, operand in zip(operands, view.values, strict=True):
             if isinstance(value, PointerTile | AddressTile):
                 value = byte_addresses(value)
             tensors.append(self.full(value, operand.type).expand(count, *ir.shape_of(operand.type)))
-        signed = op.attributes.get("signed", ())
+        prefix, signed = view.prefix, view.signed
         for program in range(count):
             if self.active is not None and not bool(self.active[program]):
                 continue
@@ -383,10 +398,8 @@ class Evaluator(EvaluatorState):
                 print(f"{name} idx (){prefix}")
             for place, tensor in enumerate(tensors):
                 label = f"(operand {place}) " if len(tensors) > 1 else ""
-                is_signed = not isinstance(signed, tuple) or bool(signed[place])
-                self._print_elements(
-                    name, prefix, label, tensor[program], bool(op.attributes.get("hex")), is_signed
-                )
+                is_signed = signed is None or signed[place]
+                self._print_elements(name, prefix, label, tensor[program], view.hex, is_signed)
         sys.stdout.flush()
         return ()
 

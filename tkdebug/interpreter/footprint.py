@@ -5,33 +5,25 @@ from __future__ import annotations
 import math
 
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir import Block, Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 
-_FORWARDS_POINTER = {
-    "tt.addptr",
-    "tt.splat",
-    "tt.broadcast",
-    "tt.expand_dims",
-    "tt.reshape",
-    "tt.trans",
-    "tt.bitcast",
-    "tt.hint",
-    "tt.unsplat",
-    "tt.make_tensor_descriptor",
-}
+_FORWARDS_POINTER = names_of(
+    tt.AddPtr, tt.Rearrangement, tt.Bitcast, tt.Hint, tt.MakeTensorDescriptor
+)
 _UNKNOWN = frozenset([-1])
 
 
 def live_bytes_per_program(module: Module) -> int:
     """Most bytes of tiles alive at once in one program, were every tile dense."""
-    function = module.function
-    shared_bytes = function.attributes.get("shared_bytes", 0)
-    assert isinstance(shared_bytes, int)
-    return max(64, _block_peak(function.regions[0].block) + shared_bytes)
+    function = tt.Func(module.function)
+    return max(64, _block_peak(function.body) + function.shared_bytes)
 
 
 def _size_bytes(value: Value) -> int:
@@ -54,7 +46,7 @@ _ATOMIC_SCRATCH_BYTES = 144
 
 
 def _scratch_bytes(op: Operation) -> int:
-    if op.name not in ("tt.atomic_rmw", "tt.atomic_cas"):
+    if not tt.Atomic.matches(op):
         return 0
     return math.prod(ir.shape_of(op.result.type)) * _ATOMIC_SCRATCH_BYTES
 
@@ -90,7 +82,7 @@ def written_arguments(module: Module) -> frozenset[int] | None:
     written: set[int] = set()
     for op in module.function.walk():
         if op.name in _WRITERS:
-            written |= origin.get(op.operands[0], _UNKNOWN)
+            written |= origin.get(accessed(op), _UNKNOWN)
     return None if -1 in written else frozenset(written)
 
 
@@ -112,9 +104,11 @@ class _PointerOrigins(ForwardAnalysis[frozenset[int]]):
             return
         found = _UNKNOWN
         if op.name in _FORWARDS_POINTER:
-            found = self._of(op.operands[0])
-        elif op.name == "arith.select":
-            found = self._of(op.operands[1]) | self._of(op.operands[2])
+            (source, *_) = op.operands
+            found = self._of(source)
+        elif arith.Select.matches(op):
+            select = arith.Select(op)
+            found = self._of(select.true_value) | self._of(select.false_value)
         for value in pointers:
             self.set(value, found)
 

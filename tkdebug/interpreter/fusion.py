@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 
 # Ops that are one torch function with an `out=`, and always give fresh memory without it.
-_COMPUTES = frozenset(
-    (
-        "arith.addf arith.subf arith.mulf arith.divf arith.maximumf arith.minimumf arith.maxnumf "
-        "arith.minnumf arith.negf math.exp math.exp2 math.log math.log2 math.sqrt math.rsqrt "
-        "math.sin math.cos math.erf math.floor math.ceil math.absf tt.precise_divf tt.precise_sqrt"
-    ).split()
+_COMPUTES = names_of(
+    *(arith.AddF, arith.SubF, arith.MulF, arith.DivF, arith.NegF),
+    *(arith.MaximumF, arith.MinimumF, arith.MaxNumF, arith.MinNumF),
+    *(math.Exp, math.Exp2, math.Log, math.Log2, math.Sqrt, math.Rsqrt, math.Sin, math.Cos),
+    *(math.Erf, math.Floor, math.Ceil, math.AbsF, tt.PreciseDivF, tt.PreciseSqrt),
 )
 # Ops that read a value and keep no view of it.
-_CONSUMES = _COMPUTES | {"tt.reduce", "tt.store", "tt.dot", "arith.cmpf"}
+_CONSUMES = _COMPUTES | names_of(tt.Reduce, tt.Store, tt.Dot, arith.CmpF)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def _deferred(block: Block) -> set[Operation]:
         if op.name not in _COMPUTES or len(op.result.uses) != 1:
             continue
         (user,) = op.result.uses
-        if user.name == "tt.store" and user.block is block and user.operands[1] is op.result:
+        store = tt.Store.cast(user)
+        if store is not None and user.block is block and store.value is op.result:
             found.add(op)
     return found
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tkdebug.compiler.analysis.data_flow import traced
+from tkdebug.compiler.dialects import arith, scf, tt, ttng
+from tkdebug.compiler.dialects.interfaces import PointerAccess, accessed
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.call_source import call_name, mask_argument, mask_text
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.faults import Offender
 
-_LOOPS = ("scf.for", "scf.while")
 # What makes pointers of the pointers that are their first operand.
-_POINTER_STEPS = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape")
+_POINTER_STEPS = names_of(tt.AddPtr, tt.Rearrangement)
 # How many ops back a mask or a pointer is followed.
 _SEARCH_DEPTH = 100
 
@@ -45,11 +48,12 @@ def access_hint(
         )
     loop = ", the loop's bounds" if _in_loop(op) else ""
     elsewhere = f"the index arithmetic{loop} and the grid, {grid}"
-    checked = op.attributes.get("boundary_check")
-    is_descriptor = op.name.startswith("tt.descriptor")
-    if is_descriptor or isinstance(checked, tuple):
-        if isinstance(checked, tuple) and len(checked) < len(ir.shape_of(op.operands[0].type)):
-            return _unchecked_axes(op, checked)
+    shape = _accessed_shape(op)
+    checked = _boundary_check(op)
+    is_descriptor = tt.DescriptorAccess.matches(op)
+    if is_descriptor or checked is not None:
+        if checked is not None and len(checked) < len(shape):
+            return _unchecked_axes(checked, len(shape))
         made = "the tensor descriptor" if is_descriptor else "make_block_ptr"
         if offender.is_whole_tile:
             given = f"the pointer, the shape and the strides given to {made}"
@@ -61,7 +65,7 @@ def access_hint(
     shown = f"mask is `{text}`" if text else "the mask allows it"
     if index < 0:
         return f"{shown}: it does not exclude negative offsets"
-    if not ir.shape_of(op.operands[0].type):
+    if not shape:
         return f"{shown} but {elements}: check {elsewhere}"
     is_constant = not _varies_by_program(mask)
     true = ""
@@ -80,13 +84,14 @@ def access_hint(
 
 def loaded_offset(op: Operation) -> tuple[Operation, str] | None:
     """The load that access `op` takes its offset from, and the argument that it loads."""
-    seen, pending = set(op.operands[:1]), list(op.operands[:1])
+    seen, pending = {accessed(op)}, [accessed(op)]
     while pending and len(seen) <= _SEARCH_DEPTH:
         made_by = pending.pop().defining_op
         if made_by is None or made_by.regions:
             continue
-        if made_by.name == "tt.load":
-            name = _argument_name(made_by.operands[0])
+        load = tt.Load.cast(made_by)
+        if load is not None:
+            name = _argument_name(load.pointer)
             if name is not None:
                 return made_by, name
             continue
@@ -97,14 +102,13 @@ def loaded_offset(op: Operation) -> tuple[Operation, str] | None:
 
 def _argument_name(pointer: Value) -> str | None:
     """The parameter that a pointer was made of by adding offsets alone."""
-    while pointer.defining_op is not None and pointer.defining_op.name in _POINTER_STEPS:
-        pointer = pointer.defining_op.operands[0]
+    pointer = traced(pointer, _POINTER_STEPS)
     block = pointer.owner
     if not isinstance(block, Block) or not _is_parameter(pointer) or block.parent_op is None:
         return None
-    names = block.parent_op.attributes.get("arg_names")
+    names = tt.Func(block.parent_op).arg_names
     place = block.arguments.index(pointer)
-    return str(names[place]) if isinstance(names, tuple) and place < len(names) else None
+    return names[place] if place < len(names) else None
 
 
 def counted(elements: int) -> str:
@@ -123,7 +127,7 @@ def _unmasked(
     given = mask_argument(op)
     if given is not None:
         return f"mask is `{given}`, which is None or true everywhere here, but {elements}"
-    if not ir.shape_of(op.operands[0].type):
+    if not _accessed_shape(op):
         return (
             f"this {call} touches one element a program: check {elsewhere}, or guard it "
             "with an `if`"
@@ -139,14 +143,28 @@ def _unmasked(
 def _in_loop(op: Operation) -> bool:
     outer = op.block.parent_op if op.block is not None else None
     while outer is not None:
-        if outer.name in _LOOPS:
+        if scf.Loop.matches(outer):
             return True
         outer = outer.block.parent_op if outer.block is not None else None
     return False
 
 
-def _unchecked_axes(op: Operation, checked: tuple[object, ...]) -> str:
-    rank = len(ir.shape_of(op.operands[0].type))
+def _accessed_shape(op: Operation) -> tuple[int, ...]:
+    """The shape of the pointers of an access, or of the blocks of its descriptor."""
+    access = PointerAccess.cast(op)
+    if access is not None:
+        return ir.shape_of(access.pointer.type)
+    through = tt.DescriptorAccess.cast(op) or ttng.BulkCopy(op)
+    return ir.shape_of(through.descriptor.type)
+
+
+def _boundary_check(op: Operation) -> tuple[int, ...] | None:
+    """The axes that an access through a block pointer checks; None for other accesses."""
+    access = tt.Load.cast(op) or tt.Store.cast(op)
+    return None if access is None else access.boundary_check
+
+
+def _unchecked_axes(checked: tuple[int, ...], rank: int) -> str:
     missing = [axis for axis in range(rank) if axis not in checked]
     everything = ", ".join(str(axis) for axis in range(rank))
     comma = "," if rank == 1 else ""
@@ -159,7 +177,10 @@ def _unchecked_axes(op: Operation, checked: tuple[object, ...]) -> str:
 def _free_axis(op: Operation, mask: Value, lane: tuple[int, ...]) -> int | None:
     """The axis along which the access went astray, if the mask is the same along it."""
     bounded = _varying_axes(mask, {})
-    moving = _varying_axes(op.operands[0], {})
+    access = PointerAccess.cast(op)
+    if access is None:
+        return None
+    moving = _varying_axes(access.pointer, {})
     # The first bad element in order: only along axes where it is not the first was one before good.
     for axis, position in enumerate(lane):
         if position and moving[axis] and not bounded[axis]:
@@ -176,7 +197,7 @@ def _varies_by_program(mask: Value) -> bool:
         if op is None:
             if not _is_parameter(value):
                 return True
-        elif op.regions or op.name == "tt.get_program_id" or len(seen) > _SEARCH_DEPTH:
+        elif op.regions or tt.GetProgramId.matches(op) or len(seen) > _SEARCH_DEPTH:
             return True
         else:
             pending += [operand for operand in op.operands if operand not in seen]
@@ -187,7 +208,7 @@ def _varies_by_program(mask: Value) -> bool:
 def _is_parameter(value: Value) -> bool:
     block = value.owner
     outer = block.parent_op if isinstance(block, Block) else None
-    return outer is not None and outer.name == "tt.func"
+    return outer is not None and tt.Func.matches(outer)
 
 
 def _varying_axes(value: Value, known: dict[Value, list[bool]], depth: int = 0) -> list[bool]:
@@ -201,7 +222,7 @@ def _varying_axes(value: Value, known: dict[Value, list[bool]], depth: int = 0) 
 def _find_varying_axes(value: Value, known: dict[Value, list[bool]], depth: int) -> list[bool]:
     shape = ir.shape_of(value.type)
     op = value.defining_op
-    if op is not None and op.name in ("tt.splat", "arith.constant"):
+    if tt.Splat.matches(op) or arith.Constant.matches(op):
         return [False] * len(shape)
     unknown = [extent > 1 for extent in shape]
     if op is None or op.regions or depth > _SEARCH_DEPTH:
@@ -209,11 +230,11 @@ def _find_varying_axes(value: Value, known: dict[Value, list[bool]], depth: int)
     sources = [v for v in op.operands if ir.shape_of(v.type)]
     if not sources or len(ir.shape_of(sources[0].type)) != len(shape):
         return unknown
-    if op.name == "tt.broadcast":
+    if tt.Broadcast.matches(op):
         inner = _varying_axes(sources[0], known, depth + 1)
         narrow = ir.shape_of(sources[0].type)
         return [v and n == e for v, n, e in zip(inner, narrow, shape, strict=True)]
-    if op.name == "tt.load" or any(ir.shape_of(v.type) != shape for v in sources):
+    if tt.Load.matches(op) or any(ir.shape_of(v.type) != shape for v in sources):
         return unknown
     each = [_varying_axes(source, known, depth + 1) for source in sources]
     return [any(axis) for axis in zip(*each, strict=True)]

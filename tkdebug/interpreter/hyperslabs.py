@@ -7,7 +7,9 @@ masked on and legal; where that cannot be said without looking at each, there is
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -89,6 +91,13 @@ class Hyperslab:
     def count(self) -> int:
         """Positions, whether or not some are one element."""
         return math.prod(self.sizes)
+
+
+def are_injective(slabs: Sequence[Hyperslab]) -> bool:
+    """Whether no two positions of any of them are one element; False where that is not certain."""
+    ordered = sorted(slabs, key=lambda slab: slab.start)
+    apart = all(a.last < b.start for a, b in pairwise(ordered))
+    return apart and all(slab.is_injective for slab in slabs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.addresses import load
+from tkdebug.interpreter.addresses import load_pointers
 from tkdebug.interpreter.checked_access import loaded_type
 from tkdebug.interpreter.dots import dot
 from tkdebug.interpreter.shared_buffers import buffer_contents, poison_of, read_view, write_view
@@ -89,21 +89,22 @@ class Copy:
 
 def async_copy(
     run: Evaluator,
-    op: Operation,
+    view: ttg.AsyncCopyGlobalToLocal,
     pointer: TileValue,
-    view: TileValue,
+    buffer: TileValue,
     mask: TileValue = 1,
     other: TileValue | None = None,
 ) -> int:
     """ttg.async_copy_global_to_local; memory is read now, the buffer written at the wait."""
-    assert isinstance(view, BufferView)
-    values = buffer_contents(run, load(run, op, pointer, mask, other), loaded_type(op))
-    write_view(run, view, poison_of(run, op.operands[1].type), run.active)
-    run.uncommitted.append(Copy(view, values, run.active))
+    assert isinstance(buffer, BufferView)
+    loaded = load_pointers(run, view.op, pointer, mask, other)
+    values = buffer_contents(run, loaded, loaded_type(view.op))
+    write_view(run, buffer, poison_of(run, view.buffer.type), run.active)
+    run.uncommitted.append(Copy(buffer, values, run.active))
     return 0
 
 
-def async_commit_group(run: Evaluator, op: Operation, *tokens: TileValue) -> int:
+def async_commit_group(run: Evaluator, view: ttg.AsyncCommitGroup, *tokens: TileValue) -> int:
     """ttg.async_commit_group."""
     group, left = run.uncommitted, []
     if run.active is not None:
@@ -124,9 +125,9 @@ def async_commit_group(run: Evaluator, op: Operation, *tokens: TileValue) -> int
     return 0
 
 
-def async_wait(run: Evaluator, op: Operation, *tokens: TileValue) -> int:
+def async_wait(run: Evaluator, view: ttg.AsyncWait, *tokens: TileValue) -> int:
     """ttg.async_wait."""
-    run.async_copies.land(_count(op, "num"), run.active)
+    run.async_copies.land(view.num, run.active)
     return 0
 
 
@@ -134,27 +135,27 @@ def async_wait(run: Evaluator, op: Operation, *tokens: TileValue) -> int:
 
 
 def local_dot(
-    run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue
+    run: Evaluator, view: ttg.LocalDot, a: TileValue, b: TileValue, acc: TileValue
 ) -> TileValue:
     """ttg.local_dot."""
-    return dot(run, op, _operand(run, a), _operand(run, b), acc)
+    return dot(run, view, _operand(run, a), _operand(run, b), acc)
 
 
 def warp_group_dot(
-    run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue
+    run: Evaluator, view: ttng.WarpGroupDot, a: TileValue, b: TileValue, acc: TileValue
 ) -> TileValue:
     """ttng.warp_group_dot: at once, or with `async` at its wait."""
-    if not op.attributes.get("async"):
-        return dot(run, op, _operand(run, a), _operand(run, b), acc)
+    if not view.is_async:
+        return dot(run, view, _operand(run, a), _operand(run, b), acc)
     started = [_operand(run, a), _operand(run, b)]
     total = run.pending.get(acc) if isinstance(acc, Tensor) else None
-    poison = poison_of(run, op.result.type)
-    settled = poison.repeat(run.programs, *ir.shape_of(op.result.type))
+    poison = poison_of(run, view.result.type)
+    settled = poison.repeat(run.programs, *ir.shape_of(view.result.type))
 
     def land(programs: Tensor | None) -> None:
         ended = [_operand(run, a), _operand(run, b)]
         value = run.dense(
-            dot(run, op, ended[0], ended[1], acc if total is None else total()), op.result.type
+            dot(run, view, ended[0], ended[1], acc if total is None else total()), view.result.type
         )
         value = torch.where(_changed(run, started, ended), poison, value)
         if programs is None:
@@ -190,9 +191,11 @@ def _promise(run: Evaluator, visible: Tensor, settled: Callable[[], Tensor]) -> 
     return shown
 
 
-def warp_group_dot_wait(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+def warp_group_dot_wait(
+    run: Evaluator, view: ttng.WarpGroupDotWait, *operands: TileValue
+) -> Sequence[TileValue]:
     """ttng.warp_group_dot_wait."""
-    pendings = _count(op, "pendings")
+    pendings = view.pendings
     run.async_dots.land(pendings, run.active)
     results: list[TileValue] = []
     for value in operands:
@@ -217,12 +220,6 @@ def blend_pending(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, out:
     )
     column = test.reshape(-1, *(1,) * (out.dim() - 1))
     return _promise(run, out, lambda: torch.where(column, first(), second()))
-
-
-def _count(op: Operation, name: str) -> int:
-    count = op.attributes[name]
-    assert isinstance(count, int)
-    return count
 
 
 _BIT_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.shapes import through_tensor
@@ -16,15 +17,14 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 
-def gather(run: Evaluator, op: Operation, source: TileValue, index: TileValue) -> TileValue:
+def gather(run: Evaluator, view: tt.Gather, source: TileValue, index: TileValue) -> TileValue:
     """tt.gather; an index outside the axis is a fault and reads the nearest element."""
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
-    places = run.full(index, op.operands[1].type).to(torch.int64)
-    extent = ir.shape_of(op.operands[0].type)[axis]
+    axis = view.axis
+    places = run.full(index, view.indices.type).to(torch.int64)
+    extent = ir.shape_of(view.source.type)[axis]
     bad = (places < 0) | (places >= extent)
     if bool(bad.any()):
-        _report_index(run, op, bad, places, axis, extent)
+        _report_index(run, view.op, bad, places, axis, extent)
         places = places.clamp(0, extent - 1)
 
     def gathered(tile: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def gather(run: Evaluator, op: Operation, source: TileValue, index: TileValue) -
         tile = tile.expand(count, *tile.shape[1:])
         return tile.gather(axis + 1, places.expand(count, *places.shape[1:]))
 
-    return through_tensor(run, op, source, gathered)
+    return through_tensor(run, view.source.type, source, gathered)
 
 
 def _report_index(
@@ -47,17 +47,18 @@ def _report_index(
     run.faults.bad_index(op, offender, axis, extent, int(whole.sum()))
 
 
-def histogram(run: Evaluator, op: Operation, value: TileValue, mask: TileValue = 1) -> TileValue:
+def histogram(
+    run: Evaluator, view: tt.Histogram, value: TileValue, mask: TileValue = 1
+) -> TileValue:
     """tt.histogram."""
-    bins = op.attributes["bins"]
-    assert isinstance(bins, int)
-    tile = run.full(value, op.operands[0].type).to(torch.int64)
-    bits = ir.element_of(op.operands[0].type).bits
-    if op.attributes.get("unsigned") and bits < 64:
+    bins = view.bins
+    tile = run.full(value, view.source.type).to(torch.int64)
+    bits = ir.element_of(view.source.type).bits
+    if view.unsigned and bits < 64:
         tile = tile & ((1 << bits) - 1)
     counted = (tile >= 0) & (tile < bins)
-    if len(op.operands) > 1:
-        counted = counted & run.dense(mask, op.operands[1].type)
+    if view.mask is not None:
+        counted = counted & run.dense(mask, view.mask.type)
     count = counted.shape[0]
     # Each program's bins, and one more for what is not counted.
     places = torch.where(counted, tile, bins)
@@ -66,12 +67,11 @@ def histogram(run: Evaluator, op: Operation, value: TileValue, mask: TileValue =
     return out.scatter_add_(1, places, ones)[:, :bins]
 
 
-def flip(run: Evaluator, op: Operation, value: TileValue) -> TileValue:
+def flip(run: Evaluator, view: tt.Flip, value: TileValue) -> TileValue:
     """tt.flip."""
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
+    axis = view.axis
 
     def flipped(tile: Tensor) -> Tensor:
         return tile.flip(axis + 1)
 
-    return through_tensor(run, op, value, flipped)
+    return through_tensor(run, view.source.type, value, flipped)

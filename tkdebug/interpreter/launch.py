@@ -10,15 +10,18 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 import torch
 
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
 from tkdebug.interpreter.arguments import Arguments, device_of
-from tkdebug.interpreter.checks.table import observers_of
+from tkdebug.interpreter.checks.selection import observers_in_force
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
@@ -26,6 +29,7 @@ from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.plan import Plan
 from tkdebug.interpreter.registry import ADDRESSES
+from tkdebug.interpreter.replay import SavedMemory, memory_to_save
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.interpreter.turns import Turns
@@ -51,7 +55,7 @@ class Prepared:
         self.written = written_arguments(module)
         self.waiting_loops = waiting_loops(module)
         self._plans: dict[tuple[Hashable, ...], Plan] = {}
-        self.names = _argument_names(module)
+        self.names = tt.Func(module.function).arg_names
         self.announced = False
 
     @classmethod
@@ -72,12 +76,6 @@ class Prepared:
             if None not in keys:
                 self._plans[keys] = plan
         return plan
-
-
-def _argument_names(module: Module) -> tuple[str, ...]:
-    names = module.function.attributes.get("arg_names", ())
-    assert isinstance(names, tuple)
-    return tuple(str(name) for name in names)
 
 
 def run_module(
@@ -146,7 +144,7 @@ def look_at_empty_launch(
     with apart_from_the_script(device_of(values)):
         arguments = Arguments(module, values, prepared.names, prepared.written)
         launch = LaunchContext(module, grid, arguments.buffers, arguments.written)
-        observers = observers_of(KNOBS.checks, module, faults)
+        observers = observers_in_force(module, faults)
         for observer in observers:
             observer.launch_begins(launch)
         for observer in observers:
@@ -159,6 +157,7 @@ class _Launch:
 
     Attributes:
         size: programs of a batch.
+        saved: memory that is saved before each batch, None where none can be run again.
         turns: what programs that wait for each other take, None where none waits.
     """
 
@@ -178,15 +177,20 @@ class _Launch:
         self.faults = faults
         self.report = report
         self.arguments = Arguments(module, values, prepared.names, prepared.written)
-        self.observers = [*observers_of(KNOBS.checks, module, faults), *observers]
-        self.plan = prepared.plan(self.observers)
-        fuses = not any(observer.needs_intermediates for observer in self.observers)
-        self.fusion = prepared.fusion if fuses else Fusion()
-        context = LaunchContext(module, grid, self.arguments.buffers, self.arguments.written)
+        self.observers = [*observers_in_force(module, faults), *observers]
+        factor = max((observer.memory_factor for observer in self.observers), default=1)
+        self.size = _batch_size(prepared, grid, factor)
+        self.saved = None
+        if not prepared.waiting_loops:
+            batch_bytes = prepared.bytes_per_program * min(self.size, self.total)
+            self.saved = memory_to_save(module, self.arguments, self.observers, batch_bytes)
+        context = LaunchContext(
+            module, grid, self.arguments.buffers, self.arguments.written, self.saved is not None
+        )
         for observer in self.observers:
             observer.launch_begins(context)
-        factor = max(observer.memory_factor for observer in self.observers)
-        self.size = _batch_size(prepared, grid, factor)
+        self.plan = prepared.plan(self.observers)
+        self.fusion = _fusion(prepared, self.observers)
         self.turns: Turns | None = None
         if prepared.waiting_loops:
             if self.total > 1:
@@ -213,27 +217,59 @@ class _Launch:
 
     def run_batch(self, first: int) -> None:
         """Run the batch that begins with program `first`."""
-        arguments = self.arguments
-        batch = Batch(
+        saved = SavedMemory(self.saved) if self.saved is not None else None
+        batch = self._batch(first)
+        evaluator = Evaluator(self.plan, batch)
+        try:
+            evaluator.run_kernel(self.module.function, self.arguments.values)
+            looking = evaluator.observers
+        finally:
+            evaluator.release()
+        if saved is not None:
+            replaying = [one for one in map(_replaying, looking) if one is not None]
+            if replaying:
+                saved.restore()
+                self._replay(batch, replaying)
+        if self.report is not None:
+            self.report(min(first + self.size, self.total))
+
+    def _batch(self, first: int) -> Batch:
+        return Batch(
             self.grid,
             first,
             min(self.size, self.total - first),
-            arguments.device,
+            self.arguments.device,
             self.faults,
             self.fusion,
-            arguments.written,
-            arguments.buffers,
+            self.arguments.written,
+            self.arguments.buffers,
             strict_ieee=KNOBS.strict_ieee,
             observers=self.observers,
             turns=self.turns,
         )
-        evaluator = Evaluator(self.plan, batch)
+
+    def _replay(self, batch: Batch, observers: Sequence[Observer]) -> None:
+        """Run a batch again for `observers` alone."""
+        batch = replace(
+            batch,
+            faults=FaultLog(self.faults.kernel, self.faults.launch_id, self.grid, is_told=False),
+            fusion=_fusion(self.prepared, observers),
+            observers=observers,
+        )
+        evaluator = Evaluator(self.prepared.plan(observers), batch)
         try:
-            evaluator.run_kernel(self.module.function, arguments.values)
+            evaluator.run_kernel(self.module.function, self.arguments.values)
         finally:
             evaluator.release()
-        if self.report is not None:
-            self.report(min(first + self.size, self.total))
+
+
+def _replaying(observer: Observer) -> Observer | None:
+    return observer.replay()
+
+
+def _fusion(prepared: Prepared, observers: Sequence[Observer]) -> Fusion:
+    fuses = not any(observer.needs_intermediates for observer in observers)
+    return prepared.fusion if fuses else Fusion()
 
 
 @contextmanager
@@ -299,17 +335,19 @@ def _tell_interrupted(name: str, error: KeyboardInterrupt, turns: Turns | None) 
     if not running:
         return
     place = running[-1].location.primary
-    loops = [op.location.primary for op in running if op.name in ("scf.for", "scf.while")]
+    loops = [op.location.primary for op in running if scf.Loop.matches(op)]
     where = f", in the loop at line {loops[-1].line}" if loops else ""
     tell(f"{place.file}:{place.line}: {name} was interrupted here{where}")
 
 
 def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:
     """The ops that are run in `frames`, outermost first."""
-    ops = [
-        frame.f_locals.get("op") for frame in frames if frame.f_code is Evaluator.run_block.__code__
+    views = [
+        frame.f_locals.get("view")
+        for frame in frames
+        if frame.f_code is Evaluator.run_block.__code__
     ]
-    return [op for op in ops if isinstance(op, Operation)]
+    return [view.op for view in views if isinstance(view, OpView)]
 
 
 def _progress_reporter(

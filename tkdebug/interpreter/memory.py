@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checked_access import (
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
 # Pointers
 
 
-def add_pointer(run: Evaluator, op: Operation, pointer: TileValue, offset: TileValue) -> TileValue:
+def add_pointer(
+    run: Evaluator, view: tt.AddPtr, pointer: TileValue, offset: TileValue
+) -> TileValue:
     """A pointer moved by `offset` elements; offsets never wrap."""
-    shape = ir.shape_of(op.operands[0].type)
+    shape = ir.shape_of(view.pointer.type)
     if isinstance(offset, BoxTile):
         offset = run.unbox(offset)
     if isinstance(pointer, PointerTile):
@@ -96,7 +99,7 @@ def load_active(run: Evaluator, access: Access, other: TileValue | None) -> Tile
     return widened(run, access.op, loaded, chosen)
 
 
-def plain_mask(run: Evaluator, mask: TileValue, op: Operation) -> TileValue:
+def plain_mask(run: Evaluator, mask: TileValue) -> TileValue:
     """A mask that is no box tile."""
     if isinstance(mask, BoxTile):
         return run.unbox(mask)
@@ -154,7 +157,7 @@ def loaded_value(op: Operation, values: Tensor) -> TileValue:
 
 
 def _read(run: Evaluator, access: Access, tile: AffineTile) -> Tensor:
-    kind = run.dtype_of(loaded_type(access.op))
+    kind = run.dtype_of(access.type)
     values = run.access.read(access.buffer, kind, tile)
     if run.written is None or access.buffer.storage_key in run.written:
         # A later store may change what a view shows.
@@ -183,11 +186,11 @@ def _load_boxed(
     tail_slice = slice(whole, count)
     tail_other = None
     if other is not None:
-        dense = run.dense(other, loaded_type(access.op))
+        dense = run.dense(other, access.type)
         tail_other = dense if dense.shape[0] == 1 else dense[tail_slice]
     tail = run.dense(
         _load_checked(run, narrowed(run, access, tail_slice), tail_other),
-        loaded_type(access.op),
+        access.type,
     )
     values = _read(run, head, head.tile)
     out = torch.empty((count, *access.shape), dtype=values.dtype, device=values.device)
@@ -220,7 +223,7 @@ def _load_checked(run: Evaluator, access: Access, other: TileValue | None) -> Ti
     if isinstance(access.mask, int) and not access.mask:
         return fill_of(run, access.op, other)
     offsets, allowed = checked(run, access)
-    flat = access.buffer.flat(run.dtype_of(loaded_type(access.op)))
+    flat = access.buffer.flat(run.dtype_of(access.type))
     if flat.numel() == 0:
         return fill_of(run, access.op, other)
     if allowed is None:
@@ -241,7 +244,7 @@ def store_active(run: Evaluator, access: Access, value: TileValue) -> None:
         store_access(run, access, value)
         return
     chosen = run.active.nonzero().reshape(-1)
-    dense = run.dense(value, access.op.operands[1].type)
+    dense = run.dense(value, access.type)
     store_access(
         run, narrowed(run, access, chosen), dense if dense.shape[0] == 1 else dense[chosen]
     )
@@ -258,7 +261,7 @@ def store_access(run: Evaluator, access: Access, value: TileValue) -> None:
 
 def _store_legal(run: Evaluator, access: Access, value: TileValue) -> None:
     mask = access.mask
-    type_ = access.op.operands[1].type
+    type_ = access.type
     kind = run.dtype_of(type_)
     if isinstance(mask, int):
         if mask and access.buffer.proves_legal(access.tile):
@@ -276,7 +279,7 @@ def _store_legal(run: Evaluator, access: Access, value: TileValue) -> None:
 
 
 def _store_boxed(run: Evaluator, access: Access, mask: BoxMask, value: TileValue) -> None:
-    type_ = access.op.operands[1].type
+    type_ = access.type
     kind = run.dtype_of(type_)
     box = mask.uniform_box
     if box is not None:
@@ -309,7 +312,7 @@ def _store_boxed(run: Evaluator, access: Access, mask: BoxMask, value: TileValue
 def _store_checked(run: Evaluator, access: Access, value: TileValue) -> None:
     if isinstance(access.mask, int) and not access.mask:
         return
-    type_ = access.op.operands[1].type
+    type_ = access.type
     offsets, allowed = checked(run, access)
     flat = access.buffer.flat(run.dtype_of(type_))
     stored = run.dense(value, type_)

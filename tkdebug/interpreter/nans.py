@@ -1,30 +1,44 @@
 """Follows each NaN that a kernel stores back to the op that made it.
 
-After every op its result is looked at. A NaN whose operands have none is born there; else it has
-the origin of the operand that has one. NaNs that a kernel loads are its input's, and those that
-`tl.where` drops end there, so that rows that are masked off later are of no concern. Only what is
-stored is told.
+Batches run as if nobody looked on, and only what they store is looked at. A batch that stores a NaN
+is run again, op by op: a NaN whose operands have none is born there; else it has the origin of the
+operand that has one. NaNs that a kernel loads are its input's, and those that `tl.where` drops end
+there, so that rows that are masked off later are of no concern. Only what is stored is told. Where
+batches cannot be run again (`replay`), ops are looked at from the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.interpreter.checks.nan_scan import has_nan
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.hyperslabs import are_injective
 from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import BoxTile, TileValue
 
 _SYMBOLS = {"arith.addf": "+", "arith.subf": "-", "arith.mulf": "*", "arith.divf": "/"}
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_FLOAT_NAMES = ("f16", "bf16", "f32", "f64")
+# Ops that make no NaN of numbers.
+_KEEPS = frozenset(
+    (
+        "arith.negf arith.maxnumf arith.minnumf arith.maximumf arith.minimumf arith.select "
+        "arith.truncf arith.sitofp arith.uitofp math.exp math.exp2 math.erf math.floor math.ceil "
+        "math.absf tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans tt.join "
+        "tt.split tt.cat tt.flip"
+    ).split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +53,73 @@ class Birth:
 class NanCheck(Observer):
     """`--check nan`."""
 
-    needs_intermediates = True
     follows_accesses = True
-    memory_factor = 4  # index vectors of each access
+    is_passive = True
+    replays = True
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
+        self._can_replay = False
+
+    @property
+    def key(self) -> Hashable:
+        """Ops are looked at only where batches cannot be run again."""
+        return type(self), self._can_replay
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Note whether ops need to be looked at from the start."""
+        self._can_replay = launch.can_replay
+        self.needs_intermediates = not launch.can_replay
 
     def moments(self, op: Operation) -> Moments:
-        """At every op."""
-        return Moments.BEFORE | Moments.AFTER
+        """As of its tracker; never where that sees a batch that is run again."""
+        return Moments.NEVER if self._can_replay else _moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
-        """Origins of one batch."""
-        return NanTracker(self._faults)
+        """One that looks at stores alone, or the origins of one batch."""
+        return StoredNans(self._faults) if self._can_replay else NanTracker(self._faults)
+
+
+class StoredNans(Observer):
+    """Looks at what a batch stores; where that has NaNs, it wants to see the batch again."""
+
+    def __init__(self, faults: FaultLog) -> None:
+        self._faults = faults
+        self._is_found = False
+
+    def replay(self) -> Observer | None:
+        """The origins of what was stored."""
+        return NanTracker(self._faults) if self._is_found else None
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        if not self._is_found and _is_float(access.op.operands[1].type):
+            self._is_found = _stores_nan(run, access)
+
+
+def _stores_nan(run: EvaluatorState, access: ObservedAccess) -> bool:
+    slabs = access.hyperslabs()
+    if slabs is not None and are_injective(slabs):
+        # What it stored is what is there now.
+        memory = access.buffer.flat(run.dtype_of(access.op.operands[1].type))
+        return any(has_nan(slab.view(memory)) for slab in slabs)
+    return has_nan(access.stored_tile()) and has_nan(access.stored())
 
 
 class NanTracker(Observer):
     """The origins of the NaNs in one batch; an origin is a birth, or None for the input."""
 
+    needs_intermediates = True
+    follows_accesses = True
+
     def __init__(self, faults: FaultLog) -> None:
         self._faults = faults
+        # Of the values that have a NaN in an active program, and of some that had one.
         self._origins: dict[Value, Birth | None] = {}
+
+    def moments(self, op: Operation) -> Moments:
+        """After what gives floats, before what forwards values."""
+        return _moments(op)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run: at a branch, what it forwards keeps its origin."""
@@ -79,10 +138,11 @@ class NanTracker(Observer):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """An op gave `results`."""
-        if not op.results or op.name in CONTROL_FLOW:
+        if op.name in CONTROL_FLOW:
             return results  # what regions give came through their terminators
+        is_kept = op.name in _KEEPS and not any(value in self._origins for value in op.operands)
         for value, result in zip(op.results, results, strict=True):
-            if not _has_nan(result, run.active):
+            if is_kept or not _has_nan(result, run.active):
                 self._origins.pop(value, None)
                 continue
             carriers = [
@@ -136,11 +196,25 @@ class NanTracker(Observer):
 def _has_nan(tile: TileValue, active: Tensor | None) -> bool:
     if isinstance(tile, BoxTile):
         return _has_nan(tile.data, active) or _has_nan(tile.fill, active)
-    if not isinstance(tile, Tensor) or tile.dtype not in _FLOATS:
+    if not isinstance(tile, Tensor) or tile.dtype not in _FLOATS or not has_nan(tile):
         return False
-    if active is not None and tile.shape[0] == active.shape[0]:
-        tile = tile[active]
-    return bool(tile.isnan().any())
+    if active is None or tile.shape[0] != active.shape[0]:
+        return True
+    return bool(tile[active].isnan().any())
+
+
+def _is_float(type_: ir.Type) -> bool:
+    element = ir.element_of(type_)
+    return isinstance(element, ir.ScalarType) and element.name in _FLOAT_NAMES
+
+
+def _moments(op: Operation) -> Moments:
+    moments = Moments.NEVER
+    if any(_is_float(value.type) for value in op.results):
+        moments |= Moments.AFTER
+    if next(forwarded(op), None) is not None:
+        moments |= Moments.BEFORE
+    return moments
 
 
 def _cause(

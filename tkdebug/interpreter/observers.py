@@ -40,12 +40,14 @@ class LaunchContext:
         grid: programs along x, y, z; with a 0 where there are none.
         buffers: the tensors that it was given.
         written: storages that the kernel may write, None for any.
+        can_replay: whether batches can be run again (`Observer.replay`).
     """
 
     module: Module
     grid: tuple[int, int, int]
     buffers: Sequence[Buffer]
     written: frozenset[int] | None
+    can_replay: bool = False
 
 
 class Observer:
@@ -57,12 +59,16 @@ class Observer:
         keeps_values: whether values stay in `run.values` after their last use.
         follows_accesses: whether it is told of accesses to memory.
         memory_factor: how many times the live bytes of a batch it may take.
+        is_passive: whether it certainly never alters a value, so that a batch can be run again.
+        replays: whether it may want batches to be run again.
     """
 
-    needs_intermediates: ClassVar[bool] = False
+    needs_intermediates: bool = False
     keeps_values: ClassVar[bool] = False
     follows_accesses: ClassVar[bool] = False
     memory_factor: int = 1
+    is_passive: ClassVar[bool] = False
+    replays: ClassVar[bool] = False
 
     @property
     def key(self) -> Hashable | None:
@@ -74,7 +80,7 @@ class Observer:
         return Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Before the first program."""
+        """Before the first program, and before it is asked for moments."""
 
     def launch_ends(self) -> None:
         """After the last program; not where the launch failed."""
@@ -82,6 +88,15 @@ class Observer:
     def of_batch(self, run: Evaluator) -> Observer:
         """Who looks on at one batch, for what is kept by batch: batches may take turns."""
         return self
+
+    def replay(self) -> Observer | None:
+        """After a batch: who is to see it once more, None for nobody.
+
+        Asked of who looked on at the batch, in launches that can replay. Memory that the batch
+        reads is as it was before; only those that were given here look on, and what programs print
+        and faults that are not theirs are dropped.
+        """
+        return None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run for the programs in `run.active`.

@@ -16,19 +16,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.data_flow import backward
+from tkdebug.compiler.analysis.data_flow import backward, traced
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
 
-REMAINDER = "arith.remsi"
-SYMBOLS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*"}
-_MOVES = frozenset("tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans".split())
+REMAINDER = arith.RemSI.name
+SYMBOLS = {arith.AddI.name: "+", arith.SubI.name: "-", arith.MulI.name: "*"}
+_MOVES = names_of(tt.Rearrangement)
 # What an offset may go through on its way to a pointer. Zero extension is not there: such values
 # are unsigned, and have one bit more.
-CARRIERS = frozenset((*SYMBOLS, "arith.extsi", "arith.select", *_MOVES))
+CARRIERS = names_of(arith.ExtSI, arith.Select) | _MOVES | SYMBOLS.keys()
 # How far a difference is looked into.
 _MOST_STEPS = 64
 
@@ -50,9 +52,9 @@ class OffsetArithmetic:
 
 def offset_arithmetic(module: Module) -> OffsetArithmetic:
     """The arithmetic that offsets of pointers come of."""
-    offsets = [op.operands[1] for op in module.walk() if op.name == "tt.addptr"]
+    offsets = [tt.AddPtr(op).offset for op in module.walk() if tt.AddPtr.matches(op)]
     sums, remainders = _made_of(offsets)
-    hashed, _ = _made_of(op.operands[0] for op in remainders)
+    hashed, _ = _made_of(arith.RemSI(op).lhs for op in remainders)
     return OffsetArithmetic(frozenset(sums), frozenset(remainders), frozenset(hashed - sums))
 
 
@@ -79,9 +81,9 @@ def _made_of(values: Iterable[Value]) -> tuple[set[Operation], set[Operation]]:
 
 def is_remainder(op: Operation) -> bool:
     """Whether `op` takes from a value what was made of it by division, shifts or bits."""
-    if op.name != "arith.subi":
+    if not arith.SubI.matches(op):
         return False
-    whole, taken = map(_unmoved, op.operands)
+    whole, taken = (traced(operand, _MOVES) for operand in op.operands)
     pending, seen = [(taken, False)], {(taken, False)}
     while pending and len(seen) < _MOST_STEPS:
         value, is_part = pending.pop()
@@ -92,7 +94,7 @@ def is_remainder(op: Operation) -> bool:
             continue
         is_part = is_part or made_by.name not in CARRIERS
         for operand in made_by.operands:
-            step = (_unmoved(operand), is_part)
+            step = (traced(operand, _MOVES), is_part)
             if step not in seen:
                 seen.add(step)
                 pending.append(step)
@@ -101,17 +103,10 @@ def is_remainder(op: Operation) -> bool:
 
 def _is_lowest_part(op: Operation) -> bool:
     """Whether `op` gives a remainder or low bits: less them, a value is aligned and not limited."""
-    if op.name == "arith.andi":
-        constants = [constant_value(_unmoved(operand)) for operand in op.operands]
+    if arith.AndI.matches(op):
+        constants = [constant_value(traced(operand, _MOVES)) for operand in op.operands]
         return any(isinstance(bits, int) and bits >= 0 for bits in constants)
-    return op.name in ("arith.remsi", "arith.remui")
-
-
-def _unmoved(value: Value) -> Value:
-    """What `value` was before its elements were moved about."""
-    while value.defining_op is not None and value.defining_op.name in _MOVES:
-        value = value.defining_op.operands[0]
-    return value
+    return arith.RemSI.matches(op) or arith.RemUI.matches(op)
 
 
 def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) -> bool:
@@ -119,9 +114,10 @@ def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) ->
     if isinstance(result, AffineTile):
         return False  # which never wraps
     (low, high), (low2, high2) = map(_bounds, operands)
-    if op.name == "arith.muli":
+    symbol = SYMBOLS[op.name]
+    if symbol == "*":
         corners = [low * low2, low * high2, high * low2, high * high2]
-    elif op.name == "arith.addi":
+    elif symbol == "+":
         corners = [low + low2, high + high2]
     else:
         corners = [low - high2, high - low2]
@@ -137,10 +133,11 @@ def may_be_negative(result: TileValue) -> bool:
 def wraps(op: Operation, left: Tensor, right: Tensor) -> Tensor:
     """Where `op` of these values leaves its type."""
     a, b = left.to(torch.int64), right.to(torch.int64)
-    if op.name == "arith.muli":
+    symbol = SYMBOLS[op.name]
+    if symbol == "*":
         exact = a * b
     else:
-        exact = a + b if op.name == "arith.addi" else a - b
+        exact = a + b if symbol == "+" else a - b
     limit = 1 << (ir.element_of(op.result.type).bits - 1)
     return (exact < -limit) | (exact >= limit)
 

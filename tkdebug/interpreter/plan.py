@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
+from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.evaluator import Evaluator
@@ -16,17 +18,24 @@ from tkdebug.interpreter.shared_buffers import clobber_scratch
 from tkdebug.interpreter.values import TileValue
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Who looks at a step, by their places among the observers."""
+class Watch(NamedTuple):
+    """Who looks at a step, by their places among the observers.
 
+    Attributes:
+        may_alter: whether one of those before it may alter its operands.
+    """
+
+    op: Operation
     before: tuple[int, ...]
     after: tuple[int, ...]
+    may_alter: bool
 
 
-# One step of a block: how to run the op, the op, who looks at it (None for nobody), and the values
-# that die after it.
-Step = tuple[Rule, Operation, Watch | None, tuple[Value, ...]]
+# Their rules count what they change.
+_COUNT_THEMSELVES = names_of(tt.Atomic)
+# One step of a block: how to run the op, its view, its operands and results, who looks at it (None
+# for nobody), and the values that die after it.
+Step = tuple[Rule, OpView, tuple[Value, ...], tuple[Value, ...], Watch | None, tuple[Value, ...]]
 
 
 class Plan:
@@ -59,16 +68,25 @@ class Plan:
                 for block in region.blocks:
                     self.steps[block] = _steps_of(block, observers, counts_changes)
 
-    def rule(self, op: Operation) -> Rule:
-        """How `op` runs by itself."""
-        return RULES[op.name]
+    def run_alone(
+        self, run: Evaluator, op: Operation, operands: Sequence[TileValue]
+    ) -> Sequence[TileValue]:
+        """What `op` gives for `operands`, seen by nobody."""
+        return RULES[op.name](run, OpView(op), *operands)
 
 
 def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool) -> list[Step]:
     keeps_values = any(observer.keeps_values for observer in observers)
     dying = [()] * len(block.operations) if keeps_values else _dying(block)
     return [
-        (_rule(op, counts_changes), op, _watch(op, observers), dead)
+        (
+            _rule(op, counts_changes),
+            OpView(op),
+            op.operands,
+            op.results,
+            _watch(op, observers),
+            dead,
+        )
         for op, dead in zip(block.operations, dying, strict=True)
     ]
 
@@ -76,7 +94,8 @@ def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool)
 def _watch(op: Operation, observers: Sequence[Observer]) -> Watch | None:
     moments = [observer.moments(op) for observer in observers]
     before, after = _places(Moments.BEFORE, moments), _places(Moments.AFTER, moments)
-    return Watch(before, after) if before or after else None
+    may_alter = not all(observers[place].is_passive for place in before)
+    return Watch(op, before, after, may_alter) if before or after else None
 
 
 def _places(moment: Moments, moments: Sequence[Moments]) -> tuple[int, ...]:
@@ -86,8 +105,8 @@ def _places(moment: Moments, moments: Sequence[Moments]) -> tuple[int, ...]:
 
 def _rule(op: Operation, counts_changes: bool) -> Rule:
     rule = _clobbering(op, RULES[op.name])
-    # Atomics count what they change themselves.
-    if counts_changes and Effects.WRITE in OPS[op.name].effects and "atomic" not in op.name:
+    changes = Effects.WRITE in OPS[op.name].effects and op.name not in _COUNT_THEMSELVES
+    if counts_changes and changes:
         return _counted(rule)
     return rule
 
@@ -113,26 +132,26 @@ def _dying(block: Block) -> list[tuple[Value, ...]]:
 def _counted(rule: Rule) -> Rule:
     """`rule` of an op that changes memory, counted."""
 
-    def run(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
         if ev.turns is not None:
             ev.turns.changes += 1
-        return rule(ev, op, *operands)
+        return rule(ev, view, *operands)
 
     return run
 
 
 def _clobbering(op: Operation, rule: Rule) -> Rule:
     """`rule` of an op that may have a region of shared memory, which it overwrites, too."""
-    offset = op.attributes.get("scratch_offset")
-    if not isinstance(offset, int):
+    offset = OpView(op).scratch_offset
+    if offset is None:
         return rule
     # Only GPU IR after AllocateShared needs to know how ops are lowered.
     from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 
     size_bytes = scratch_bytes(op)
 
-    def run(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
         clobber_scratch(ev, op, offset, size_bytes)
-        return rule(ev, op, *operands)
+        return rule(ev, view, *operands)
 
     return run

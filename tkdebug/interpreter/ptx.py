@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects.tt import ElementwiseInlineAsm
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter.ptx_instructions import evaluate
 from tkdebug.interpreter.ptx_operands import NotUnderstoodError, Operand, Reader
@@ -73,19 +73,20 @@ def _instruction(statement: str) -> Instruction:
 
 
 def run(
-    op: Operation, inputs: Sequence[Tensor], targets: Sequence[torch.dtype], device: Any
+    view: ElementwiseInlineAsm,
+    inputs: Sequence[Tensor],
+    targets: Sequence[torch.dtype],
+    device: Any,
 ) -> list[Tensor]:
     """Run a `tt.elementwise_inline_asm` on flat inputs; gives flat results of `targets`' dtypes.
 
     Raises:
         UnsupportedError: the assembly does something that only a GPU can do.
     """
-    pack = op.attributes["pack"]
-    assert isinstance(pack, int)
     try:
-        return _Machine(op, pack, device).run(inputs, targets)
+        return _Machine(view, device).run(inputs, targets)
     except NotUnderstoodError as error:
-        where = op.location.primary
+        where = view.op.location.primary
         raise UnsupportedError(
             f"{where.file}:{where.line}: inline assembly `{error}` is not understood under "
             "interpret, which expects straight-line PTX of arithmetic, logic, conversions, selects "
@@ -96,10 +97,10 @@ def run(
 class _Machine:
     """The registers of all instances while one piece of assembly runs."""
 
-    def __init__(self, op: Operation, pack: int, device: Any) -> None:
-        self.text = str(op.attributes["asm"])
-        self.constraints = str(op.attributes["constraints"]).split(",")
-        self.pack = pack
+    def __init__(self, view: ElementwiseInlineAsm, device: Any) -> None:
+        self.text = view.asm
+        self.constraints = view.constraints.split(",")
+        self.pack = view.pack
         self.device = device
         self.registers: dict[str, Tensor] = {}
 

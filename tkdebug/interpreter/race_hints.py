@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.analysis.data_flow import source_of, traced
+from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 
@@ -14,22 +16,16 @@ _ALL_STORE = "give every program elements of its own, or combine them with atomi
 _BOTH_ATOMIC = "use an atomic in both places, or make it two launches"
 
 _ATOMICS = {
-    "arith.addf": "add",
-    "arith.addi": "add",
-    "arith.subf": "add",
-    "arith.subi": "add",
-    "arith.andi": "and",
-    "arith.ori": "or",
-    "arith.xori": "xor",
-    **{f"arith.{name}": "max" for name in ("maxsi", "maxui", "maxnumf", "maximumf")},
-    **{f"arith.{name}": "min" for name in ("minsi", "minui", "minnumf", "minimumf")},
+    arith.AndI.name: "and",
+    arith.OrI.name: "or",
+    arith.XOrI.name: "xor",
+    **dict.fromkeys(names_of(arith.AddF, arith.AddI, arith.SubF, arith.SubI), "add"),
+    **dict.fromkeys(names_of(arith.MaxSI, arith.MaxUI, arith.MaxNumF, arith.MaximumF), "max"),
+    **dict.fromkeys(names_of(arith.MinSI, arith.MinUI, arith.MinNumF, arith.MinimumF), "min"),
 }
-_SUBTRACTIONS = ("arith.subf", "arith.subi")
+_SUBTRACTIONS = names_of(arith.SubF, arith.SubI)
 # They change a number's type or place, and not what it is.
-_CARRIERS = frozenset(
-    "arith.extf arith.truncf arith.extsi arith.trunci tt.splat tt.unsplat tt.expand_dims "
-    "tt.broadcast tt.reshape tt.trans".split()
-)
+_CARRIERS = names_of(arith.ExtF, arith.TruncF, arith.ExtSI, arith.TruncI, tt.Rearrangement)
 # How many ops two addresses, or a store's value, are followed back.
 _MOST_STEPS = 200
 
@@ -55,12 +51,13 @@ def _loads(op: Operation) -> bool:
 
 def _load_and_store_hint(load: Operation, store: Operation) -> str:
     """The fix where one program loads what another stores: one atomic, where it does both."""
-    if (load.name, store.name) != ("tt.load", "tt.store"):
+    if not (tt.Load.matches(load) and tt.Store.matches(store)):
         return APART
-    name = _combination(store.operands[1], load.result, _MOST_STEPS)
-    if name is None or not _has_atomic(name, store):
+    read, written = tt.Load(load), tt.Store(store)
+    name = _combination(written.value, read.result, _MOST_STEPS)
+    if name is None or not _has_atomic(name, written.value.type):
         return APART
-    if not _same(load.operands[0], store.operands[0], _MOST_STEPS):
+    if not _same(read.pointer, written.pointer, _MOST_STEPS):
         return APART
     return (
         f"programs come between each other's load and store: use tl.atomic_{name} in place of both"
@@ -72,17 +69,18 @@ def _combination(value: Value, target: Value, steps: int) -> str | None:
     op = value.defining_op
     if steps == 0 or op is None or value is target:
         return None
-    if op.name in _CARRIERS:
-        return _combination(op.operands[0], target, steps - 1)
-    if op.name == "scf.for":
-        return _combination_of_loop(op, op.results.index(value), target, steps)
+    source = source_of(value, _CARRIERS)
+    if source is not None:
+        return _combination(source, target, steps - 1)
+    if scf.For.matches(op):
+        return _combination_of_loop(scf.For(op), op.results.index(value), target, steps)
     name = _ATOMICS.get(op.name)
     if name is None:
         return None
     left, right = op.operands
     pairs = [(left, right)] if op.name in _SUBTRACTIONS else [(left, right), (right, left)]
     for operand, other in pairs:
-        source = _uncarried(operand)
+        source = traced(operand, _CARRIERS)
         if source is target or _combination(source, target, steps - 1) == name:
             return None if _depends(other, target) else name
     return None
@@ -101,24 +99,17 @@ def _depends(value: Value, target: Value) -> bool:
     return False
 
 
-def _combination_of_loop(op: Operation, place: int, target: Value, steps: int) -> str | None:
+def _combination_of_loop(loop: scf.For, place: int, target: Value, steps: int) -> str | None:
     """Of a loop's result: what a turn combines, begun with `target` or what is made of it alike."""
-    block = op.regions[0].block
-    turn = _combination(block.terminator.operands[place], block.arguments[place + 1], steps - 1)
-    begun = _uncarried(op.operands[3 + place])
+    turn = _combination(loop.yielded[place], loop.iter_args[place], steps - 1)
+    begun = traced(loop.inits[place], _CARRIERS)
     if begun is target or _combination(begun, target, steps - 1) == turn:
         return turn
     return None
 
 
-def _uncarried(value: Value) -> Value:
-    while value.defining_op is not None and value.defining_op.name in _CARRIERS:
-        value = value.defining_op.operands[0]
-    return value
-
-
-def _has_atomic(name: str, store: Operation) -> bool:
-    element = ir.element_of(store.operands[1].type)
+def _has_atomic(name: str, type_: ir.Type) -> bool:
+    element = ir.element_of(type_)
     if not isinstance(element, ir.ScalarType):
         return False
     is_half = element.bits == 16 and not element.is_integer
@@ -132,7 +123,7 @@ def _same(a: Value, b: Value, steps: int) -> bool:
     left, right = a.defining_op, b.defining_op
     if steps == 0 or left is None or right is None or left.name != right.name:
         return False
-    if left.regions or left.name == "tt.load" or left.attributes != right.attributes:
+    if left.regions or tt.Load.matches(left) or left.attributes != right.attributes:
         return False
     return a.type == b.type and all(
         _same(x, y, steps - 1) for x, y in zip(left.operands, right.operands, strict=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation, Region
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter.values import BoxTile, TileValue
@@ -22,43 +23,44 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 _SINGLE_OPS = {
-    "arith.addf": "add",
-    "arith.addi": "add",
-    "arith.mulf": "mul",
-    "arith.muli": "mul",
-    "arith.maxnumf": "maxnum",
-    "arith.minnumf": "minnum",
-    "arith.maximumf": "maximum",
-    "arith.minimumf": "minimum",
-    "arith.maxsi": "maxsi",
-    "arith.minsi": "minsi",
-    "arith.andi": "and",
-    "arith.ori": "or",
-    "arith.xori": "xor",
+    arith.AddF.name: "add",
+    arith.AddI.name: "add",
+    arith.MulF.name: "mul",
+    arith.MulI.name: "mul",
+    arith.MaxNumF.name: "maxnum",
+    arith.MinNumF.name: "minnum",
+    arith.MaximumF.name: "maximum",
+    arith.MinimumF.name: "minimum",
+    arith.MaxSI.name: "maxsi",
+    arith.MinSI.name: "minsi",
+    arith.AndI.name: "and",
+    arith.OrI.name: "or",
+    arith.XOrI.name: "xor",
 }
 
 
-def reduce(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+def reduce(run: Evaluator, view: tt.Reduce, *operands: TileValue) -> Sequence[TileValue]:
     """tt.reduce."""
-    _refuse_pointers(op)
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
-    combiner = _combiner(op)
-    extent = ir.shape_of(op.operands[0].type)[axis]
+    _refuse_pointers(view)
+    axis = view.axis
+    combiner = combiner_of(view)
+    type_ = view.sources[0].type
+    extent = ir.shape_of(type_)[axis]
     if combiner in ("argmax", "argmin", "argmax_any", "argmin_any"):
-        return _arg_reduce(run, op, operands, axis, combiner)
+        return _arg_reduce(run, view, operands, axis, combiner)
     if combiner is not None and combiner in _REDUCERS and len(operands) == 1:
         value = operands[0]
         if isinstance(value, BoxTile):
             boxed = _reduce_boxed(value, axis, extent, combiner)
             if boxed is not None:
                 return (boxed,)
-        tensor = run.dense(value, op.operands[0].type)
+        tensor = run.dense(value, type_)
         return (_reduce_tensor(tensor, axis, extent, combiner),)
     tensors = [
-        run.full(v, t.type).movedim(axis + 1, 1) for v, t in zip(operands, op.operands, strict=True)
+        run.full(v, t.type).movedim(axis + 1, 1)
+        for v, t in zip(operands, view.sources, strict=True)
     ]
-    return _reduce_in_pairs(run, op.regions[0], tensors)
+    return _reduce_in_pairs(run, view.op.regions[0], tensors)
 
 
 def _reduce_tensor(tensor: Tensor, axis: int, extent: int, combiner: str) -> Tensor:
@@ -87,20 +89,21 @@ def _reduce_boxed(tile: BoxTile, axis: int, extent: int, combiner: str) -> Tenso
 
 
 def _arg_reduce(
-    run: Evaluator, op: Operation, operands: Sequence[TileValue], axis: int, combiner: str
+    run: Evaluator, view: tt.Reduce, operands: Sequence[TileValue], axis: int, combiner: str
 ) -> Sequence[TileValue]:
     """Value and index of the first extremum; the index operand is the axis position."""
-    values = run.full(operands[0], op.operands[0].type)
+    value, position = view.sources
+    values = run.full(operands[0], value.type)
     if values.is_floating_point():
         # A NaN never wins a comparison.
         lowest = float("-inf") if "max" in combiner else float("inf")
         keys = torch.where(values.isnan(), lowest, values)
     else:
-        keys = _flip(values) if _compares_unsigned(op) else values
+        keys = _flip(values) if _compares_unsigned(view) else values
     pick = keys.argmax if "max" in combiner else keys.argmin
     place = pick(dim=axis + 1, keepdim=True)
     best = values.gather(axis + 1, place).squeeze(axis + 1)
-    index = run.full(operands[1], op.operands[1].type)
+    index = run.full(operands[1], position.type)
     chosen = index.expand(values.shape).gather(axis + 1, place).squeeze(axis + 1)
     return best, chosen
 
@@ -145,22 +148,20 @@ def _combine(
 # Scans
 
 
-def scan(run: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
+def scan(run: Evaluator, view: tt.Scan, *operands: TileValue) -> Sequence[TileValue]:
     """tt.scan: inclusive."""
-    _refuse_pointers(op)
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
-    reverse = bool(op.attributes.get("reverse", False))
-    tensors = [run.full(v, t.type) for v, t in zip(operands, op.operands, strict=True)]
-    if reverse:
+    _refuse_pointers(view)
+    axis = view.axis
+    tensors = [run.full(v, t.type) for v, t in zip(operands, view.sources, strict=True)]
+    if view.reverse:
         tensors = [t.flip(axis + 1) for t in tensors]
-    combiner = _combiner(op)
+    combiner = combiner_of(view)
     if combiner in ("add", "mul") and len(tensors) == 1:
         fn = torch.cumsum if combiner == "add" else torch.cumprod
         results = [fn(tensors[0], dim=axis + 1, dtype=tensors[0].dtype)]
     else:
-        results = _scan_by_doubling(run, op.regions[0], tensors, axis + 1)
-    if reverse:
+        results = _scan_by_doubling(run, view.op.regions[0], tensors, axis + 1)
+    if view.reverse:
         results = [t.flip(axis + 1) for t in results]
     return results
 
@@ -184,40 +185,40 @@ def _scan_by_doubling(
     return [t.movedim(1, dim) for t in moved]
 
 
-def _refuse_pointers(op: Operation) -> None:
-    if any(isinstance(ir.element_of(value.type), ir.PointerType) for value in op.operands):
-        place = op.location.primary
+def _refuse_pointers(view: tt.Combining) -> None:
+    if any(isinstance(ir.element_of(value.type), ir.PointerType) for value in view.sources):
+        place = view.op.location.primary
         raise UnsupportedError(
-            f"{place.file}:{place.line}: {op.name} of pointers is not supported under interpret; "
+            f"{place.file}:{place.line}: {view.name} of pointers is not supported under interpret; "
             "reduce or scan offsets, and add the pointer after it"
         )
 
 
-def _combiner(op: Operation) -> str | None:
-    """The torch function that does what the region of `op` does, by our name; None for none."""
-    element = ir.element_of(op.operands[0].type)
+def combiner_of(view: tt.Combining) -> str | None:
+    """The torch function that does what the region of an op does, by our name; None for none."""
+    element = ir.element_of(view.sources[0].type)
     if isinstance(element, ir.ScalarType) and element.is_float and element.bits == 8:
         # torch has no arithmetic on fp8; the region's ops do it.
         return None
-    named = op.attributes.get("combiner")
-    if isinstance(named, str):
+    named = view.combiner
+    if named is not None:
         return {
             "addf": "add",
             "maxui": "maxui",
             "minui": "minui",
         }.get(named, named)
-    operations = op.regions[0].block.operations
-    if len(operations) == 2 and len(op.operands) == 1:
+    operations = view.combine.operations
+    if len(operations) == 2 and len(view.sources) == 1:
         first = operations[0]
-        arguments = op.regions[0].block.arguments
+        arguments = view.combine.arguments
         if set(first.operands) == set(arguments) and operations[1].operands == (first.result,):
             return _SINGLE_OPS.get(first.name)
     return None
 
 
-def _compares_unsigned(op: Operation) -> bool:
-    operations = op.regions[0].block.operations
-    return any(str(inner.attributes.get("predicate", "")).startswith("u") for inner in operations)
+def _compares_unsigned(view: tt.Reduce) -> bool:
+    compares = (arith.Compare.cast(inner) for inner in view.combine.operations)
+    return any(compare is not None and compare.predicate[0] == "u" for compare in compares)
 
 
 def _amax_ignoring_nan(t: Tensor, dim: int) -> Tensor:

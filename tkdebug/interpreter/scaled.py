@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.values import TileValue
 
@@ -24,28 +24,29 @@ _E8M0_NAN = 255
 
 
 def dot_scaled(
-    run: Evaluator, op: Operation, a: TileValue, b: TileValue, acc: TileValue, *scales: TileValue
+    run: Evaluator,
+    view: tt.DotScaled,
+    a: TileValue,
+    b: TileValue,
+    acc: TileValue,
+    *scales: TileValue,
 ) -> TileValue:
     """tt.dot_scaled."""
-    types = [value.type for value in op.operands]
-    formats = (op.attributes["lhs_format"], op.attributes["rhs_format"])
-    dtype = torch.float16 if "fp16" in formats else torch.bfloat16
-    rest = list(zip(scales, types[3:], strict=True))
-    x = _elements(run, a, types[0], formats[0], -1 if op.attributes["lhs_k_pack"] else -2)
-    if op.attributes["lhs_scaled"]:
-        x = _scaled(run, x.to(dtype), *rest.pop(0), bool(op.attributes["fast_math"]))
-    y = _elements(run, b, types[1], formats[1], -2 if op.attributes["rhs_k_pack"] else -1)
-    if op.attributes["rhs_scaled"]:
+    dtype = torch.float16 if "fp16" in (view.lhs_format, view.rhs_format) else torch.bfloat16
+    rest = list(scales)
+    x = _elements(run, a, view.a.type, view.lhs_format, -1 if view.lhs_k_pack else -2)
+    if view.lhs_scale is not None:
+        x = _scaled(run, x.to(dtype), rest.pop(0), view.lhs_scale.type, view.fast_math)
+    y = _elements(run, b, view.b.type, view.rhs_format, -2 if view.rhs_k_pack else -1)
+    if view.rhs_scale is not None:
         columns = y.transpose(-1, -2).to(dtype)
-        y = _scaled(run, columns, *rest.pop(0), bool(op.attributes["fast_math"]))
+        y = _scaled(run, columns, rest.pop(0), view.rhs_scale.type, view.fast_math)
         y = y.transpose(-1, -2)
-    total = run.full(acc, types[2])
+    total = run.full(acc, view.accumulator.type)
     return total + torch.matmul(x.to(dtype).float(), y.to(dtype).float())
 
 
-def _elements(
-    run: Evaluator, value: TileValue, type_: ir.Type, format_: object, axis: int
-) -> Tensor:
+def _elements(run: Evaluator, value: TileValue, type_: ir.Type, format_: str, axis: int) -> Tensor:
     """The numbers of an operand; e2m1 unpacked along `axis`."""
     tile = run.full(value, type_)
     if format_ != "e2m1":

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter import conversions
 from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.masks import is_whole
 from tkdebug.interpreter.values import (
@@ -28,20 +27,18 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 
-def make_range(run: Evaluator, op: Operation) -> TileValue:
+def make_range(run: Evaluator, view: tt.MakeRange) -> TileValue:
     """start, start + 1, … end - 1."""
-    start, end = op.attributes["start"], op.attributes["end"]
-    assert isinstance(start, int)
-    assert isinstance(end, int)
+    start, end = view.start, view.end
     extent = end - start
     if extent == 1:
         return start
     return AffineTile(start, None, (1,), (extent,))
 
 
-def splat(run: Evaluator, op: Operation, value: TileValue) -> TileValue:
+def splat(run: Evaluator, view: tt.Splat, value: TileValue) -> TileValue:
     """A scalar in every element."""
-    shape = ir.shape_of(op.result.type)
+    shape = ir.shape_of(view.result.type)
     return _respread(run, value, (1,) * len(shape), shape, (0,) * len(shape))
 
 
@@ -66,11 +63,9 @@ def _respread(
     return value.reshape(-1, *dims)
 
 
-def expand_dims(run: Evaluator, op: Operation, value: TileValue) -> TileValue:
+def expand_dims(run: Evaluator, view: tt.ExpandDims, value: TileValue) -> TileValue:
     """A new axis of extent 1."""
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
-    return _expand(run, value, axis)
+    return _expand(run, value, view.axis)
 
 
 def _expand(run: Evaluator, value: TileValue, axis: int) -> TileValue:
@@ -94,9 +89,9 @@ def _expand(run: Evaluator, value: TileValue, axis: int) -> TileValue:
     return value.unsqueeze(axis + 1)
 
 
-def broadcast(run: Evaluator, op: Operation, value: TileValue) -> TileValue:
+def broadcast(run: Evaluator, view: tt.Broadcast, value: TileValue) -> TileValue:
     """Axes of extent 1 repeated; tensors keep the extent 1."""
-    return _broadcast(run, value, ir.shape_of(op.result.type))
+    return _broadcast(run, value, ir.shape_of(view.result.type))
 
 
 def _broadcast(run: Evaluator, value: TileValue, shape: tuple[int, ...]) -> TileValue:
@@ -121,9 +116,8 @@ def _broadcast(run: Evaluator, value: TileValue, shape: tuple[int, ...]) -> Tile
     return value
 
 
-def through_tensor(run: Evaluator, op: Operation, value: TileValue, change: Any) -> TileValue:
+def through_tensor(run: Evaluator, type_: ir.Type, value: TileValue, change: Any) -> TileValue:
     """`change` applied to the full tensor of a value; pointers through their offsets."""
-    type_ = op.operands[0].type
     shape = ir.shape_of(type_)
     if isinstance(value, PointerTile | AddressTile):
         if isinstance(value.places, int):
@@ -135,24 +129,22 @@ def through_tensor(run: Evaluator, op: Operation, value: TileValue, change: Any)
     return change(run.full(value, type_))  # type: ignore[no-any-return]
 
 
-def reshape(run: Evaluator, op: Operation, value: TileValue) -> TileValue:
+def reshape(run: Evaluator, view: tt.Reshape | tt.Unsplat, value: TileValue) -> TileValue:
     """Row-major elements under another shape."""
-    shape = ir.shape_of(op.result.type)
-    source = ir.shape_of(op.operands[0].type)
+    shape = ir.shape_of(view.result.type)
+    source = ir.shape_of(view.source.type)
     if isinstance(value, AffineTile) and value.base is None:
         coefs = _reshaped_coefs(value.coefs, source, shape)
         if coefs is not None:
             return AffineTile(value.const, None, coefs, shape)
     if isinstance(value, torch.Tensor) and value.numel() == value.shape[0]:
         return value.reshape(-1, *(1,) * len(shape))
-    return through_tensor(run, op, value, lambda t: t.reshape(t.shape[0], *shape))
+    return through_tensor(run, view.source.type, value, lambda t: t.reshape(t.shape[0], *shape))
 
 
-def transpose(run: Evaluator, op: Operation, value: TileValue) -> TileValue:
+def transpose(run: Evaluator, view: tt.Trans, value: TileValue) -> TileValue:
     """Axes permuted."""
-    order = op.attributes["order"]
-    assert isinstance(order, tuple)
-    return _permute(run, value, order)  # type: ignore[arg-type]
+    return _permute(run, value, view.order)
 
 
 def _permute(run: Evaluator, value: TileValue, order: tuple[int, ...]) -> TileValue:
@@ -189,13 +181,12 @@ def _permute(run: Evaluator, value: TileValue, order: tuple[int, ...]) -> TileVa
 
 def _together(
     run: Evaluator,
-    op: Operation,
+    type_: ir.Type,
     a: TileValue,
     b: TileValue,
     put: Callable[[Sequence[Tensor]], Tensor],
 ) -> TileValue:
     """`put` applied to two full tiles; pointers through their addresses."""
-    type_ = op.operands[0].type
     if isinstance(a, PointerTile | AddressTile):
         assert isinstance(b, PointerTile | AddressTile)
         index = ir.tile(ir.shape_of(type_), ir.I64)
@@ -210,46 +201,46 @@ def _pair(run: Evaluator, a: TileValue, b: TileValue, type_: ir.Type) -> tuple[T
     return x.expand(count, *x.shape[1:]), y.expand(count, *y.shape[1:])
 
 
-def join(run: Evaluator, op: Operation, a: TileValue, b: TileValue) -> TileValue:
+def join(run: Evaluator, view: tt.Join, a: TileValue, b: TileValue) -> TileValue:
     """Two tiles side by side in a new last axis."""
-    return _together(run, op, a, b, lambda tiles: torch.stack(tuple(tiles), dim=-1))
+    return _together(run, view.lhs.type, a, b, lambda tiles: torch.stack(tuple(tiles), dim=-1))
 
 
-def split(run: Evaluator, op: Operation, value: TileValue) -> Sequence[TileValue]:
+def split(run: Evaluator, view: tt.Split, value: TileValue) -> Sequence[TileValue]:
     """The halves along the last axis."""
     return (
-        through_tensor(run, op, value, lambda tile: tile[..., 0]),
-        through_tensor(run, op, value, lambda tile: tile[..., 1]),
+        through_tensor(run, view.source.type, value, lambda tile: tile[..., 0]),
+        through_tensor(run, view.source.type, value, lambda tile: tile[..., 1]),
     )
 
 
-def cat(run: Evaluator, op: Operation, a: TileValue, b: TileValue) -> TileValue:
+def cat(run: Evaluator, view: tt.Cat, a: TileValue, b: TileValue) -> TileValue:
     """One tile after the other along the first axis."""
-    return _together(run, op, a, b, lambda tiles: torch.cat(tuple(tiles), dim=1))
+    return _together(run, view.lhs.type, a, b, lambda tiles: torch.cat(tuple(tiles), dim=1))
 
 
 # Selects
 
 
 def select(
-    run: Evaluator, op: Operation, condition: TileValue, a: TileValue, b: TileValue
+    run: Evaluator, view: arith.Select, condition: TileValue, a: TileValue, b: TileValue
 ) -> TileValue:
     """arith.select."""
     if isinstance(condition, int):
         return a if condition else b
     if isinstance(a, PointerTile | AddressTile) or isinstance(b, PointerTile | AddressTile):
-        return _select_pointers(run, op, condition, a, b)
+        return _select_pointers(run, view, condition, a, b)
     if isinstance(condition, BoxMask):
-        boxed = _select_box(run, op, condition, a, b)
+        boxed = _select_box(run, view, condition, a, b)
         if boxed is not None:
             return boxed
-    rank = len(ir.shape_of(op.result.type))
+    rank = len(ir.shape_of(view.result.type))
     if isinstance(condition, torch.Tensor) and rank > condition.dim() - 1:
         condition = condition.reshape(-1, *(1,) * rank)
-    is_mask = ir.element_of(op.result.type) == ir.I1
+    is_mask = ir.element_of(view.result.type) == ir.I1
     if isinstance(condition, torch.Tensor) and not is_mask and _blendable(a, b, condition):
         return blend_affine(run, condition, a, b)  # type: ignore[arg-type]
-    return run.map(op, torch.where, condition, a, b)
+    return run.map(view.op, torch.where, condition, a, b)
 
 
 def _blendable(a: TileValue, b: TileValue, condition: Tensor) -> bool:
@@ -287,7 +278,7 @@ def blend_affine(
 
 
 def _select_box(
-    run: Evaluator, op: Operation, condition: BoxMask, a: TileValue, b: TileValue
+    run: Evaluator, view: arith.Select, condition: BoxMask, a: TileValue, b: TileValue
 ) -> TileValue | None:
     """`a` inside a uniform box and a fill outside, when b is one there."""
     box = condition.uniform_box
@@ -298,20 +289,20 @@ def _select_box(
             return None
         fill = b.fill
     else:
-        fill = run.dense(b, op.operands[2].type)
+        fill = run.dense(b, view.false_value.type)
         for axis, pair in enumerate(box):
             if pair != (0, condition.shape[axis]) and fill.shape[axis + 1] > 1:
                 return None
-    return BoxTile(run.crop(a, op.operands[1].type, box), box, fill, condition.shape)
+    return BoxTile(run.crop(a, view.true_value.type, box), box, fill, condition.shape)
 
 
 def _select_pointers(
-    run: Evaluator, op: Operation, condition: TileValue, a: TileValue, b: TileValue
+    run: Evaluator, view: arith.Select, condition: TileValue, a: TileValue, b: TileValue
 ) -> TileValue:
     assert isinstance(a, PointerTile | AddressTile)
     assert isinstance(b, PointerTile | AddressTile)
-    shape = ir.shape_of(op.result.type)
-    test = run.dense(condition, op.operands[0].type)
+    shape = ir.shape_of(view.result.type)
+    test = run.dense(condition, view.condition.type)
     if test.dim() - 1 < len(shape):
         test = test.reshape(-1, *(1,) * len(shape))
     if isinstance(a, PointerTile) and isinstance(b, PointerTile) and a.buffer is b.buffer:
@@ -336,11 +327,6 @@ def merged_addresses(
         run.dense(byte_addresses(b), index),
     )
     return AddressTile(address, (*_buffers(a), *_buffers(b)), _itemsize(a))
-
-
-def convert(run: Evaluator, op: Operation, value: TileValue) -> TileValue:
-    """Elements under another type: arith's casts, tt.bitcast and their kin."""
-    return conversions.CONVERSIONS[op.name](run, op, value)
 
 
 def _coefs(a: int | AffineTile, like: int | AffineTile) -> tuple[int, ...]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import MemDescType, Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.gpu import subslice_offsets
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.values import AddressTile, BufferView, PointerTile, TileValue
@@ -51,26 +51,26 @@ def poison_of(run: Evaluator, type_: ir.Type) -> Tensor:
 # Buffers
 
 
-def local_alloc(run: Evaluator, op: Operation, value: TileValue | None = None) -> BufferView:
+def local_alloc(run: Evaluator, view: ttg.LocalAlloc, value: TileValue | None = None) -> BufferView:
     """ttg.local_alloc."""
-    type_ = op.result.type
+    type_ = view.result.type
     assert isinstance(type_, MemDescType)
     shape = (type_.buffers, *type_.buffer_shape)
-    offset = op.attributes.get("offset")
-    if isinstance(offset, int):
-        storage = _arena_window(run, op, offset, type_).view(run.programs, *shape)
-    elif value is not None and not type_.mutable:
-        contents = buffer_contents(run, value, op.operands[0].type)
+    if view.offset is not None:
+        storage = _arena_window(run, view.op, view.offset, type_).view(run.programs, *shape)
+    elif value is not None and view.source is not None and not type_.mutable:
+        contents = buffer_contents(run, value, view.source.type)
         return _whole(contents.reshape(-1, *shape), type_)
     else:
         kind = run.dtype_of(type_)
         storage = torch.empty((run.programs, *shape), dtype=kind, device=run.device)
-    view = _whole(storage, type_)
-    if value is None:
-        write_view(run, view, poison_of(run, type_), run.active)
+    buffer = _whole(storage, type_)
+    if value is None or view.source is None:
+        write_view(run, buffer, poison_of(run, type_), run.active)
     else:
-        write_view(run, view, buffer_contents(run, value, op.operands[0].type), run.active)
-    return view
+        contents = buffer_contents(run, value, view.source.type)
+        write_view(run, buffer, contents, run.active)
+    return buffer
 
 
 def buffer_contents(run: Evaluator, value: TileValue, type_: ir.Type) -> Tensor:
@@ -81,18 +81,18 @@ def buffer_contents(run: Evaluator, value: TileValue, type_: ir.Type) -> Tensor:
     return run.full(value, type_)
 
 
-def local_dealloc(run: Evaluator, op: Operation, view: TileValue) -> Sequence[TileValue]:
+def local_dealloc(run: Evaluator, view: ttg.LocalDealloc, buffer: TileValue) -> Sequence[TileValue]:
     """ttg.local_dealloc: a later use finds poison."""
-    assert isinstance(view, BufferView)
-    write_view(run, view, poison_of(run, op.operands[0].type), run.active)
+    assert isinstance(buffer, BufferView)
+    write_view(run, buffer, poison_of(run, view.buffer.type), run.active)
     return ()
 
 
-def local_load(run: Evaluator, op: Operation, view: TileValue) -> TileValue:
+def local_load(run: Evaluator, view: ttg.LocalLoad, buffer: TileValue) -> TileValue:
     """ttg.local_load."""
-    assert isinstance(view, BufferView)
-    values = read_view(run, view)
-    source = op.operands[0].type
+    assert isinstance(buffer, BufferView)
+    values = read_view(run, buffer)
+    source = view.buffer.type
     assert isinstance(source, MemDescType)
     if isinstance(source.element, ir.PointerType):
         return AddressTile(values, (), source.element.pointee.bits // 8 or 1)
@@ -100,26 +100,28 @@ def local_load(run: Evaluator, op: Operation, view: TileValue) -> TileValue:
 
 
 def local_store(
-    run: Evaluator, op: Operation, value: TileValue, view: TileValue
+    run: Evaluator, view: ttg.LocalStore, value: TileValue, buffer: TileValue
 ) -> Sequence[TileValue]:
     """ttg.local_store."""
-    assert isinstance(view, BufferView)
-    write_view(run, view, buffer_contents(run, value, op.operands[0].type), run.active)
+    assert isinstance(buffer, BufferView)
+    write_view(run, buffer, buffer_contents(run, value, view.source.type), run.active)
     return ()
 
 
 # Views
 
 
-def memdesc_index(run: Evaluator, op: Operation, view: TileValue, index: TileValue) -> BufferView:
+def memdesc_index(
+    run: Evaluator, view: ttg.MemDescIndex, buffer: TileValue, index: TileValue
+) -> BufferView:
     """ttg.memdesc_index."""
-    assert isinstance(view, BufferView)
+    assert isinstance(buffer, BufferView)
     if not isinstance(index, int):
         chosen = run.dense(index, ir.I32).reshape(-1).to(torch.int64)
         index = int(chosen[0]) if chosen.shape[0] == 1 else chosen
-    count = view.storage.shape[1]
-    index = _legal_index(run, op, index, count)
-    return _mapped(view, lambda v: BufferView(v.storage, index, v.window, v.order, v.chosen))
+    count = buffer.storage.shape[1]
+    index = _legal_index(run, view.op, index, count)
+    return _mapped(buffer, lambda v: BufferView(v.storage, index, v.window, v.order, v.chosen))
 
 
 def _legal_index(run: Evaluator, op: Operation, index: int | Tensor, count: int) -> int | Tensor:
@@ -138,27 +140,25 @@ def _legal_index(run: Evaluator, op: Operation, index: int | Tensor, count: int)
     return index if isinstance(index, int) else index.clamp(0, count - 1)
 
 
-def memdesc_trans(run: Evaluator, op: Operation, view: TileValue) -> BufferView:
+def memdesc_trans(run: Evaluator, view: ttg.MemDescTrans, buffer: TileValue) -> BufferView:
     """ttg.memdesc_trans."""
-    assert isinstance(view, BufferView)
-    axes = op.attributes["order"]
-    assert isinstance(axes, tuple)
+    assert isinstance(buffer, BufferView)
     return _mapped(
-        view,
+        buffer,
         lambda v: BufferView(
             v.storage,
             v.index,
             v.window,
-            tuple(v.order[axis] for axis in axes if isinstance(axis, int)),
+            tuple(v.order[axis] for axis in view.order),
             v.chosen,
         ),
     )
 
 
-def memdesc_subslice(run: Evaluator, op: Operation, view: TileValue) -> BufferView:
+def memdesc_subslice(run: Evaluator, view: ttg.MemDescSubslice, buffer: TileValue) -> BufferView:
     """ttg.memdesc_subslice."""
-    assert isinstance(view, BufferView)
-    offsets, shape = subslice_offsets(op), ir.shape_of(op.result.type)
+    assert isinstance(buffer, BufferView)
+    offsets, shape = view.offsets, ir.shape_of(view.result.type)
 
     def part(v: BufferView) -> BufferView:
         window = list(v.window)
@@ -166,7 +166,7 @@ def memdesc_subslice(run: Evaluator, op: Operation, view: TileValue) -> BufferVi
             window[axis] = (window[axis][0] + offset, size)
         return BufferView(v.storage, v.index, tuple(window), v.order, v.chosen)
 
-    return _mapped(view, part)
+    return _mapped(buffer, part)
 
 
 def blend_views(run: Evaluator, test: Tensor, a: BufferView, b: BufferView) -> BufferView:

@@ -6,11 +6,10 @@ Such programs cannot run in lockstep: who waits would keep the one that it waits
 from __future__ import annotations
 
 from tkdebug.compiler.analysis.data_flow import backward
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import deciding, forwarded
 from tkdebug.interpreter.footprint import pointer_origins, written_arguments
-
-_ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
 
 
 def waiting_loops(module: Module) -> tuple[Operation, ...]:
@@ -22,7 +21,7 @@ def waiting_loops(module: Module) -> tuple[Operation, ...]:
     found = []
     for op in module.walk():
         # What the body reads may reach the condition through a carried value.
-        if op.name == "scf.while" and (
+        if scf.While.matches(op) and (
             any(map(_reads_shared, op.walk())) or polled_loads(op, module)
         ):
             found.append(op)
@@ -31,34 +30,34 @@ def waiting_loops(module: Module) -> tuple[Operation, ...]:
 
 def is_uncached_load(op: Operation) -> bool:
     """Whether `op` is a load that sees what other programs store meanwhile."""
-    attributes = op.attributes
-    return op.name == "tt.load" and bool(
-        attributes.get("volatile") or attributes.get("cache") == ".cv"
-    )
+    load = tt.Load.cast(op)
+    return load is not None and (load.volatile or load.cache == ".cv")
 
 
 def _reads_shared(op: Operation) -> bool:
-    return is_uncached_load(op) or (op.name in _ATOMICS and bool(op.result.uses))
+    return is_uncached_load(op) or (tt.Atomic.matches(op) and bool(op.result.uses))
 
 
 def polled_loads(loop: Operation, module: Module) -> list[Operation]:
     """Loads of a loop at one address in memory that the kernel writes, on which its end hangs."""
-    loads = [op for op in loop.walk() if op.name == "tt.load"]
+    loads = [tt.Load(op) for op in loop.walk() if tt.Load.matches(op)]
     if not loads:
         return []
-    feeds = _feeds(loop)
-    reached = _sources(loop.regions[0].block.terminator.operands[0], feeds)
-    carried = {*loop.regions[0].block.arguments, *loop.regions[1].block.arguments}
+    feeds, view = _feeds(loop), scf.While(loop)
+    reached = _sources(scf.Condition(view.before.terminator).condition, feeds)
+    carried = {*view.before.arguments, *view.after.arguments}
     polled = [
-        op for op in loads if op.result in reached and not carried & _sources(op.operands[0], feeds)
+        load
+        for load in loads
+        if load.result in reached and not carried & _sources(load.pointer, feeds)
     ]
     written = written_arguments(module) if polled else None
     if written is None:
-        return polled
+        return [load.op for load in polled]
     origins = pointer_origins(module)
     elsewhere = frozenset([-1])
     shared = written | elsewhere
-    return [op for op in polled if origins.get(op.operands[0], elsewhere) & shared]
+    return [load.op for load in polled if origins.get(load.pointer, elsewhere) & shared]
 
 
 def _feeds(loop: Operation) -> dict[Value, list[Value]]:
@@ -67,8 +66,8 @@ def _feeds(loop: Operation) -> dict[Value, list[Value]]:
     for op in loop.walk():
         for result in op.results:
             feeds.setdefault(result, []).extend(_deciding(op))
-        if op.name == "scf.for":
-            feeds.setdefault(op.regions[0].block.arguments[0], []).extend(_deciding(op))
+        if scf.For.matches(op):
+            feeds.setdefault(scf.For(op).induction_variable, []).extend(_deciding(op))
         for source, value in forwarded(op):
             feeds.setdefault(value, []).append(source)
     return feeds

@@ -8,7 +8,6 @@ from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.touched import Touched
 
 
 class Infinities(Observer):

@@ -14,12 +14,9 @@ from tkdebug.compiler.analysis.ring_index import RingIndex, ring_index
 from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import MemDescType
 
 ALLOC = ttg.LocalAlloc.name
-# Ops whose result is another view of their first operand.
-_VIEWS = names_of(ttg.MemDescIndex, ttg.MemDescTrans, ttg.MemDescSubslice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +94,8 @@ class _Analysis(ForwardAnalysis[frozenset[Region]]):
             type_ = op.result.type
             assert isinstance(type_, MemDescType)
             self.set(op.result, frozenset([Region(op, 0, type_.size_bytes)]))
-        elif op.name in _VIEWS:
-            viewed = self.facts.get(op.operands[0], frozenset())
+        elif ttg.MemDescView.matches(op):
+            viewed = self.facts.get(ttg.MemDescView(op).buffer, frozenset())
             self.set(op.result, frozenset(_viewed(op, region) for region in viewed))
 
     def join(
@@ -118,4 +115,4 @@ def _viewed(view: Operation, region: Region) -> Region:
     if isinstance(index, int):
         start = region.start_bytes + index * type_.buffer_bytes
         return Region(region.owner, start, type_.buffer_bytes)
-    return replace(region, ring=ring_index(view.operands[1], type_.buffers))
+    return replace(region, ring=ring_index(ttg.MemDescIndex(view).index, type_.buffers))

@@ -71,13 +71,13 @@ def _comparison(
         return
     if (predicate == "sge" and bound >= 0) or (predicate == "sgt" and bound >= -1):
         yield value, Promise(non_negative=True)
-    op = value.defining_op
-    if predicate != "eq" or bound != 0 or op is None:
+    part = arith.IntegerBinary.defining(value)
+    if predicate != "eq" or bound != 0 or part is None:
         return
-    number = constant_value(op.operands[1]) if len(op.operands) == 2 else None
+    number = constant_value(part.rhs)
     if not isinstance(number, int) or number <= 0:
         return
-    if op.name in _REMAINDERS:
-        yield op.operands[0], Promise(divisor=number & -number)
-    elif arith.AndI.matches(op) and number & (number + 1) == 0:
-        yield op.operands[0], Promise(divisor=number + 1)
+    if part.op.name in _REMAINDERS:
+        yield part.lhs, Promise(divisor=number & -number)
+    elif arith.AndI.matches(part.op) and number & (number + 1) == 0:
+        yield part.lhs, Promise(divisor=number + 1)

@@ -30,7 +30,7 @@ from tkdebug.compiler.analysis.axis_facts import (
 from tkdebug.compiler.analysis.axis_rules import infer
 from tkdebug.compiler.analysis.counters import first_count
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.compiler.ir.core import Operation, Value
 
@@ -81,7 +81,7 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
 
     def visit(self, op: Operation) -> None:
         """Set the facts of an op's results and of the arguments that nothing is forwarded to."""
-        if op.name == "scf.for":
+        if scf.For.matches(op):
             lower, _, step = (self.facts[value] for value in deciding(op))
             counter = op.regions[0].block.arguments[0]
             divisor = min(lower.every_divisor(), step.every_divisor())

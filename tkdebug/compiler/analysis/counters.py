@@ -18,7 +18,7 @@ def first_count(op: Operation) -> Value | None:
     """The least value of `op`, a sum that counts a carried value of a loop up; None for others."""
     if not arith.AddI.matches(op):
         return None
-    for carried, step in (op.operands, op.operands[::-1]):
+    for carried, step in arith.AddI(op).both_orders:
         count = constant_value(step)
         argument = iter_arg(carried)
         if argument is None or not isinstance(count, int) or count <= 0:

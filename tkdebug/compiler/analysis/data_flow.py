@@ -78,3 +78,16 @@ def backward(values: Iterable[Value], needs: Callable[[Value], Iterable[Value]])
                 found.add(value)
                 pending.append(value)
     return found
+
+
+def source_of(value: Value, names: frozenset[str]) -> Value | None:
+    """The first operand of the op that gives `value`, if that op is one of `names`; else None."""
+    op = value.defining_op
+    return op.operands[0] if op is not None and op.name in names else None
+
+
+def traced(value: Value, names: frozenset[str]) -> Value:
+    """What `value` was before ops of `names`, which hand on their first operand."""
+    while (source := source_of(value, names)) is not None:
+        value = source
+    return value

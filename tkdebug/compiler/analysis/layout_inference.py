@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked, views
+from tkdebug.errors import IRError
 
 ELEMENTWISE_DIALECTS = ("arith.", "math.")
 ELEMENTWISE = frozenset(
@@ -126,14 +127,23 @@ def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
     return None
 
 
+def num_warps_of(module: Module) -> int:
+    """How many warps run the kernel.
+
+    Raises:
+        IRError: the function does not say.
+    """
+    if tt.Func.num_warps.key not in module.function.attributes:
+        raise IRError(f"{module.name}: the function has no num_warps")
+    return tt.Func(module.function).num_warps
+
+
 def axis_of(op: Operation) -> int:
     """The attribute `axis` of a view or reduction."""
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
-    return axis
+    if tt.ExpandDims.matches(op):
+        return tt.ExpandDims(op).axis
+    return tt.AlongAxis(op).axis if tt.AlongAxis.matches(op) else tt.Combining(op).axis
 
 
 def _order(op: Operation) -> tuple[int, ...]:
-    order = op.attributes["order"]
-    assert isinstance(order, tuple)
-    return tuple(axis for axis in order if isinstance(axis, int))
+    return tt.Trans(op).order if tt.Trans.matches(op) else ttg.MemDescTrans(op).order

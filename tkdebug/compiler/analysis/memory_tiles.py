@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tkdebug.compiler.analysis.data_flow import source_of, traced
 from tkdebug.compiler.dialects import scf, tt, ttg
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir.control_flow import iter_arg
@@ -37,18 +38,7 @@ _KINDS: Mapping[str, Literal["load", "store", "atomic"]] = {
     tt.AtomicCas.name: "atomic",
 }
 # Ops whose result points where their first operand does, or to other elements from there.
-POINTER_VIEWS = frozenset(
-    (
-        tt.AddPtr.name,
-        tt.Splat.name,
-        tt.Broadcast.name,
-        tt.ExpandDims.name,
-        tt.Reshape.name,
-        tt.Trans.name,
-        tt.Hint.name,
-        ttg.ConvertLayout.name,
-    )
-)
+POINTER_VIEWS = names_of(tt.AddPtr, tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
 _STEPS = names_of(tt.AddPtr, tt.Hint, ttg.ConvertLayout)
 
 
@@ -114,12 +104,9 @@ def _waits_for_others(op: Operation) -> bool:
 def pointer_base(value: Value) -> Value:
     """What a pointer was computed from: an argument of the function, if that is plain to see."""
     while True:
-        op = value.defining_op
-        if op is not None:
-            if op.name not in POINTER_VIEWS:
-                return value
-            value = op.operands[0]
-            continue
+        value = traced(value, POINTER_VIEWS)
+        if value.defining_op is not None:
+            return value
         carried = iter_arg(value)
         if carried is None or not _is_stepped(carried.yielded, value):
             return value
@@ -129,8 +116,8 @@ def pointer_base(value: Value) -> Value:
 def _is_stepped(value: Value, start: Value) -> bool:
     """Whether `value` is `start` moved by some offsets."""
     while value is not start:
-        op = value.defining_op
-        if op is None or op.name not in _STEPS:
+        source = source_of(value, _STEPS)
+        if source is None:
             return False
-        value = op.operands[0]
+        value = source
     return True

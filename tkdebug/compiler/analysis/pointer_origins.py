@@ -36,7 +36,7 @@ def pointer_origin(pointer: Value) -> Value | Origin:
         parent = block.parent_op
         return base if parent is not None and tt.Func.matches(parent) else Origin.UNKNOWN
     if tt.Bitcast.matches(maker):
-        return pointer_origin(maker.operands[0])
+        return pointer_origin(tt.Bitcast(maker).source)
     if tt.Load.matches(maker):
         return Origin.LOADED
     if tt.IntToPtr.matches(maker) and _is_number(tt.IntToPtr(maker).source):

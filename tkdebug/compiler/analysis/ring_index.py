@@ -94,7 +94,7 @@ def _plus_constant(value: Value) -> tuple[Value, int] | None:
     op = value.defining_op
     if op is None or not arith.AddI.matches(op):
         return None
-    for x, y in (op.operands, op.operands[::-1]):
+    for x, y in arith.AddI(op).both_orders:
         amount = constant_value(y)
         if isinstance(amount, int):
             return x, amount
@@ -106,14 +106,15 @@ def _wrapped_increment(value: Value, stages: int) -> Value | None:
     op = value.defining_op
     if op is None:
         return None
-    if op.name in _REMAINDERS and constant_value(op.operands[1]) == stages:
-        added = _plus_constant(op.operands[0])
+    rest = arith.IntegerBinary(op) if op.name in _REMAINDERS else None
+    if rest is not None and constant_value(rest.rhs) == stages:
+        added = _plus_constant(rest.lhs)
         if added is None or added[1] != 1:
             return None
         carried = iter_arg(added[0])
         counts = carried is None or _plus_constant(carried.yielded) is not None
         return None if counts else added[0]
-    if op.name != "arith.select":
+    if not arith.Select.matches(op):
         return None
     test, yes, no = op.operands
     comparison = test.defining_op

@@ -40,7 +40,7 @@ def misplaced(descriptor: Value, infos: Mapping[Value, AxisInfo]) -> str | None:
     element_bytes = type_.block.element.bits // 8
     for user in descriptor.uses:
         if user.name in (LOAD, STORE):
-            start = infos[user.operands[-1]]
+            start = infos[tt.DescriptorBlockAccess(user).offsets[-1]]
             if start.divisibility[0] * element_bytes % UNIT_BYTES:
                 return f"it may be accessed elsewhere than at multiples of {UNIT_BYTES} bytes"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects.interfaces import Cast, OneResult
+from tkdebug.compiler.ir.core import Value
 from tkdebug.compiler.ir.op_view import (
     CONDITIONS,
     FLOATS,
@@ -25,6 +26,11 @@ class Binary(OneResult):
 
     lhs = operand_def(VALUES)
     rhs = operand_def(VALUES)
+
+    @property
+    def both_orders(self) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
+        """Its operands, and its operands the other way round."""
+        return (self.lhs, self.rhs), (self.rhs, self.lhs)
 
 
 class IntegerBinary(Binary):

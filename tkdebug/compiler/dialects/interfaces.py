@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.op_view import (
     POINTERS,
     TILES_OR_BUFFERS,
@@ -13,6 +14,14 @@ from tkdebug.compiler.ir.op_view import (
     optional_attribute_def,
     result_def,
 )
+
+
+def accessed(op: Operation) -> Value:
+    """The pointer, descriptor or buffer through which an op with effects on memory accesses it.
+
+    It comes first in all of them.
+    """
+    return op.operands[0]
 
 
 class OneResult(OpView):

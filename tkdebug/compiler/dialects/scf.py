@@ -36,6 +36,11 @@ class For(Loop):
     pipelined = optional_attribute_def("pipelined", int)
 
     @property
+    def bounds(self) -> tuple[Value, Value, Value]:
+        """Where it starts, where it ends and how far it steps."""
+        return self.lower, self.upper, self.step
+
+    @property
     def body(self) -> Block:
         """The block that runs once per iteration."""
         return self.op.regions[0].block

@@ -137,7 +137,7 @@ def known_constant(value: Any) -> Any:
     op = value.value.defining_op
     if op is None or not arith.Constant.matches(op):
         return value
-    number = op.attributes["value"]
+    number = arith.Constant(op).value
     if isinstance(number, int) and isinstance(value.type, dtype):
         if value.type.is_bool():
             return bool(number)

@@ -16,18 +16,20 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Block, Operation, Region, Value
 
+# The ops by name: their classes stand in the dialects, which are built on this package.
+FOR, WHILE, IF = "scf.for", "scf.while", "scf.if"
 # A point of an op: one of its regions, or the op itself, which control enters and leaves.
 _Points = tuple[int | None, ...]
 _ITSELF = None
 # Junctions: the points at which control branches, and those to which it goes from there.
 _JUNCTIONS: Mapping[str, tuple[tuple[_Points, _Points], ...]] = {
-    "scf.for": (((_ITSELF, 0), (0, _ITSELF)),),
-    "scf.while": (((_ITSELF, 1), (0,)), ((0,), (1, _ITSELF))),
-    "scf.if": (((_ITSELF,), (0, 1)), ((0, 1), (_ITSELF,))),
+    FOR: (((_ITSELF, 0), (0, _ITSELF)),),
+    WHILE: (((_ITSELF, 1), (0,)), ((0,), (1, _ITSELF))),
+    IF: (((_ITSELF,), (0, 1)), ((0, 1), (_ITSELF,))),
 }
 # How many operands decide, and to how many arguments no edge forwards: they come first.
-_DECIDING = {"scf.for": 3, "scf.while": 0, "scf.if": 1, "scf.condition": 1, "scf.yield": 0}
-_OWN_ARGUMENTS = {"scf.for": 1}
+_DECIDING = {FOR: 3, WHILE: 0, IF: 1, "scf.condition": 1, "scf.yield": 0}
+_OWN_ARGUMENTS = {FOR: 1}
 CONTROL_FLOW = frozenset(_JUNCTIONS)
 
 
@@ -224,7 +226,7 @@ class IterArg:
     @property
     def argument(self) -> Value:
         """What an iteration is given."""
-        return self.loop.regions[0].block.arguments[_OWN_ARGUMENTS["scf.for"] + self.index]
+        return self.loop.regions[0].block.arguments[_OWN_ARGUMENTS[FOR] + self.index]
 
     @property
     def yielded(self) -> Value:
@@ -251,7 +253,7 @@ def iter_args(loop: Operation) -> list[IterArg]:
 def iter_arg(argument: Value) -> IterArg | None:
     """Which carried value of an `scf.for` a block argument is; None for its counter and others."""
     loop = None if isinstance(argument.owner, Operation) else argument.owner.parent_op
-    if loop is None or loop.name != "scf.for" or argument.index == 0:
+    if loop is None or loop.name != FOR or argument.index == 0:
         return None
     return IterArg(loop, argument.index - _OWN_ARGUMENTS[loop.name])
 

@@ -40,7 +40,7 @@ class AccumulateDots:
 
 
 def _accumulate(addition: Operation, rewriter: Rewriter) -> None:
-    for product, other in (addition.operands, addition.operands[::-1]):
+    for product, other in arith.Binary(addition).both_orders:
         dot = product.owner
         if isinstance(dot, Operation) and other is not product and _is_part_of(dot, addition):
             break

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import edges, forwarded_operands, junctions
-from tkdebug.compiler.ir.core import Attribute, Block, Operation, Region, Value
+from tkdebug.compiler.ir.core import Block, Operation, Region, Value
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, TensorType, Type
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -75,38 +75,37 @@ class Slots:
         block = function.regions[0].block
         if not any(isinstance(a.type, DescriptorType) for a in block.arguments):
             return
-        names = function.attributes.get("arg_names")
-        divisors = function.attributes.get("arg_divisibility")
         view = tt.Func(function)
+        names, divisors = view.arg_names, view.arg_divisibility
         padded, mapped = view.nan_padded, view.tensor_maps
         del view.nan_padded
         del view.mappable
         if kept := tuple(name for name in padded if name in mapped):
             view.nan_padded = kept
         parts: list[tuple[Value, list[Value]]] = []
-        new_names: list[Attribute] = []
-        new_divisors: list[Attribute] = []
+        new_names: list[str] = []
+        new_divisors: list[int] = []
         for index, argument in enumerate(block.arguments):
-            name = names[index] if isinstance(names, tuple) else argument.name
-            divisor = divisors[index] if isinstance(divisors, tuple) else 1
+            name = names[index] if names else str(argument.name)
+            divisor = 1 if divisors is None else divisors[index]
             extra: list[Value] = []
             if isinstance(argument.type, DescriptorType):
-                argument.name = str(name)
+                argument.name = name
                 extra = _dimensions(block, argument.type, argument.name)
                 if name not in mapped:
                     padding = "nan" if name in padded else "zero"
                     self._use_pointer(block, argument, extra, padding)
-                new_names += [argument.name, *(value.name for value in extra)]
+                new_names += [argument.name, *(str(value.name) for value in extra)]
                 new_divisors += [divisor, *_divisors(divisors, index, len(extra))]
             else:
                 new_names.append(name)
                 new_divisors.append(divisor)
             parts.append((argument, extra))
         _renumber(block, [value for argument, extra in parts for value in (argument, *extra)])
-        if isinstance(names, tuple):
-            function.attributes["arg_names"] = tuple(new_names)
-        if isinstance(divisors, tuple):
-            function.attributes["arg_divisibility"] = tuple(new_divisors)
+        if names:
+            view.arg_names = tuple(new_names)
+        if divisors is not None:
+            view.arg_divisibility = tuple(new_divisors)
         self._rewriter.record_change(function, _RULE)
 
     def _use_pointer(
@@ -215,12 +214,12 @@ class Slots:
                     )
 
 
-def _divisors(divisors: Attribute, index: int, count: int) -> Sequence[Attribute]:
+def _divisors(divisors: Sequence[int] | None, index: int, count: int) -> Sequence[int]:
     """What divides the shape and strides of the descriptor parameter `index`.
 
     The language's view of the same numbers follows it.
     """
-    return divisors[index + 1 : index + 1 + count] if isinstance(divisors, tuple) else ()
+    return () if divisors is None else divisors[index + 1 : index + 1 + count]
 
 
 def _dimensions(block: Block, type_: DescriptorType, name: str) -> list[Value]:

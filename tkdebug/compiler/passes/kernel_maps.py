@@ -24,6 +24,7 @@ from tkdebug.compiler.analysis.pointer_origins import may_meet, pointer_origin
 from tkdebug.compiler.analysis.tensor_map_use import LOAD, STORE, UNIT_BYTES, misplaced, misuse
 from tkdebug.compiler.analysis.tensor_maps import MAKE, misfit
 from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.types import DescriptorType
@@ -130,9 +131,9 @@ class KernelMaps:
         for op in self._module.walk():
             effects = OPS[op.name].effects if op.name in OPS else Effects.PURE
             touches = Effects.WRITE in effects or (stores and Effects.READ in effects)
-            if not touches or not op.operands or isinstance(op.operands[0].type, DescriptorType):
+            if not touches or not op.operands or isinstance(accessed(op).type, DescriptorType):
                 continue
-            if may_meet(base, pointer_origin(op.operands[0])):
+            if may_meet(base, pointer_origin(accessed(op))):
                 return "the kernel may also access what it describes by pointers"
         return None
 
@@ -176,10 +177,11 @@ def _store_both_ways(
     build = OpBuilder(rewriter, store, _RULE)
     condition = reduce(lambda a, b: build.binary(arith.AndI, a, b), asked)
     regions = []
-    for descriptor in (tt.DescriptorStore(store).descriptor, plain):
+    view = tt.DescriptorStore(store)
+    for descriptor in (view.descriptor, plain):
         block = Block()
         for name, operands in (
-            (store.name, (descriptor, *store.operands[1:])),
+            (store.name, (descriptor, view.value, *view.offsets)),
             (scf.Yield.name, ()),
         ):
             attributes = store.attributes if operands else {}

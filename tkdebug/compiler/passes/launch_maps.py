@@ -23,6 +23,7 @@ from tkdebug.compiler.analysis.tensor_maps import (
     misfit,
 )
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import DescriptorType
@@ -120,9 +121,9 @@ class LaunchMaps:
         for op in self._module.walk():
             effects = OPS[op.name].effects if op.name in OPS else Effects.PURE
             touches = Effects.WRITE in effects or (stores and Effects.READ in effects)
-            if not touches or not op.operands or op.operands[0] is made.result:
+            if not touches or not op.operands or accessed(op) is made.result:
                 continue
-            if self._parameter(op.operands[0]) in (None, base):
+            if self._parameter(accessed(op)) in (None, base):
                 return "the kernel may also access what it describes by pointers"
         return None
 

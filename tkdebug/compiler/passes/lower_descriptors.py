@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.tensor_maps import is_mapped
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
@@ -48,7 +49,7 @@ def _lower_block(block: Block, slots: Slots, rewriter: Rewriter) -> None:
     for op in list(block.operations):
         lower = _LOWERINGS.get(op.name)
         if lower is not None:
-            is_map = isinstance(op.operands[0].type, DescriptorType)
+            is_map = isinstance(accessed(op).type, DescriptorType)
             if is_map or is_mapped(op):
                 # A tensor map is made of it, bulk copies do the access.
                 continue

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from tkdebug.compiler.dialects import arith, scf, tt, ttg
-from tkdebug.compiler.dialects.interfaces import Cast
+from tkdebug.compiler.dialects.interfaces import Cast, MaskedAccess
 from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
@@ -92,6 +92,14 @@ _FLOAT_IDENTITIES: dict[str, tuple[tuple[int, float], ...]] = {
     arith.DivF.name: ((1, 1.0),),
     tt.PreciseDivF.name: ((1, 1.0),),
 }
+
+
+def _side(op: Operation, index: int) -> tuple[Value, Value]:
+    """One of two operands, then the other."""
+    left, right = op.operands
+    return (right, left) if index else (left, right)
+
+
 _IDEMPOTENT = (
     arith.AndI.name,
     arith.OrI.name,
@@ -104,8 +112,8 @@ _IDEMPOTENT = (
 
 def _drop_integer_identity(op: Operation, rewriter: Rewriter) -> bool:
     for index, number in _INT_IDENTITIES[op.name]:
-        other = op.operands[1 - index]
-        if _is_int(op.operands[index], number) and other.type == op.results[0].type:
+        operand, other = _side(op, index)
+        if _is_int(operand, number) and other.type == op.results[0].type:
             rewriter.replace_with_values(op, "drop-identity", (other,))
             return True
     return False
@@ -113,25 +121,28 @@ def _drop_integer_identity(op: Operation, rewriter: Rewriter) -> bool:
 
 def _absorb(op: Operation, rewriter: Rewriter) -> bool:
     for index, number in _INT_ABSORBERS[op.name]:
-        if _is_int(op.operands[index], number):
-            rewriter.replace_with_values(op, "absorb", (op.operands[index],))
+        operand, _ = _side(op, index)
+        if _is_int(operand, number):
+            rewriter.replace_with_values(op, "absorb", (operand,))
             return True
     return False
 
 
 def _drop_float_identity(op: Operation, rewriter: Rewriter) -> bool:
     for index, number in _FLOAT_IDENTITIES[op.name]:
-        if _is_float(op.operands[index], number):
-            rewriter.replace_with_values(op, "drop-identity", (op.operands[1 - index],))
+        operand, other = _side(op, index)
+        if _is_float(operand, number):
+            rewriter.replace_with_values(op, "drop-identity", (other,))
             return True
     return False
 
 
 def _fold_same_operands(op: Operation, rewriter: Rewriter) -> bool:
-    if op.operands[0] is not op.operands[1]:
+    left, right = op.operands
+    if left is not right:
         return False
     if op.name in _IDEMPOTENT:
-        rewriter.replace_with_values(op, "fold-same-operands", (op.operands[0],))
+        rewriter.replace_with_values(op, "fold-same-operands", (left,))
         return True
     if arith.CmpI.matches(op):
         predicate = arith.CmpI(op).predicate
@@ -171,9 +182,11 @@ def _drop_redundant_cast(op: Operation, rewriter: Rewriter) -> bool:
     inner = source.owner
     if not isinstance(inner, Operation):
         return False
-    if (op.name, inner.name) in _INVERSE_CASTS and (inner.operands[0].type == op.results[0].type):
-        rewriter.replace_with_values(op, "drop-redundant-cast", (inner.operands[0],))
-        return True
+    if (op.name, inner.name) in _INVERSE_CASTS:
+        original = Cast(inner).source
+        if original.type == op.results[0].type:
+            rewriter.replace_with_values(op, "drop-redundant-cast", (original,))
+            return True
     if op.name == inner.name and op.name in (*_WIDENING, arith.TruncI.name, tt.Bitcast.name):
         rewriter.replace_with_op(op, "merge-casts", op.name, inner.operands, absorbed=(inner,))
         return True
@@ -221,7 +234,7 @@ def _fold_exact_float_cast(op: Operation, rewriter: Rewriter) -> bool:
 
 def _fold_exact_integer_cast(op: Operation, rewriter: Rewriter) -> bool:
     """A float constant that is an integer of the result's range, as that integer."""
-    number = constant_value(op.operands[0])
+    number = constant_value(Cast(op).source)
     target = element_of(op.results[0].type)
     if not isinstance(number, float) or not number.is_integer():
         return False
@@ -264,7 +277,8 @@ def _move_splat_out(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _fold_shape_of_constant(op: Operation, rewriter: Rewriter) -> bool:
-    number = constant_value(op.operands[0])
+    (source,) = op.operands
+    number = constant_value(source)
     if number is None:
         return False
     rewriter.replace_with_op(op, "fold-constants", arith.Constant, (), {"value": number})
@@ -280,7 +294,8 @@ def _drop_same_shape(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _merge_shape_ops(op: Operation, rewriter: Rewriter) -> bool:
-    inner = _defined_by(op.operands[0], op.name)
+    (source,) = op.operands
+    inner = _defined_by(source, op.name)
     if inner is None:
         return False
     rewriter.replace_with_op(op, "merge-reshapes", op.name, inner.operands, absorbed=(inner,))
@@ -337,7 +352,7 @@ def _fold_if(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _fold_empty_for(op: Operation, rewriter: Rewriter) -> bool:
-    numbers = constant_values(op.operands[:3])
+    numbers = constant_values(scf.For(op).bounds)
     if numbers is None or numbers[0] < numbers[1] or numbers[2] <= 0 or numbers[1] < 0:
         return False
     rewriter.erase_unreachable(op, "fold-empty-for", scf.For(op).inits)
@@ -346,7 +361,7 @@ def _fold_empty_for(op: Operation, rewriter: Rewriter) -> bool:
 
 def _inline_only_iteration(op: Operation, rewriter: Rewriter) -> bool:
     """A loop around a loop of one iteration is an innermost one, which can be pipelined."""
-    numbers = constant_values(op.operands[:3])
+    numbers = constant_values(scf.For(op).bounds)
     if numbers is None or not 0 < numbers[1] - numbers[0] <= numbers[2]:
         return False
     arguments = (scf.For(op).lower, *scf.For(op).inits)
@@ -356,12 +371,14 @@ def _inline_only_iteration(op: Operation, rewriter: Rewriter) -> bool:
 
 def _drop_true_mask(op: Operation, rewriter: Rewriter) -> bool:
     """A mask that is true everywhere masks nothing."""
-    index = 2 if tt.Store.matches(op) else 1
-    if len(op.operands) <= index or not constant_value(op.operands[index]):
+    access = MaskedAccess(op)
+    mask = access.mask
+    if mask is None or not constant_value(mask):
         return False
-    if shape_of(op.operands[index].type) != shape_of(op.operands[0].type):
+    if shape_of(mask.type) != shape_of(access.pointer.type):
         return False
-    operands = op.operands[:index]
+    store = tt.Store.cast(op)
+    operands = (access.pointer,) if store is None else (store.pointer, store.value)
     rewriter.replace_with_op(op, "drop-true-mask", op.name, operands, op.attributes)
     return True
 

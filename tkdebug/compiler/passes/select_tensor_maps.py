@@ -114,9 +114,7 @@ def _reason_of(descriptor: Value, reasons: Mapping[Value, str]) -> str:
 
 
 def _names(function: Operation) -> tuple[str, ...]:
-    names = function.attributes.get("arg_names", ())
-    assert isinstance(names, tuple)
-    return tuple(str(name) for name in names)
+    return tt.Func(function).arg_names
 
 
 def _names_of(function: Operation, value: Value) -> str | None:
@@ -127,9 +125,8 @@ def _names_of(function: Operation, value: Value) -> str | None:
 
 def _accesses(module: Module) -> Iterator[Operation]:
     for op in module.walk():
-        if op.operands and isinstance(op.operands[0].type, DescriptorType):
-            if op.name.startswith("tt.descriptor_"):
-                yield op
+        if tt.DescriptorAccess.matches(op):
+            yield op
 
 
 def _tells_others(module: Module) -> str | None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, junctions
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.layout_text import layout_text
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import TensorType
 from tkdebug.compiler.layouts import (
     BLOCK,
@@ -42,16 +43,30 @@ _IN_DIMS = (REGISTER, LANE, WARP, BLOCK)
 # Bytes of K that one thread holds side by side, over all instructions.
 _K_WIDTHS = (1, 2, 4, 8, 16)
 # Their tiles may lie anyhow: lowering brings them where it needs them.
-_FREE = frozenset(
-    (
-        "arith.constant tt.splat tt.unsplat tt.make_range tt.print ttg.convert_layout "
-        "ttg.local_alloc ttg.local_load ttg.local_store ttng.warp_group_dot_wait "
-        "tt.descriptor_load tt.descriptor_store tt.descriptor_gather tt.descriptor_scatter "
-        "tt.descriptor_reduce tt.gather tt.flip tt.sort tt.topk tt.bitonic_merge "
-        "tt.dot_scaled"
-    ).split()
+_FREE = names_of(
+    arith.Constant,
+    tt.Splat,
+    tt.Unsplat,
+    tt.MakeRange,
+    tt.Print,
+    ttg.ConvertLayout,
+    ttg.LocalAlloc,
+    ttg.LocalLoad,
+    ttg.LocalStore,
+    ttng.WarpGroupDotWait,
+    tt.DescriptorLoad,
+    tt.DescriptorStore,
+    tt.DescriptorGather,
+    tt.DescriptorScatter,
+    tt.DescriptorReduce,
+    tt.Gather,
+    tt.Flip,
+    tt.Sort,
+    tt.TopK,
+    tt.BitonicMerge,
+    tt.DotScaled,
 )
-_CONTROL = frozenset(("tt.func", "tt.return", "scf.yield", "scf.condition"))
+_CONTROL = names_of(tt.Func, tt.Return, scf.Yield, scf.Condition)
 
 
 def check_layouts(function: Operation, check: Callable[[Operation, str], IRError]) -> None:
@@ -64,9 +79,9 @@ def check_layouts(function: Operation, check: Callable[[Operation, str], IRError
     Raises:
         IRError: a convention is broken.
     """
-    num_warps = function.attributes.get("num_warps")
-    if num_warps is None:
+    if tt.Func.num_warps.key not in function.attributes:
         return
+    num_warps = tt.Func(function).num_warps
     if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1):
         raise check(function, f"num_warps is {num_warps!r}, expected a power of two")
     ops = list(function.walk())
@@ -166,18 +181,6 @@ def _only(value: Value) -> LinearLayout:
     return encoding
 
 
-def _axis(op: Operation) -> int:
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
-    return axis
-
-
-def _order(op: Operation) -> list[int]:
-    order = op.attributes["order"]
-    assert isinstance(order, tuple)
-    return [axis for axis in order if isinstance(axis, int)]
-
-
 def _expand(op: Operation) -> str | None:
     return _expect(
         _only(op.result),
@@ -207,7 +210,7 @@ def _reduce(op: Operation) -> str | None:
     sources = _layouts(op.operands)
     if len(set(sources)) > 1:
         return "its operands have different layouts, expected one for all"
-    wanted = slice_layout(sources[0], _axis(op))
+    wanted = slice_layout(sources[0], tt.Combining(op).axis)
     return next(filter(None, (_expect(x, wanted, "a result") for x in _layouts(op.results))), None)
 
 
@@ -233,11 +236,11 @@ def _cat(op: Operation) -> str | None:
 
 
 def _dot(op: Operation) -> str | None:
-    accumulator = _only(DotLike(op).accumulator)
+    dot = DotLike(op)
+    accumulator = _only(dot.accumulator)
     if accumulator != _only(op.result):
         return "the result and the accumulator have different layouts"
-    for index in (0, 1):
-        value = op.operands[index]
+    for index, value in enumerate((dot.a, dot.b)):
         if _is_tile(value) and not _is_operand(value, accumulator, index):
             return (
                 f"operand {index} is laid out as {layout_text(_only(value))}, "

@@ -145,7 +145,7 @@ def _yielded_types(op: Operation, region: Region) -> list[Type] | None:
             return results
         case scf.While.name:
             if region is op.regions[0]:
-                return [region.blocks[0].operations[-1].operands[0].type, *results]
+                return [scf.Condition(region.block.terminator).condition.type, *results]
             return [value.type for value in op.operands]
         case _:
             return None
@@ -155,7 +155,7 @@ def _check_bounds(op: Operation) -> None:
     """The bounds and the step of a loop are of one type."""
     if not scf.For.matches(op):
         return
-    bounds = [value.type for value in op.operands[:3]]
+    bounds = [value.type for value in scf.For(op).bounds]
     if len(set(bounds)) != 1:
         raise _error(op, f"got bounds and step {_types(bounds)}, expected three of one type")
 

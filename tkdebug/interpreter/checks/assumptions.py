@@ -31,6 +31,8 @@ _CALLS = {
 class AssumptionCheck(Observer):
     """Faults where tt.assume and tt.hint say what is not so."""
 
+    is_passive = True
+
     def __init__(self, faults: FaultLog) -> None:
         self._faults = faults
 

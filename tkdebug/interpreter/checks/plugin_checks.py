@@ -81,6 +81,7 @@ _OTHERWISE: Mapping[str, Callable[..., Any]] = {
     "moments": lambda op: Moments.NEVER,
     "launch_begins": _nothing,
     "launch_ends": _nothing,
+    "replay": _nothing,
     "before": _nothing,
     "after": lambda run, op, operands, results: results,
     "forget": _nothing,

@@ -33,6 +33,7 @@ class RaceCheck(Observer):
 
     follows_accesses = True
     memory_factor = 2  # index vectors where an access is no strided view
+    is_passive = True
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults

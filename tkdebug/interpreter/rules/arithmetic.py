@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ops import rounding
-from tkdebug.interpreter import shapes
+from tkdebug.interpreter import conversions, shapes
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.index import IndexAlgebra
-from tkdebug.interpreter.rules.types import Rule, one
+from tkdebug.interpreter.rules.types import Rule, Rules, one
 from tkdebug.interpreter.values import TileValue
 
 _COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -34,78 +36,73 @@ _COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def _integer(
     method: Callable[[IndexAlgebra, Operation, TileValue, TileValue], TileValue],
 ) -> Rule:
-    def run(ev: Evaluator, op: Operation, a: TileValue, b: TileValue) -> Sequence[TileValue]:
-        return (method(ev.index, op, a, b),)
+    def run(ev: Evaluator, view: OpView, a: TileValue, b: TileValue) -> Sequence[TileValue]:
+        return (method(ev.index, view.op, a, b),)
 
     return run
 
 
 def _float(function: Callable[..., Tensor]) -> Rule:
-    def run(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        return (ev.map_floats(op, function, *operands),)
+    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        return (ev.map_floats(view.op, function, *operands),)
 
     return run
 
 
-def constant(ev: Evaluator, op: Operation) -> TileValue:
+def constant(ev: Evaluator, view: arith.Constant) -> TileValue:
     """arith.constant."""
-    return ev.constant(op.result.type, op.attributes["value"])
+    return ev.constant(view.result.type, view.value)
 
 
-def compare_floats(ev: Evaluator, op: Operation, a: TileValue, b: TileValue) -> TileValue:
+def compare_floats(ev: Evaluator, view: arith.CmpF, a: TileValue, b: TileValue) -> TileValue:
     """arith.cmpf."""
-    return ev.map_floats(op, _COMPARISONS[str(op.attributes["predicate"])], a, b)
+    return ev.map_floats(view.op, _COMPARISONS[view.predicate], a, b)
 
 
-RULES: dict[str, Rule] = {
-    "arith.constant": one(constant),
-    "arith.addi": _integer(IndexAlgebra.add),
-    "arith.subi": _integer(IndexAlgebra.sub),
-    "arith.muli": _integer(IndexAlgebra.mul),
-    "arith.divsi": _integer(IndexAlgebra.divsi),
-    "arith.divui": _integer(IndexAlgebra.divui),
-    "arith.remsi": _integer(IndexAlgebra.remsi),
-    "arith.remui": _integer(IndexAlgebra.remui),
-    "arith.andi": _integer(IndexAlgebra.and_),
-    "arith.ori": _integer(IndexAlgebra.or_),
-    "arith.xori": _integer(IndexAlgebra.xor),
-    "arith.shli": _integer(IndexAlgebra.shli),
-    "arith.shrsi": _integer(IndexAlgebra.shrsi),
-    "arith.shrui": _integer(IndexAlgebra.shrui),
-    "arith.minsi": _integer(IndexAlgebra.minsi),
-    "arith.maxsi": _integer(IndexAlgebra.maxsi),
-    "arith.minui": _integer(IndexAlgebra.minui),
-    "arith.maxui": _integer(IndexAlgebra.maxui),
-    "arith.mulhiui": _integer(IndexAlgebra.mulhiui),
-    "arith.cmpi": _integer(IndexAlgebra.compare),
-    "arith.cmpf": one(compare_floats),
-    "arith.select": one(shapes.select),
-    "arith.addf": _float(torch.add),
-    "arith.subf": _float(torch.sub),
-    "arith.mulf": _float(torch.mul),
-    "arith.divf": _float(torch.div),
-    "arith.remf": _float(lambda x, y: rounding.fmod(torch, x, y)),
-    "arith.negf": _float(torch.neg),
-    "arith.maxnumf": _float(torch.fmax),
-    "arith.minnumf": _float(torch.fmin),
-    "arith.maximumf": _float(torch.maximum),
-    "arith.minimumf": _float(torch.minimum),
-    **dict.fromkeys(
-        (
-            "arith.extsi",
-            "arith.extui",
-            "arith.trunci",
-            "arith.sitofp",
-            "arith.uitofp",
-            "arith.fptosi",
-            "arith.fptoui",
-            "arith.extf",
-            "arith.truncf",
-            "tt.fp_to_fp",
-            "tt.bitcast",
-            "tt.ptr_to_int",
-            "tt.int_to_ptr",
-        ),
-        one(shapes.convert),
-    ),
+RULES: Rules = {
+    arith.Constant: one(constant),
+    arith.AddI: _integer(IndexAlgebra.add),
+    arith.SubI: _integer(IndexAlgebra.sub),
+    arith.MulI: _integer(IndexAlgebra.mul),
+    arith.DivSI: _integer(IndexAlgebra.divsi),
+    arith.DivUI: _integer(IndexAlgebra.divui),
+    arith.RemSI: _integer(IndexAlgebra.remsi),
+    arith.RemUI: _integer(IndexAlgebra.remui),
+    arith.AndI: _integer(IndexAlgebra.and_),
+    arith.OrI: _integer(IndexAlgebra.or_),
+    arith.XOrI: _integer(IndexAlgebra.xor),
+    arith.ShLI: _integer(IndexAlgebra.shli),
+    arith.ShRSI: _integer(IndexAlgebra.shrsi),
+    arith.ShRUI: _integer(IndexAlgebra.shrui),
+    arith.MinSI: _integer(IndexAlgebra.minsi),
+    arith.MaxSI: _integer(IndexAlgebra.maxsi),
+    arith.MinUI: _integer(IndexAlgebra.minui),
+    arith.MaxUI: _integer(IndexAlgebra.maxui),
+    arith.MulHiUI: _integer(IndexAlgebra.mulhiui),
+    arith.CmpI: _integer(IndexAlgebra.compare),
+    arith.CmpF: one(compare_floats),
+    arith.Select: one(shapes.select),
+    arith.AddF: _float(torch.add),
+    arith.SubF: _float(torch.sub),
+    arith.MulF: _float(torch.mul),
+    arith.DivF: _float(torch.div),
+    arith.RemF: _float(lambda x, y: rounding.fmod(torch, x, y)),
+    arith.NegF: _float(torch.neg),
+    arith.MaxNumF: _float(torch.fmax),
+    arith.MinNumF: _float(torch.fmin),
+    arith.MaximumF: _float(torch.maximum),
+    arith.MinimumF: _float(torch.minimum),
+    arith.ExtSI: one(conversions.extend_signed),
+    arith.ExtUI: one(conversions.extend_unsigned),
+    arith.TruncI: one(conversions.truncate),
+    arith.SIToFP: one(conversions.integer_to_float),
+    arith.UIToFP: one(conversions.unsigned_to_float),
+    arith.FPToSI: one(conversions.float_to_integer),
+    arith.FPToUI: one(conversions.float_to_integer),
+    arith.ExtF: one(conversions.convert_float),
+    arith.TruncF: one(conversions.convert_float),
+    tt.FpToFp: one(conversions.fp_to_fp),
+    tt.Bitcast: one(conversions.bitcast),
+    tt.PtrToInt: one(conversions.pointer_to_integer),
+    tt.IntToPtr: one(conversions.integer_to_pointer),
 }

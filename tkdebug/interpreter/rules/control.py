@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.interpreter import elementwise, reductions
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.rules.types import Rule, nothing, unchanged
+from tkdebug.interpreter.rules.types import Rules, nothing, unchanged
 
-RULES: dict[str, Rule] = {
-    "tt.return": nothing,
-    "scf.if": Evaluator.run_if,
-    "scf.for": Evaluator.run_for,
-    "scf.while": Evaluator.run_while,
-    "scf.yield": unchanged,
-    "scf.condition": unchanged,
-    "tt.reduce": reductions.reduce,
-    "tt.scan": reductions.scan,
-    "tt.reduce.return": unchanged,
-    "tt.map_elementwise": elementwise.map_elementwise,
-    "tt.map_elementwise.return": unchanged,
+RULES: Rules = {
+    tt.Return: nothing,
+    scf.If: Evaluator.run_if,
+    scf.For: Evaluator.run_for,
+    scf.While: Evaluator.run_while,
+    scf.Yield: unchanged,
+    scf.Condition: unchanged,
+    tt.Reduce: reductions.reduce,
+    tt.Scan: reductions.scan,
+    tt.ReduceReturn: unchanged,
+    tt.MapElementwise: elementwise.map_elementwise,
+    tt.MapElementwiseReturn: unchanged,
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.interpreter import dots, scaled
-from tkdebug.interpreter.rules.types import Rule, one
+from tkdebug.interpreter.rules.types import Rules, one
 
-RULES: dict[str, Rule] = {
-    "tt.dot": one(dots.dot),
-    "tt.dot_scaled": one(scaled.dot_scaled),
+RULES: Rules = {
+    tt.Dot: one(dots.dot),
+    tt.DotScaled: one(scaled.dot_scaled),
 }

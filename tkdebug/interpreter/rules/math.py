@@ -7,19 +7,20 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import math, tt
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ops import rounding
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.rules.types import Rule, one
+from tkdebug.interpreter.rules.types import Rule, Rules, one
 from tkdebug.interpreter.values import TileValue
 
 
 def _math(function: Callable[..., Tensor]) -> Rule:
-    def run(ev: Evaluator, op: Operation, *operands: TileValue) -> Sequence[TileValue]:
-        return (ev.map(op, function, *operands),)
+    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        return (ev.map(view.op, function, *operands),)
 
     return run
 
@@ -29,9 +30,9 @@ def _fused(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     return product
 
 
-def fma(ev: Evaluator, op: Operation, a: TileValue, b: TileValue, c: TileValue) -> TileValue:
+def fma(ev: Evaluator, view: math.Fma, a: TileValue, b: TileValue, c: TileValue) -> TileValue:
     """math.fma."""
-    return ev.map_floats(op, _fused, a, b, c)
+    return ev.map_floats(view.op, _fused, a, b, c)
 
 
 def _without_sign(value: Tensor, out: Tensor | None = None) -> Tensor:
@@ -39,10 +40,10 @@ def _without_sign(value: Tensor, out: Tensor | None = None) -> Tensor:
     return bits if out is None else out.copy_(bits)
 
 
-def absf(ev: Evaluator, op: Operation, x: TileValue) -> TileValue:
+def absf(ev: Evaluator, view: math.AbsF, x: TileValue) -> TileValue:
     """math.absf; torch has none for fp8."""
-    is_byte = ir.element_of(op.operands[0].type).bits == 8
-    return ev.map(op, _without_sign if is_byte else torch.abs, x)
+    is_byte = ir.element_of(view.source.type).bits == 8
+    return ev.map(view.op, _without_sign if is_byte else torch.abs, x)
 
 
 def _precise_root(value: Tensor, out: Tensor | None = None) -> Tensor:
@@ -51,47 +52,47 @@ def _precise_root(value: Tensor, out: Tensor | None = None) -> Tensor:
     return exact if out is None else out.copy_(exact)
 
 
-def sqrt(ev: Evaluator, op: Operation, x: TileValue) -> TileValue:
+def sqrt(ev: Evaluator, view: math.Sqrt, x: TileValue) -> TileValue:
     """math.sqrt: the GPU approximates that of fp32 and rounds that of fp64 to nearest."""
-    is_double = ir.element_of(op.operands[0].type) == ir.F64
-    return ev.map(op, _precise_root if is_double else torch.sqrt, x)
+    is_double = ir.element_of(view.source.type) == ir.F64
+    return ev.map(view.op, _precise_root if is_double else torch.sqrt, x)
 
 
-def libdevice(ev: Evaluator, op: Operation, *operands: TileValue) -> TileValue:
+def libdevice(ev: Evaluator, view: tt.ExternElementwise, *operands: TileValue) -> TileValue:
     """tt.extern_elementwise."""
-    function = FUNCTIONS[str(op.attributes["function"])]
+    function = FUNCTIONS[view.function]
     if function.meaning is None:
-        where = op.location.primary
+        where = view.op.location.primary
         raise UnsupportedError(
             f"{where.file}:{where.line}: libdevice.{function.name} is not available under "
             "interpret; it needs a GPU (its numbers have no closed form here)"
         )
-    meaning, dtype = function.meaning, ev.dtype_of(op.result.type)
-    unsigned = bool(op.attributes.get("unsigned"))
+    meaning, dtype = function.meaning, ev.dtype_of(view.result.type)
+    unsigned = view.unsigned
 
     def compute(*tensors: Tensor) -> Tensor:
         result: Tensor = meaning(torch, unsigned, *tensors).to(dtype)
         return result
 
-    return ev.map(op, compute, *operands)
+    return ev.map(view.op, compute, *operands)
 
 
-RULES: dict[str, Rule] = {
-    "math.exp": _math(torch.exp),
-    "math.exp2": _math(torch.exp2),
-    "math.log": _math(torch.log),
-    "math.log2": _math(torch.log2),
-    "math.sqrt": one(sqrt),
-    "math.rsqrt": _math(torch.rsqrt),
-    "math.sin": _math(torch.sin),
-    "math.cos": _math(torch.cos),
-    "math.erf": _math(torch.erf),
-    "math.floor": _math(torch.floor),
-    "math.ceil": _math(torch.ceil),
-    "math.absf": one(absf),
-    "math.absi": _math(torch.abs),
-    "math.fma": one(fma),
-    "tt.precise_divf": _math(torch.div),
-    "tt.precise_sqrt": _math(_precise_root),
-    "tt.extern_elementwise": one(libdevice),
+RULES: Rules = {
+    math.Exp: _math(torch.exp),
+    math.Exp2: _math(torch.exp2),
+    math.Log: _math(torch.log),
+    math.Log2: _math(torch.log2),
+    math.Sqrt: one(sqrt),
+    math.Rsqrt: _math(torch.rsqrt),
+    math.Sin: _math(torch.sin),
+    math.Cos: _math(torch.cos),
+    math.Erf: _math(torch.erf),
+    math.Floor: _math(torch.floor),
+    math.Ceil: _math(torch.ceil),
+    math.AbsF: one(absf),
+    math.AbsI: _math(torch.abs),
+    math.Fma: one(fma),
+    tt.PreciseDivF: _math(torch.div),
+    tt.PreciseSqrt: _math(_precise_root),
+    tt.ExternElementwise: one(libdevice),
 }

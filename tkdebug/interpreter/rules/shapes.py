@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.interpreter import indexing, shapes, sorting
-from tkdebug.interpreter.rules.types import Rule, one
+from tkdebug.interpreter.rules.types import Rules, one
 
-RULES: dict[str, Rule] = {
-    "tt.make_range": one(shapes.make_range),
-    "tt.splat": one(shapes.splat),
-    "tt.unsplat": one(shapes.reshape),
-    "tt.expand_dims": one(shapes.expand_dims),
-    "tt.broadcast": one(shapes.broadcast),
-    "tt.reshape": one(shapes.reshape),
-    "tt.trans": one(shapes.transpose),
-    "tt.join": one(shapes.join),
-    "tt.split": shapes.split,
-    "tt.cat": one(shapes.cat),
-    "tt.gather": one(indexing.gather),
-    "tt.histogram": one(indexing.histogram),
-    "tt.flip": one(indexing.flip),
-    "tt.sort": one(sorting.sort),
-    "tt.topk": one(sorting.topk),
-    "tt.bitonic_merge": one(sorting.bitonic_merge),
+RULES: Rules = {
+    tt.MakeRange: one(shapes.make_range),
+    tt.Splat: one(shapes.splat),
+    tt.Unsplat: one(shapes.reshape),
+    tt.ExpandDims: one(shapes.expand_dims),
+    tt.Broadcast: one(shapes.broadcast),
+    tt.Reshape: one(shapes.reshape),
+    tt.Trans: one(shapes.transpose),
+    tt.Join: one(shapes.join),
+    tt.Split: shapes.split,
+    tt.Cat: one(shapes.cat),
+    tt.Gather: one(indexing.gather),
+    tt.Histogram: one(indexing.histogram),
+    tt.Flip: one(indexing.flip),
+    tt.Sort: one(sorting.sort),
+    tt.TopK: one(sorting.topk),
+    tt.BitonicMerge: one(sorting.bitonic_merge),
 }

@@ -1,4 +1,4 @@
-"""The rule of every op, one table per family."""
+"""The rule of every op, by its name, from one table per family."""
 
 from __future__ import annotations
 
@@ -15,4 +15,6 @@ from tkdebug.interpreter.rules import (
 from tkdebug.interpreter.rules.types import Rule
 
 FAMILIES = (arithmetic, control, dots, math, memory, program, shapes, shared)
-RULES: dict[str, Rule] = {name: rule for family in FAMILIES for name, rule in family.RULES.items()}
+RULES: dict[str, Rule] = {
+    view.name: rule for family in FAMILIES for view, rule in family.RULES.items()
+}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
 from tkdebug.events import HOOKS, Fault, KernelCompiled
+from tkdebug.findings.reporting import report
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
 from tkdebug.runtime.device.driver import compute_capability
@@ -97,7 +98,10 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     module = (None if override is None else override.tile_ir()) or front_end
     front_end_ns = time.perf_counter_ns() - started_ns
     if src.arg_divisibility is not None:
-        module.function.attributes["arg_divisibility"] = src.arg_divisibility
+        # Only the compiler of a kernel imports the dialects.
+        from tkdebug.compiler.dialects import tt
+
+        tt.Func(module.function).arg_divisibility = src.arg_divisibility
     if src.mappable:
         module.function.attributes[MAPPABLE] = src.mappable
     if recorder is not None:
@@ -145,7 +149,7 @@ def _language_options(src: Specialization) -> CompileOptions:
 def tell_compile_error(kernel: str, error: CompileError) -> None:
     """Tell the hooks of a compile error as a fault, unless a tuner is trying configurations."""
     if not TRYING.get():
-        HOOKS.fault(
+        report(
             Fault(
                 kind="compile-error",
                 kernel=kernel,

@@ -122,7 +122,11 @@ def _op(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
 
 def _asserted(op: Operation | None, stop: Stop) -> str:
     """What the kernel's own assert says."""
-    message = op.attributes.get("message") if op is not None and stop.kind == "assert" else None
+    # Only the report of a crash needs the dialects.
+    from tkdebug.compiler.dialects import tt
+
+    asserted = tt.Assert.cast(op) if stop.kind == "assert" else None
+    message = "" if asserted is None else asserted.message
     return f": {message}," if message else ""
 
 

@@ -15,8 +15,8 @@ from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, buffer_alia
 from tkdebug.compiler.analysis.liveness import Interval, Timeline, live_buffers
 from tkdebug.compiler.analysis.shared_hazards import ScratchBytes
 from tkdebug.compiler.analysis.tensor_maps import MAKE, MAP_BYTES
-from tkdebug.compiler.dialects import ttg, ttng
-from tkdebug.compiler.ir.core import Module, Operation
+from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -25,7 +25,6 @@ _ALIGNMENT_BYTES = 16
 # PTX ISA, "Matrix Descriptor Format" of wgmma: with 128-byte swizzle the pattern repeats every 1024
 # bytes, and starts at addresses that are multiples of that.
 _SWIZZLE_ALIGNMENT_BYTES = 1024
-_SWIZZLED_USERS = (ttng.WarpGroupDot.name, "ttng.async_tma_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,9 @@ class AllocateShared:
             if demand.owner.attributes.get(attribute) != offset:
                 demand.owner.attributes[attribute] = offset
                 rewriter.record_change(demand.owner, "place")
-        if function.attributes.get("shared_bytes") != total:
-            function.attributes["shared_bytes"] = total
+        kernel = tt.Func(function)
+        if kernel.shared_bytes != total or tt.Func.shared_bytes.key not in function.attributes:
+            kernel.shared_bytes = total
             rewriter.record_change(function, "total")
 
 
@@ -97,10 +97,17 @@ def _swizzled(function: Operation, aliases: BufferAliases) -> set[Operation]:
     return {
         owner
         for op in function.walk()
-        if op.name.startswith(_SWIZZLED_USERS)
-        for operand in op.operands[:2]
+        for operand in _read_by_address(op)
         for owner in aliases.owners(operand)
     }
+
+
+def _read_by_address(op: Operation) -> tuple[Value, ...]:
+    """What tensor cores or bulk copies read or write in an op: buffers, and tiles beside them."""
+    dot, copy = ttng.WarpGroupDot.cast(op), ttng.BulkCopy.cast(op)
+    if dot is not None:
+        return dot.a, dot.b
+    return () if copy is None else (copy.buffer,)
 
 
 def place(demands: Sequence[Demand]) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import landing_layout
 from tkdebug.compiler.dialects import tt, ttg, ttng
@@ -127,16 +128,14 @@ def holds_block(alloc: Operation, buffer: MemDescType) -> bool:
 
 def is_landed(buffer: Value) -> bool:
     """Whether a bulk copy will bring what a buffer holds, so that no thread stores to it."""
-    op = buffer.defining_op
-    while op is not None and ttg.MemDescTrans.matches(op):
-        op = ttg.MemDescTrans(op).buffer.defining_op
-    if op is None or not ttg.LocalAlloc.matches(op) or not op.operands:
+    alloc = ttg.LocalAlloc.defining(traced(buffer, ttg.MemDescTrans.names))
+    if alloc is None or alloc.source is None:
         return False
-    load = op.operands[0].defining_op
+    load = alloc.source.defining_op
     if load is None or load.name != LOAD:
         return False
     assert isinstance(load.result.type, TensorType)
-    type_ = op.result.type
+    type_ = alloc.result.type
     assert isinstance(type_, MemDescType)
     return type_.layout == landing_layout(load.result.type)
 

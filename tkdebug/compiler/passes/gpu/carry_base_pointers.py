@@ -17,11 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.analysis.data_flow import source_of
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.core import Module, Value
 from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import (
     PointerType,
     TensorType,
@@ -36,6 +38,7 @@ from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _ADD, _SPLAT, _BROADCAST, _HINT = tt.AddPtr.name, tt.Splat.name, tt.Broadcast.name, tt.Hint.name
+_PASSED_ON = names_of(tt.AddPtr, tt.Broadcast, tt.Hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class CarryBasePointers:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at what every loop carries."""
-        for loop in [op for op in module.walk() if op.name == "scf.for"]:
+        for loop in [op for op in module.walk() if scf.For.matches(op)]:
             for each in iter_args(loop):
                 carried = _Carried.of(each)
                 if carried is not None:
@@ -162,9 +165,10 @@ def _chain(pointers: Value) -> tuple[Value, tuple[Value, ...]] | None:
             offsets.insert(0, _narrow(tt.AddPtr(op).offset))
         elif op.name == _SPLAT:
             return tt.Splat(op).source, tuple(offsets)
-        elif op.name not in (_BROADCAST, _HINT):
+        source = source_of(pointers, _PASSED_ON)
+        if source is None:
             return None
-        pointers = op.operands[0]
+        pointers = source
     return None
 
 
@@ -186,7 +190,9 @@ def _steps(yielded: Value, argument: Value) -> tuple[Value, ...]:
             if not _is_uniform(tt.AddPtr(op).offset):
                 return ()
             steps.insert(0, tt.AddPtr(op).offset)
-        yielded = op.operands[0]
+            yielded = tt.AddPtr(op).pointer
+        else:
+            yielded = tt.Hint(op).source
     return tuple(steps)
 
 

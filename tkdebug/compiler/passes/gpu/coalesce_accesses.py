@@ -17,6 +17,7 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.dot_use import feeds_dot
+from tkdebug.compiler.analysis.layout_inference import num_warps_of
 from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.vectorization import (
     MAX_ACCESS_BYTES,
@@ -30,7 +31,6 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.errors import IRError
 
 ACCESSES = (tt.Load.name, tt.Store.name, tt.AtomicRmw.name, tt.AtomicCas.name)
 _ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
@@ -55,9 +55,7 @@ class CoalesceAccesses:
         Raises:
             IRError: the function does not say how many warps run it.
         """
-        warps = module.function.attributes.get("num_warps")
-        if not isinstance(warps, int):
-            raise IRError(f"{module.name}: the function has no num_warps")
+        warps = num_warps_of(module)
         infos = analyse(module.function)
         groups: dict[tuple[object, ...], list[_Access]] = {}
         for access in _accesses(module, infos, self.vector_atomics):

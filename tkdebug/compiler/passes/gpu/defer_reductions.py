@@ -117,7 +117,8 @@ def _term(value: Value) -> _Term | None:
     block = owner.block if isinstance(owner, Operation) else owner
     if adding is None or adding.block is not block or identity(adding) is None:
         return None
-    chain = _chain(adding.operands[1 if adding.operands[0] is value else 0], adding)
+    pair = arith.Binary(adding)
+    chain = _chain(pair.rhs if pair.lhs is value else pair.lhs, adding)
     if not chain or not _combines_like(chain[-1], adding):
         return None
     groups = _groups(chain[-1])
@@ -144,8 +145,8 @@ def _chain(value: Value, user: Operation) -> list[Operation]:
         if op is None or op.block is not user.block or _only_user(value) is None:
             break
         chain.append(op)
-        if op.operands:
-            value = op.operands[0]
+        if ttg.ConvertLayout.matches(op):
+            value = ttg.ConvertLayout(op).source
     return chain
 
 
@@ -260,7 +261,7 @@ def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list
         total = build.op(ttg.ConvertLayout, (total,), old.result.type)
         made.append(total.defining_op)
     build = OpBuilder(rewriter, following, _RULE, first.adding.location)
-    comes_first = first.adding.operands[0] is found.carried.argument
+    comes_first = arith.Binary(first.adding).lhs is found.carried.argument
     pair = (initial, total) if comes_first else (total, initial)
     return build.op(first.adding.name, pair, total.type, **first.adding.attributes), made
 

@@ -53,7 +53,8 @@ def _lasts(buffer: Value, body: Block, loaded: Collection[Value]) -> bool:
     """Whether a buffer is from outside the loop, or will be one of a ring's."""
     op = buffer.defining_op
     while op is not None and op.block is body and op.operands:
+        (source, *_) = op.operands
         if ttg.LocalAlloc.matches(op):
-            return op.operands[0] in loaded
-        op = op.operands[0].defining_op
+            return source in loaded
+        op = source.defining_op
     return op is None or op.block is not body

@@ -11,6 +11,7 @@ from tkdebug.compiler.analysis.tensor_maps import landing_layout
 from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.location import Location
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape_of, with_encoding
 from tkdebug.compiler.layouts import (
     LANE,
@@ -59,7 +60,8 @@ def place_dot(placement: Placement, op: Operation) -> None:
                 )
                 for i, value in enumerate((a, b))
             ]
-        case _ if op.attributes.pop("reads_shared", False):
+        case _ if dot.reads_shared:
+            del dot.reads_shared
             operands = [_fma_buffer(placement, a, 0, acc), _fma_buffer(placement, b, 1, acc)]
             op.name = ttg.LocalDot.name
         case _:
@@ -69,7 +71,7 @@ def place_dot(placement: Placement, op: Operation) -> None:
             ]
     op.operands = (*operands, placement.wanted(total, acc))
     op.result.type = with_encoding(op.result.type, acc)
-    del op.attributes["layout"]
+    del OpView(op).layout
     placement.rewriter.record_change(op, "place-operands")
 
 
@@ -224,7 +226,7 @@ def _peeled(value: Value) -> tuple[Value, tuple[int, ...] | None]:
     """What a transposed operand was transposed from, and the order; a view costs nothing."""
     op = value.defining_op
     if op is not None and tt.Trans.matches(op) and len(shape_of(value.type)) == 2:
-        return op.operands[0], (1, 0)
+        return tt.Trans(op).source, (1, 0)
     return value, None
 
 

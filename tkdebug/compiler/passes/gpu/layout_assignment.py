@@ -40,10 +40,7 @@ class LayoutAssignment:
     """
 
     def __init__(self, module: Module) -> None:
-        warps = module.function.attributes.get("num_warps")
-        if not isinstance(warps, int):
-            raise IRError(f"{module.name}: the function has no num_warps")
-        self.num_warps = warps
+        self.num_warps = layout_inference.num_warps_of(module)
         self._layouts: dict[Value, LinearLayout] = {}
         self._flexible: set[Operation] = set()
         # The layout that a reduction's result was sliced from.
@@ -165,7 +162,7 @@ class LayoutAssignment:
             heavy = source in self._heavy
             parent = self._parents.get(source)
             given = self._following_home(op, source, parent)
-            if op.name == "tt.reduce":
+            if tt.Reduce.matches(op):
                 parent = self._layouts[source]
         changed = False
         for result in op.results:
@@ -182,8 +179,8 @@ class LayoutAssignment:
         shape = shape_of(op.results[0].type)
         if op.name in (tt.Histogram.name, tt.TopK.name):
             return layout_inference.default_layout(shape, self.num_warps)
-        if op.name == "tt.gather":
-            return self._layouts.get(op.operands[1]) or layout_inference.default_layout(
+        if tt.Gather.matches(op):
+            return self._layouts.get(tt.Gather(op).indices) or layout_inference.default_layout(
                 shape, self.num_warps
             )
         tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
@@ -197,7 +194,7 @@ class LayoutAssignment:
         return None
 
     def _split_source(self, op: Operation) -> LinearLayout:
-        home = self._layouts.get(op.operands[0])
+        home = self._layouts.get(tt.Split(op).source)
         wanted = None if home is None else views.split_source(home)
         if wanted is None:
             half = layout_inference.default_layout(shape_of(op.results[0].type), self.num_warps)
@@ -213,7 +210,7 @@ class LayoutAssignment:
         self, op: Operation, source: Value, parent: LinearLayout | None
     ) -> LinearLayout | None:
         home = self._layouts[source]
-        if op.name != "tt.broadcast":
+        if not tt.Broadcast.matches(op):
             return layout_inference.result_layout(op, home)
         shape = shape_of(op.result.type)
         if parent is not None and parent.shape == shape:
@@ -323,8 +320,9 @@ class LayoutAssignment:
             source = self._main_operand(op)
             if source is not None:
                 return self._layouts[source]
-            return layout_inference.default_layout(shape_of(op.operands[0].type), self.num_warps)
-        if op.name == "tt.histogram":
+            (value, *_) = tt.Reduce(op).sources
+            return layout_inference.default_layout(shape_of(value.type), self.num_warps)
+        if tt.Histogram.matches(op):
             # Values and their mask lie alike.
             return self._own_or_default(tt.Histogram(op).source)
         if op.name in (tt.Gather.name, tt.TopK.name) or not op.results:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.analysis.layout_inference import is_elementwise
 from tkdebug.compiler.dialects import scf, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import DotLike
@@ -196,10 +197,7 @@ def _reads_lasting(loop: Operation, dot: Operation) -> bool:
 
 def _root(buffer: Value) -> Operation | None:
     """What made the memory that a buffer is in."""
-    owner = buffer.defining_op
-    while owner is not None and owner.name in _VIEWS:
-        owner = owner.operands[0].defining_op
-    return owner
+    return traced(buffer, _VIEWS).defining_op
 
 
 def _deadline(dot: Operation, place: Mapping[Operation, int]) -> Operation:

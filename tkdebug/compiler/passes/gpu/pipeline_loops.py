@@ -171,7 +171,7 @@ def _is_innermost(loop: Operation) -> bool:
 
 
 def _trip_count(loop: Operation) -> int | None:
-    numbers = [constant_value(value) for value in loop.operands[:3]]
+    numbers = [constant_value(value) for value in scf.For(loop).bounds]
     lower, upper, step = numbers
     if not (isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int)):
         return None

@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.analysis.memory_tiles import pointer_base
 from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, vector_elems
 from tkdebug.compiler.dialects import tt, ttg, ttng
-from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.dialects.interfaces import PointerAccess, accessed
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import (
     MemDescType,
     ScalarType,
@@ -110,7 +112,7 @@ def pipelined_loads(
         lookups = loads_behind(loop, op.operands)
         if lookups is None or any(tt.Load(lookup).volatile for lookup in lookups):
             continue
-        if written and any(_root(x.operands[0]) in {None, *written} for x in (op, *lookups)):
+        if written and any(_root(accessed(x)) in {None, *written} for x in (op, *lookups)):
             continue
         if Slice.of(loop, op.operands, [lookup.result for lookup in lookups]) is None:
             continue
@@ -134,11 +136,7 @@ def _is_plain(op: Operation) -> bool:
 
 
 def _is_zero(value: Value) -> bool:
-    op = value.defining_op
-    while op is not None and op.name in (tt.Splat.name, ttg.ConvertLayout.name, tt.Broadcast.name):
-        value = op.operands[0]
-        op = value.defining_op
-    number = constant_value(value)
+    number = constant_value(traced(value, names_of(tt.Splat, ttg.ConvertLayout, tt.Broadcast)))
     return number is not None and number == 0 and math.copysign(1.0, number) > 0
 
 
@@ -169,7 +167,7 @@ def _written(loop: Operation) -> set[Value] | None:
         if spec is None or op.name.startswith("ttg.async"):
             return None
         if Effects.WRITE in spec.effects:
-            root = _root(op.operands[0])
+            root = _root(accessed(op))
             if root is None or (tt.Atomic.matches(op) and tt.Atomic(op).sem != "relaxed"):
                 return None
             roots.add(root)

@@ -102,7 +102,7 @@ class Placement:
         source: LinearLayout | None = layout
         if op.name not in layout_inference.SOURCES and not tt.Load.matches(op):
             source = layout_inference.operand_layout(op, layout)
-        crowded = op.name == "tt.load" and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
+        crowded = tt.Load.matches(op) and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
         own = layout_inference.default_layout(layout.shape, self.layouts.num_warps)
         if crowded and layout != own:
             return self._convert_after(op, self.wanted(value, own), layout)
@@ -130,7 +130,8 @@ class Placement:
         """For views that cannot give `layout` whatever their operands have."""
         op = value.defining_op
         assert op is not None
-        own = layout_inference.default_layout(shape_of(op.operands[0].type), self.layouts.num_warps)
+        (source, *_) = op.operands
+        own = layout_inference.default_layout(shape_of(source.type), self.layouts.num_warps)
         given = layout_inference.result_layout(op, own)
         assert given is not None, f"{op.name} has no layout rule"
         return self._convert_after(op, self.wanted(value, given), layout)

@@ -106,7 +106,8 @@ class _Operand:
     @staticmethod
     def of(dot: Operation, index: int, loop: Operation) -> _Operand | None:
         """Operand `index` of a dot in the body of `loop`, if slices of it can be read."""
-        body, load = loop.regions[0].block, dot.operands[index].defining_op
+        operand = (tt.Dot(dot).a, tt.Dot(dot).b)[index]
+        body, load = loop.regions[0].block, operand.defining_op
         if load is None or load.name != _LOAD:
             return None
         shape = shape_of(load.result.type)
@@ -231,7 +232,7 @@ def _operand_type(dot: Operation, index: int, shape: tuple[int, ...]) -> TensorT
     assert acc is not None
     assert isinstance(width, int)
     layout = dot_operand(acc, index, width, shape).without_zero_bases(REGISTER)
-    return TensorType(shape, element_of(dot.operands[index].type), layout)
+    return TensorType(shape, element_of((tt.Dot(dot).a, tt.Dot(dot).b)[index].type), layout)
 
 
 class _Prefetch:

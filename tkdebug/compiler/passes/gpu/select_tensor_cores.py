@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis import layout_inference as rules
 from tkdebug.compiler.analysis.dot_use import comes_from_dot, feeds_dot
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import iter_args
 from tkdebug.compiler.ir.op_view import OpView
@@ -87,7 +87,7 @@ class SelectTensorCores:
     def _reads_memory(self, op: Operation, acc: LinearLayout) -> bool:
         """Whether operands on FMA units take too many registers, but fit shared memory."""
         registers, size_bytes = acc.in_size(REGISTER), 0
-        for index, value in enumerate(op.operands[:2]):
+        for index, value in enumerate((tt.Dot(op).a, tt.Dot(op).b)):
             shape, bits = shape_of(value.type), element_of(value.type).bits
             operand = fma_operand(acc, index, shape).without_zero_bases(REGISTER)
             registers += operand.in_size(REGISTER)
@@ -158,7 +158,7 @@ def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> Linear
     warps = [1] * rank
     if rank == 3:
         warps[0] = min(num_warps, shape[0])
-    elif feeds_dot(op.result) or comes_from_dot(op.operands[0]):
+    elif feeds_dot(op.result) or comes_from_dot(tt.Dot(op).a):
         # Rows stay in the warps that computed them: as A they need no shared memory.
         warps[0] = min(num_warps, max(1, shape[0] // 16))
     while math.prod(warps) < num_warps:
@@ -241,7 +241,7 @@ def _stores_of(dot: Operation) -> list[Operation]:
         value = pending.pop()
         for user in value.uses:
             found = _loop_results(user, value)
-            if user.name == "tt.store" and user.operands[1] is value:
+            if tt.Store.matches(user) and tt.Store(user).value is value:
                 stores.append(user)
             elif rules.is_elementwise(user):
                 found = [
@@ -257,7 +257,7 @@ def _stores_of(dot: Operation) -> list[Operation]:
 def _loop_results(user: Operation, value: Value) -> list[Value]:
     """The results of the `scf.for` that `user` ends an iteration of, as far as they are `value`."""
     loop = None if user.block is None else user.block.parent_op
-    if loop is None or loop.name != "scf.for" or user is not loop.regions[0].block.terminator:
+    if loop is None or not scf.For.matches(loop) or user is not loop.regions[0].block.terminator:
         return []
     return [each.result for each in iter_args(loop) if each.yielded is value]
 

@@ -1,0 +1,105 @@
+"""The kernel and its place in the grid, promises to the optimiser, debugging."""
+
+from __future__ import annotations
+
+from tkdebug.compiler.dialects.interfaces import OneResult
+from tkdebug.compiler.ir.core import Block
+from tkdebug.compiler.ir.op_view import (
+    CONDITIONS,
+    I1,
+    VALUES,
+    OpView,
+    attribute_def,
+    late_attribute_def,
+    operand_def,
+    optional_attribute_def,
+    optional_operand_def,
+    variadic_operands_def,
+)
+
+
+class GridQuery(OneResult):
+    """A number that says where in the grid the program is."""
+
+    axis = attribute_def("axis", int)
+
+
+class GetProgramId(GridQuery):
+    """This program's position along a grid axis."""
+
+    name = "tt.get_program_id"
+
+
+class GetNumPrograms(GridQuery):
+    """The grid's extent along an axis."""
+
+    name = "tt.get_num_programs"
+
+
+class Assert(OpView):
+    """Reports the programs and lanes where the condition is false."""
+
+    name = "tt.assert"
+    condition = operand_def(CONDITIONS)
+    mask = optional_operand_def(CONDITIONS)
+    message = attribute_def("message", str, "")
+
+
+class Print(OpView):
+    """Prints a prefix and values, a line an element."""
+
+    name = "tt.print"
+    values = variadic_operands_def(VALUES)
+    prefix = attribute_def("prefix", str, "")
+    hex = attribute_def("hex", bool, False)
+    signed = optional_attribute_def("signed", tuple[bool, ...])
+
+
+class Barrier(OpView):
+    """All threads of the program wait for each other."""
+
+    name = "tt.barrier"
+
+
+class Assume(OpView):
+    """A promise to the optimiser."""
+
+    name = "tt.assume"
+    condition = operand_def(I1)
+
+
+class Hint(OneResult):
+    """Its operand, about which `kind` promises `values` per axis."""
+
+    name = "tt.hint"
+    source = operand_def(VALUES)
+    kind = attribute_def("kind", str)
+    values = attribute_def("values", tuple[int, ...])
+
+
+class Func(OpView):
+    """A kernel; its block arguments are the run-time parameters."""
+
+    name = "tt.func"
+    sym_name = optional_attribute_def("sym_name", str)
+    arg_names = attribute_def("arg_names", tuple[str, ...], ())
+    arg_divisibility = optional_attribute_def("arg_divisibility", tuple[int, ...])
+    nan_padded = attribute_def("nan_padded", tuple[str, ...], ())
+    mappable = attribute_def("mappable", tuple[str, ...], ())
+    tensor_maps = attribute_def("tensor_maps", tuple[str, ...], ())
+    num_warps = late_attribute_def("num_warps", int)
+    target = optional_attribute_def("target", str)
+    shared_bytes = attribute_def("shared_bytes", int, 0)
+    fp_fusion = attribute_def("fp_fusion", bool, True)
+    flush_subnormals = attribute_def("flush_subnormals", bool, True)
+
+    @property
+    def body(self) -> Block:
+        """The block of the kernel, whose arguments are its parameters."""
+        return self.op.regions[0].block
+
+
+class Return(OpView):
+    """Ends a kernel."""
+
+    name = "tt.return"

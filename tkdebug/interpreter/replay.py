@@ -1,0 +1,115 @@
+"""Batches that are run again, for observers who want to see each op of some of them only.
+
+A batch can be run again where that gives the same: its programs compare nothing with a clock and
+wait for nobody, nobody alters their values, and memory that they read is as it was. What they read
+and write, too, is saved before each batch; a batch whose memory is too large for that is not run
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import DescriptorType, Module, PointerType
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.arguments import Arguments
+from tkdebug.interpreter.footprint import pointer_origins
+from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.values import AddressTile
+
+# Effects of a kind of their own that come to the same when they come again. Not among them are
+# clocks, inline assembly and what is asynchronous.
+_REPEATABLE = CONTROL_FLOW | {"tt.func", "tt.assert", "tt.assume", "tt.print", "tt.barrier"}
+_EFFECTS = Effects.READ | Effects.WRITE | Effects.TERMINATOR
+# Saved bytes may be this part of a batch's live bytes.
+_SAVED_PART = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Replayable:
+    """What is known of a module before its launches.
+
+    Attributes:
+        is_possible: whether its ops give the same when they run again.
+        reads: positions of the parameters that it may read through, None for any memory.
+    """
+
+    is_possible: bool
+    reads: frozenset[int] | None
+
+    @classmethod
+    def of(cls, module: Module) -> Replayable:
+        """What is known of a module, found when it is first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            found = module.derived[cls] = cls(_is_possible(module), _read_arguments(module))
+        assert isinstance(found, cls)
+        return found
+
+
+def _is_possible(module: Module) -> bool:
+    names = {op.name for op in module.walk()}
+    return all(name in _REPEATABLE or OPS[name].effects in _EFFECTS for name in names)
+
+
+def _read_arguments(module: Module) -> frozenset[int] | None:
+    origins = pointer_origins(module)
+    read: set[int] = set()
+    for op in module.walk():
+        if Effects.READ in OPS[op.name].effects and op.operands:
+            pointer = op.operands[0]
+            is_pointer = isinstance(ir.element_of(pointer.type), PointerType)
+            if is_pointer or isinstance(pointer.type, DescriptorType):
+                read |= origins.get(pointer, frozenset([-1]))
+    return None if -1 in read else frozenset(read)
+
+
+class SavedMemory:
+    """The memory that a batch may both read and write, as it was before the batch."""
+
+    def __init__(self, memory: Sequence[Tensor]) -> None:
+        self._memory = memory
+        self._saved = [tensor.clone() for tensor in memory]
+
+    def restore(self) -> None:
+        """Put it back."""
+        for tensor, saved in zip(self._memory, self._saved, strict=True):
+            tensor.copy_(saved)
+
+
+def memory_to_save(
+    module: Module, arguments: Arguments, observers: Iterable[Observer], batch_bytes: int
+) -> list[Tensor] | None:
+    """What is saved before each batch of a launch; None where batches cannot be run again.
+
+    Args:
+        module: what is launched.
+        arguments: with what.
+        observers: who looks on.
+        batch_bytes: live bytes of a batch.
+    """
+    observers = list(observers)
+    if not any(observer.replays for observer in observers):
+        return None
+    if arguments.written is None or not all(observer.is_passive for observer in observers):
+        return None
+    if any(isinstance(value, AddressTile) and value.address != 0 for value in arguments.values):
+        return None  # memory that nobody passed as a tensor
+    known = Replayable.of(module)
+    if not known.is_possible:
+        return None
+    found: dict[int, Tensor] = {}
+    for buffer in arguments.buffers_of(known.reads):
+        if buffer.storage_key in arguments.written and buffer.storage_key not in found:
+            storage = buffer.tensor.untyped_storage()
+            memory = torch.empty(0, dtype=torch.uint8, device=storage.device)
+            found[buffer.storage_key] = memory.set_(storage, 0, (storage.nbytes(),), (1,))
+    saved_bytes = sum(memory.numel() for memory in found.values())
+    return list(found.values()) if saved_bytes * _SAVED_PART <= batch_bytes else None
