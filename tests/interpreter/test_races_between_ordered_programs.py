@@ -8,7 +8,7 @@ import torch
 from differential import run
 from marked_lines import line_of
 
-from tkdebug.interpreter import access_log
+from tkdebug.interpreter import access_history, access_log
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)
@@ -309,6 +309,13 @@ def test_long_loops_are_kept_in_few_records(scattered, bug, monkeypatch):
         assert faults[0].line == line("RACE again_and_again")
     else:
         assert not faults
+
+
+@pytest.mark.parametrize("bug", ["", "counted first"])
+def test_elements_that_are_compared_piece_by_piece(bug, monkeypatch):
+    told = {(fault.line, fault.tensor, fault.count) for fault in split_k(bug)[0]}
+    monkeypatch.setattr(access_history, "_MOST_ELEMENTS", 7)
+    assert {(fault.line, fault.tensor, fault.count) for fault in split_k(bug)[0]} == told
 
 
 @pytest.mark.parametrize("bug", ["", "counted first", "relaxed", "cta"])

@@ -8,7 +8,7 @@ change what the other accesses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -33,6 +33,9 @@ class Deed(IntEnum):
     LOOK = 4
 
 
+# Elements that are looked at at a time; where there are more, they are taken by their places.
+_MOST_ELEMENTS = 1 << 21
+_LARGEST_ITEM_BYTES = 8
 _UNCHANGED = {Deed.WRITE: Deed.KEEP, Deed.ATOMIC: Deed.LOOK}
 
 
@@ -72,11 +75,10 @@ class Elements:
     unit_bytes: int
 
 
-def suspects(records: Sequence[Record]) -> Elements | None:
-    """The elements of all suspicious clusters, in order of place, then of time."""
-    if not _may_conflict({record.deed for record in records}) or _are_apart(records):
-        return None
-    return _Clusters(records).elements()
+def suspects(records: Sequence[Record]) -> Iterator[Elements]:
+    """The elements of all suspicious clusters, in order of place, then of time; piece by piece."""
+    if _may_conflict({record.deed for record in records}) and not _are_apart(records):
+        yield from _Clusters(records).pieces()
 
 
 def overlaps(parts: Sequence[Part]) -> bool:
@@ -141,10 +143,26 @@ class _Clusters:
         deeds = torch.tensor([records[owner].deed for owner in self._owners], device=device)
         self._deeds = deeds[self._part]
 
-    def elements(self) -> Elements | None:
-        """Those of suspicious clusters, None if there is none."""
+    def pieces(self) -> Iterator[Elements]:
+        """The elements of suspicious clusters."""
         kept = self._suspicious()
-        return None if kept is None else self._elements(kept.sort().values)
+        if kept is not None:
+            low, high = int(self._starts[kept].min()), int(self._stops[kept].max())
+            yield from self._between(kept.sort().values, low, high)
+
+    def _between(self, kept: Tensor, low: int, high: int) -> Iterator[Elements]:
+        """Those of the runs `kept`, in ascending order, from byte `low` to before `high`."""
+        kept = kept[(self._starts[kept] < high) & (self._stops[kept] > low)]
+        if not kept.numel():
+            return
+        sizes = self._stops[kept].clamp(max=high) - self._starts[kept].clamp(min=low)
+        elements = int((sizes // self._itemsize[kept]).sum())
+        middle = (low + high) // 2 // _LARGEST_ITEM_BYTES * _LARGEST_ITEM_BYTES
+        if elements <= _MOST_ELEMENTS or not low < middle < high:
+            yield self._elements(kept, low, high)
+            return
+        yield from self._between(kept, low, middle)
+        yield from self._between(kept, middle, high)
 
     def _suspicious(self) -> Tensor | None:
         starts, order = torch.sort(self._starts)
@@ -168,17 +186,18 @@ class _Clusters:
         bad = (lowest != highest) & conflicts
         return order[bad[cluster]] if bool(bad.any()) else None
 
-    def _elements(self, kept: Tensor) -> Elements:
-        """The elements of the runs `kept`, given in ascending order."""
+    def _elements(self, kept: Tensor, low: int, high: int) -> Elements:
         unit = int(self._itemsize[kept].min())
-        length = (self._stops[kept] - self._starts[kept]) // unit
+        starts = self._starts[kept].clamp(min=low)
+        length = (self._stops[kept].clamp(max=high) - starts) // unit
         ends = length.cumsum(0)
         steps = torch.arange(int(ends[-1]), device=kept.device)
         steps -= (ends - length).repeat_interleave(length)
+        places = starts.repeat_interleave(length) // unit + steps
         run = kept.repeat_interleave(length)
         part = self._part[run]
         lanes, segments, deeds = (torch.empty_like(run) for _ in range(3))
-        items = steps * unit // self._itemsize[run]
+        items = (places * unit - self._starts[run]) // self._itemsize[run]
         names, sizes = torch.unique_consecutive(part, return_counts=True)
         begin = 0
         for name, size in zip(names.tolist(), sizes.tolist(), strict=True):
@@ -189,7 +208,7 @@ class _Clusters:
             lanes[where], segments[where] = details.lanes, details.segments
             unchanged = _UNCHANGED.get(deed, deed)
             deeds[where] = torch.where(details.changed, int(deed), int(unchanged))
-        programs, places = self._programs[run], self._starts[run] // unit + steps
+        programs = self._programs[run]
         records = torch.tensor(self._owners, device=run.device)[part]
         # One program after the other, where a record has several at one place.
         order = torch.sort(programs, stable=True).indices

@@ -123,7 +123,8 @@ class RaceDetector:
     def launch_ends(self) -> None:
         """Report the races of the launch."""
         for log in self._logs.values():
-            self._compare(log.records)
+            for elements in suspects(log.records):
+                self._compare(log.records, elements)
         self._logs.clear()
 
     def _add(self, access: ObservedAccess, deed: Deed, parts: tuple[Part, ...]) -> None:
@@ -171,10 +172,7 @@ class RaceDetector:
 
     # Comparing
 
-    def _compare(self, records: Sequence[Record]) -> None:
-        elements = suspects(records)
-        if elements is None:
-            return
+    def _compare(self, records: Sequence[Record], elements: Elements) -> None:
         earlier, later = conflicting(elements)
         races = ~self._ordered(elements, earlier, later)
         earlier, later = earlier[races], later[races]

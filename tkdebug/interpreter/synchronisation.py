@@ -84,7 +84,8 @@ def _flag_loads(module: Module) -> set[Operation]:
 
 
 def _is_scalar(op: Operation) -> bool:
-    return not ir.shape_of(op.operands[0].type)
+    access = tt.Load.cast(op) or tt.Store(op)
+    return not ir.shape_of(access.pointer.type)
 
 
 def _is_fence(op: Operation) -> bool:
