@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.access_parts import Part, Runs, SlabPart
+from tkdebug.interpreter.access_parts import Part, Runs, SlabPart, is_alike
 from tkdebug.interpreter.buffers import Buffer
 
 
@@ -59,14 +59,18 @@ class Record:
 class Elements:
     """Accessed elements, all tensors int64, one entry an element and access.
 
+    Neighbours that the same accesses touch alike may be one entry, which is the first of them.
+
     Attributes:
         places: offsets in units of `unit_bytes`.
+        counts: how many neighbours an entry stands for.
         lanes: positions in the tile.
         records: positions in the list of records.
         deeds: what was done to this element.
     """
 
     places: Tensor
+    counts: Tensor
     programs: Tensor
     segments: Tensor
     lanes: Tensor
@@ -157,9 +161,13 @@ class _Clusters:
             return
         sizes = self._stops[kept].clamp(max=high) - self._starts[kept].clamp(min=low)
         elements = int((sizes // self._itemsize[kept]).sum())
+        cuts = self._cuts(kept, elements)
+        if cuts is not None:
+            yield self._elements(kept, low, high, cuts)
+            return
         middle = (low + high) // 2 // _LARGEST_ITEM_BYTES * _LARGEST_ITEM_BYTES
         if elements <= _MOST_ELEMENTS or not low < middle < high:
-            yield self._elements(kept, low, high)
+            yield self._elements(kept, low, high, None)
             return
         yield from self._between(kept, low, middle)
         yield from self._between(kept, middle, high)
@@ -186,14 +194,33 @@ class _Clusters:
         bad = (lowest != highest) & conflicts
         return order[bad[cluster]] if bool(bad.any()) else None
 
-    def _elements(self, kept: Tensor, low: int, high: int) -> Elements:
+    def _cuts(self, kept: Tensor, elements: int) -> Tensor | None:
+        """Where runs begin and end, if what is between may be one entry; None: take elements."""
+        parts = torch.unique(self._part[kept]).tolist()
+        if not all(is_alike(self._parts[part].changed) for part in parts):
+            return None
+        cuts = torch.unique(torch.cat([self._starts[kept], self._stops[kept]]))
+        begins = torch.searchsorted(cuts, self._starts[kept])
+        entries = int((torch.searchsorted(cuts, self._stops[kept]) - begins).sum())
+        return cuts if entries < elements // 2 and entries <= _MOST_ELEMENTS else None
+
+    def _elements(self, kept: Tensor, low: int, high: int, cuts: Tensor | None) -> Elements:
+        """Those of the runs `kept` from `low` to before `high`; one entry between two `cuts`."""
         unit = int(self._itemsize[kept].min())
         starts = self._starts[kept].clamp(min=low)
-        length = (self._stops[kept].clamp(max=high) - starts) // unit
+        stops = self._stops[kept].clamp(max=high)
+        if cuts is None:
+            first, length = starts // unit, (stops - starts) // unit
+        else:
+            first = torch.searchsorted(cuts, starts)
+            length = torch.searchsorted(cuts, stops) - first
         ends = length.cumsum(0)
         steps = torch.arange(int(ends[-1]), device=kept.device)
         steps -= (ends - length).repeat_interleave(length)
-        places = starts.repeat_interleave(length) // unit + steps
+        places = first.repeat_interleave(length) + steps
+        counts = torch.ones_like(places)
+        if cuts is not None:
+            counts, places = torch.diff(cuts)[places] // unit, cuts[places] // unit
         run = kept.repeat_interleave(length)
         part = self._part[run]
         lanes, segments, deeds = (torch.empty_like(run) for _ in range(3))
@@ -216,6 +243,7 @@ class _Clusters:
         order = order[torch.sort(places[order], stable=True).indices]
         return Elements(
             places[order],
+            counts[order],
             programs[order],
             segments[order],
             lanes[order],

@@ -50,6 +50,10 @@ class Part(Protocol):
     def programs(self) -> Tensor:
         """Whose they are; some may be named more than once."""
 
+    @property
+    def changed(self) -> Changed:
+        """Where the access brought another value."""
+
     def runs(self) -> Runs:
         """All elements."""
 
@@ -176,6 +180,11 @@ class ListPart:
         torch.ne(places[1:] - places[:-1], 1, out=breaks[1:])
         breaks[1:] |= programs[1:] != programs[:-1]
         return breaks.nonzero().reshape(-1)
+
+
+def is_alike(changed: Changed) -> bool:
+    """Whether an access brought other values everywhere or nowhere."""
+    return isinstance(changed, bool) or bool(changed.all()) or not bool(changed.any())
 
 
 def stored_in(access: ObservedAccess, slab: Hyperslab, first: int) -> Tensor:

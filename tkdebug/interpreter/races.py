@@ -232,7 +232,13 @@ class RaceDetector:
         found = []
         for group in torch.unique(groups).tolist():
             where = (groups == group).nonzero().reshape(-1)
-            count = int(torch.unique(times[where]).numel())
+            named, entry = torch.unique(times[where], return_inverse=True)
+            counts = torch.zeros_like(named)
+            counts[entry] = elements.counts[offender[where]]
+            # Units of one element, where it has several, are one entry or in one.
+            record = records[int(owner[offender[where[0]]])]
+            counts = counts * elements.unit_bytes // record.buffer.itemsize
+            count = int(counts.clamp(min=1).sum())
             found.append((where[times[where].argmin()], count))
         for pair, count in sorted(found, key=lambda one: int(times[one[0]])):
             self._tell_one(records, elements, int(offender[pair]), int(other[pair]), count)
