@@ -33,6 +33,9 @@ FaultKind = Literal[
     "between-elements",
     "race",
     "nan",
+    "inf",
+    "padding",
+    "narrowing",
     "uninitialised-read",
     "unwritten-output",
     "division-by-zero",
@@ -412,7 +415,8 @@ class HookChain:
     def _tell_unheard(self, fault: Fault) -> None:
         """Print `fault` the first time that it comes up at its place."""
         if self._teller is None:
-            from tkdebug.fault_teller import FaultTeller  # which imports us
+            # Printing needs the source text and styles, which a silent run does not load.
+            from tkdebug.fault_teller import FaultTeller
 
             self._teller = FaultTeller()
         self._teller.on_fault(fault)

@@ -23,7 +23,15 @@ from tkdebug.plugins import names as plugin_names
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 # Fault kinds that are looked for only when asked for.
-CHECK_NAMES = ("race", "uninitialised-read", "nan", "undefined-value")
+CHECK_NAMES = (
+    "race",
+    "uninitialised-read",
+    "nan",
+    "inf",
+    "padding",
+    "narrowing",
+    "undefined-value",
+)
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -204,7 +212,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
         (),
         tuple,
         "further faults to look for under interpret: race, uninitialised-read, nan, "
-        "undefined-value, all",
+        "inf, padding, narrowing, undefined-value, all",
     ),
     Knob(
         "only_kernels",

@@ -7,9 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tkdebug.cli import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.findings import not_looked_for
+from tkdebug.cli.statuses import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.events import Fault

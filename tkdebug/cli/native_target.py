@@ -63,7 +63,7 @@ def cross_compiling(asked: str | None) -> Iterator[None]:
     if asked is None:
         yield
         return
-    from tkdebug.compat.children import Environment
+    from tkdebug.compat.process_environment import Environment
 
     environment = Environment({VARIABLE: asked})
     try:

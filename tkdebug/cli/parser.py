@@ -118,8 +118,8 @@ def _add_run(add: AddCommand) -> None:
         default=[],
         choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, nan, "
-        "undefined-value, all of them, or a plugin's check; slower; "
+        help="also check interpreted kernels for race, uninitialised-read, nan, inf, padding, "
+        "narrowing, undefined-value, all of them, or a plugin's check; slower; "
         "may be repeated",
     )
     _add_findings(run)

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.cli import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.endings import end_by_signal
 from tkdebug.cli.findings import (
@@ -39,10 +38,11 @@ from tkdebug.cli.script import (
     run_program,
     stdin_program,
 )
+from tkdebug.cli.statuses import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError, UsageError
 from tkdebug.events import Fault
-from tkdebug.fault_teller import ToldFaults, telling
+from tkdebug.fault_telling import ToldFaults, telling
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.report import format_of, write_report
 from tkdebug.instrument.session import Session

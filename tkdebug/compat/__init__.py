@@ -35,6 +35,7 @@ class Installed:
         from tkdebug.compat import children
         from tkdebug.compat.eager_compile import CompileRunsEagerly
         from tkdebug.compat.finder import InstalledFinder
+        from tkdebug.compat.process_environment import Environment
 
         self.stand_in: CudaStandInInstalled | None = None
         self._undo = ExitStack()
@@ -58,7 +59,7 @@ class Installed:
             variables = children.environment(
                 mode, KNOBS.quick, patterns, checks, self.stand_in is not None
             )
-            undo.callback(children.Environment(variables).restore)
+            undo.callback(Environment(variables).restore)
             self._undo = undo.pop_all()
 
     def _stand_in(self, undo: ExitStack) -> None:

@@ -23,7 +23,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tkdebug.compat.children import COREDUMP_VARIABLE, Environment, after_torch
+from tkdebug.compat.after_torch import after_torch
+from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
 from tkdebug.terminal_text import tell
 

@@ -360,6 +360,91 @@ class FaultLog:
             hint=hint,
         )
 
+    def value_fault(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        message: str,
+        offender: Offender,
+        count: int,
+        *,
+        store: Operation,
+        severity: Literal["error", "warning"],
+        tensor: str | None,
+        hint: str,
+    ) -> None:
+        """Record a wrong value that `op` gave, and that reached memory at `store`.
+
+        Args:
+            op: where it is reported.
+            kind: of the fault.
+            message: what happened, up to "stored".
+            offender: the element of `op`; its index is the offset it was stored to.
+            count: how many were stored.
+            store: where they were.
+            severity: of the fault.
+            tensor: what they were stored to.
+            hint: what to do about it.
+        """
+        what = f"`{tensor}`" if tensor else "memory"
+        # One fault for each op, whatever its values are stored to.
+        tensor = next((t for k, o, t in self._faults if (k, o) == (kind, op.id)), tensor)
+        self._record(
+            op,
+            kind,
+            f"{message} at {_place(store, op)} to offset {offender.index} of {what}",
+            offender,
+            count,
+            severity=severity,
+            tensor=tensor,
+            index=offender.index,
+            hint=hint,
+        )
+
+    def padding(
+        self,
+        op: Operation,
+        load: Operation,
+        what: str,
+        stored: tuple[str, str],
+        offender: Offender,
+        count: int,
+        *,
+        store: Operation,
+        tensor: str | None,
+        hint: str,
+    ) -> None:
+        """Record padding that changes what is stored.
+
+        Args:
+            op: what takes it in.
+            load: whose masked-off elements it is.
+            what: how `op` is called, such as "max".
+            stored: the first element that is wrong, and what it would be without padding.
+            offender: where it is stored.
+            count: how many elements are wrong.
+            store: what stores them.
+            tensor: what they were stored to.
+            hint: what to do about it.
+        """
+        wrong, right = stored
+        if what == "mean":
+            did = f"this mean counts elements that the load at {_place(load, op)} masks off"
+        else:
+            did = f"this {what} takes in elements that the load at {_place(load, op)} masks off"
+        message = f"{did}: {wrong} in place of {right} is stored"
+        self.value_fault(
+            op, "padding", message, offender, count,
+            store=store, severity="error", tensor=tensor, hint=hint,
+        )  # fmt: skip
+
+    def narrowed_offset(
+        self, op: Operation, lost: str, offender: Offender, count: int, access: Operation, hint: str
+    ) -> None:
+        """Record a value that the conversion `op` lost, and that `access` goes by."""
+        message = f"{lost}; what comes of it is the address accessed at {_place(access, op)}"
+        self._record(op, "narrowing", message, offender, count, hint=hint)
+
     def plugin_fault(
         self,
         op: Operation,

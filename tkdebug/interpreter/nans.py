@@ -18,6 +18,7 @@ from torch import Tensor
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.interpreter.checks.nan_scan import has_nan
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
 from tkdebug.interpreter.hyperslabs import are_injective
@@ -190,12 +191,6 @@ class NanTracker(Observer):
             program = int(run.active.nonzero()[0])
         offender = Offender(run.program_at(program), tuple(lane), None)
         return Birth(op, offender, _cause(run, op, operands, (program, *lane)))
-
-
-def has_nan(values: Tensor) -> bool:
-    """Whether an element of a tensor of floats is NaN."""
-    # A sum is many times as fast as a look at each, and NaN if one is; infinities may make it so.
-    return bool(values.sum().isnan()) and bool(values.isnan().any())
 
 
 def _has_nan(tile: TileValue, active: Tensor | None) -> bool:

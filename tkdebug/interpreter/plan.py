@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
@@ -18,12 +18,17 @@ from tkdebug.interpreter.shared_buffers import clobber_scratch
 from tkdebug.interpreter.values import TileValue
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Who looks at a step, by their places among the observers."""
+class Watch(NamedTuple):
+    """Who looks at a step, by their places among the observers.
 
+    Attributes:
+        may_alter: whether one of those before it may alter its operands.
+    """
+
+    op: Operation
     before: tuple[int, ...]
     after: tuple[int, ...]
+    may_alter: bool
 
 
 # Their rules count what they change.
@@ -89,7 +94,8 @@ def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool)
 def _watch(op: Operation, observers: Sequence[Observer]) -> Watch | None:
     moments = [observer.moments(op) for observer in observers]
     before, after = _places(Moments.BEFORE, moments), _places(Moments.AFTER, moments)
-    return Watch(before, after) if before or after else None
+    may_alter = not all(observers[place].is_passive for place in before)
+    return Watch(op, before, after, may_alter) if before or after else None
 
 
 def _places(moment: Moments, moments: Sequence[Moments]) -> tuple[int, ...]:

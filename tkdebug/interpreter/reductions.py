@@ -43,7 +43,7 @@ def reduce(run: Evaluator, view: tt.Reduce, *operands: TileValue) -> Sequence[Ti
     """tt.reduce."""
     _refuse_pointers(view)
     axis = view.axis
-    combiner = _combiner(view)
+    combiner = combiner_of(view)
     type_ = view.sources[0].type
     extent = ir.shape_of(type_)[axis]
     if combiner in ("argmax", "argmin", "argmax_any", "argmin_any"):
@@ -155,7 +155,7 @@ def scan(run: Evaluator, view: tt.Scan, *operands: TileValue) -> Sequence[TileVa
     tensors = [run.full(v, t.type) for v, t in zip(operands, view.sources, strict=True)]
     if view.reverse:
         tensors = [t.flip(axis + 1) for t in tensors]
-    combiner = _combiner(view)
+    combiner = combiner_of(view)
     if combiner in ("add", "mul") and len(tensors) == 1:
         fn = torch.cumsum if combiner == "add" else torch.cumprod
         results = [fn(tensors[0], dim=axis + 1, dtype=tensors[0].dtype)]
@@ -194,7 +194,7 @@ def _refuse_pointers(view: tt.Combining) -> None:
         )
 
 
-def _combiner(view: tt.Combining) -> str | None:
+def combiner_of(view: tt.Combining) -> str | None:
     """The torch function that does what the region of an op does, by our name; None for none."""
     element = ir.element_of(view.sources[0].type)
     if isinstance(element, ir.ScalarType) and element.is_float and element.bits == 8:

@@ -12,7 +12,7 @@ them; negative remainders, where it goes before the tensor by them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -20,10 +20,11 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, forwarded
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.marked_values import MarkedValues, Origin, element_at, is_in_kernel
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.undefined_flow import marks_of_results, united
 from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
@@ -55,19 +56,14 @@ WATCHED = frozenset((*(_SYMBOLS.keys() - offset_wraps.SYMBOLS), "tt.load"))
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class UndefinedOrigin(Origin):
     """One run of an op that gave undefined elements.
 
     Attributes:
-        bad: where, (P or 1, then the tile's axes in full).
-        operands: of all but loads, the two operands' values, broadcastable to `bad`.
         kind: "undefined", or of offsets: "wrapped"; "hashed", wrapped, but only remainders are
             made of them; "remainder", negative as `op` was, or because it wrapped.
     """
 
-    op: Operation
-    bad: Tensor
-    operands: tuple[Tensor, ...]
     kind: Literal["undefined", "wrapped", "hashed", "remainder"] = "undefined"
 
     @property
@@ -79,24 +75,19 @@ class Origin:
         """The op at an element, such as "7 // 0"; "" of a load."""
         if not self.operands:
             return ""
-        left, right = (int(_at(values, at)) for values in self.operands)
+        left, right = (int(element_at(values, at)) for values in self.operands)
         return f"{left} {_SYMBOLS[self.op.name]} {right}"
 
 
 # The marks of one value, by the op that they come from.
-Marked = dict[Operation, tuple[Origin, Tensor]]
+Marked = dict[Operation, tuple[UndefinedOrigin, Tensor]]
 
 
 def is_watched(op: Operation) -> bool:
     """Whether `op` may give undefined elements."""
     if op.name not in WATCHED or (op.name == "tt.load" and not _lacks_other(op)):
         return False
-    outer = op.block.parent_op if op.block is not None else None
-    while outer is not None and outer.name != "tt.func":
-        if outer.name not in CONTROL_FLOW:
-            return False  # a combine region: its program axis is not the programs'
-        outer = outer.block.parent_op if outer.block is not None else None
-    return True
+    return is_in_kernel(op)
 
 
 def _lacks_other(op: Operation) -> bool:
@@ -176,19 +167,14 @@ class UndefinedValues(Observer):
         return UndefinedElements(run, self._faults, self._sources, self._of_loads)
 
 
-class UndefinedElements(Observer):
-    """The undefined elements of one batch of programs.
-
-    Attributes:
-        marked: the values that have such elements; empty as a rule.
-    """
+class UndefinedElements(MarkedValues[UndefinedOrigin]):
+    """The undefined elements of one batch of programs."""
 
     def __init__(self, ev: Evaluator, faults: FaultLog, sources: _Sources, of_loads: bool) -> None:
-        self._ev = ev
+        super().__init__(ev)
         self._faults = faults
         self._sources = sources
         self._of_loads = of_loads
-        self.marked: dict[Value, Marked] = {}
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run: what of its results is undefined, and what is used of operands."""
@@ -213,10 +199,10 @@ class UndefinedElements(Observer):
 
     def _look_at(self, op: Operation, operands: Sequence[TileValue]) -> None:
         if op.name in CONTROL_FLOW:
-            self._enter(op)
+            self.enter(op)
             return
         if op.name in _LEAVING:
-            self._leave(op)
+            self.leave(op)
             return
         if op.name in _ACCESSES and self.marked:
             self._accessed(op, operands)
@@ -224,17 +210,14 @@ class UndefinedElements(Observer):
         if op in self._sources.ops or op in self._sources.loads:
             self._add_origin(op, operands, found)
         for value, marks in zip(op.results, found, strict=True):
-            if marks:
-                self.marked[value] = marks
-            else:
-                self.marked.pop(value, None)
+            self.set_marks(value, marks)
 
     def _wrapped(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` has run and may have wrapped, in what pointers are moved by."""
         ev = self._ev
         types = [value.type for value in op.operands]
         values = [ev.dense(tile, type_) for tile, type_ in zip(operands, types, strict=True)]
-        bad = self._of_active(offset_wraps.wraps(op, *values))
+        bad = self.of_active(offset_wraps.wraps(op, *values))
         lost = self._cancelled(op)
         if lost is not None:
             bad = bad & ~lost
@@ -249,7 +232,7 @@ class UndefinedElements(Observer):
             bad = ev.full(bad, types[0])
             mark = bad | known[op][1] if op in known else bad
             hashed = op in self._sources.offsets.hashed
-            origin = Origin(op, bad, tuple(values), "hashed" if hashed else "wrapped")
+            origin = UndefinedOrigin(op, bad, tuple(values), "hashed" if hashed else "wrapped")
             self.marked[op.result] = {**known, op: (origin, mark)}
 
     def _negative_remainder(
@@ -257,7 +240,7 @@ class UndefinedElements(Observer):
     ) -> None:
         """`op`, a remainder that moves pointers, has run and may have given negative numbers."""
         ev = self._ev
-        bad = self._of_active(ev.dense(result, op.result.type) < 0)
+        bad = self.of_active(ev.dense(result, op.result.type) < 0)
         known = dict(self.marked.get(op.result, {}))
         for origin, mark in self.marked.get(op.operands[0], {}).values():
             if origin.is_wrapped and bool((bad & mark).any()):
@@ -267,16 +250,9 @@ class UndefinedElements(Observer):
             types = [value.type for value in op.operands]
             values = tuple(map(ev.dense, operands, types))
             bad = ev.full(bad, types[0])
-            known[op] = (Origin(op, bad, values, "remainder"), bad)
+            known[op] = (UndefinedOrigin(op, bad, values, "remainder"), bad)
         if known:
             self.marked[op.result] = known
-
-    def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """Values die; those that blocks are given are theirs to set anew."""
-        for value in values:
-            if value.defining_op is not None:
-                self.marked.pop(value, None)
-        run.attend(self, bool(self.marked))
 
     # Origins
 
@@ -293,13 +269,13 @@ class UndefinedElements(Observer):
         bad = ev.full(bad, types[0])
         old = found[0].get(op)
         mark = bad if old is None else bad | old[1]
-        found[0][op] = (Origin(op, bad, values), mark)
+        found[0][op] = (UndefinedOrigin(op, bad, values), mark)
 
     def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
         """Where a load that has no `other` reads nothing; None for nowhere, or if not asked for."""
         if not self._of_loads or (isinstance(mask, int) and mask):
             return None
-        bad = self._of_active(~self._ev.dense(mask, op.operands[1].type).bool())
+        bad = self.of_active(~self._ev.dense(mask, op.operands[1].type).bool())
         return bad if bool(bad.any()) else None
 
     def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
@@ -319,14 +295,8 @@ class UndefinedElements(Observer):
                 return None
         values = self._ev.dense(right, op.operands[1].type)
         bad = (values < 0) | (values >= bits) if shifts else values == 0
-        bad = self._of_active(bad)
+        bad = self.of_active(bad)
         return bad if bool(bad.any()) else None
-
-    def _of_active(self, mark: Tensor) -> Tensor:
-        active = self._ev.active
-        if active is None:
-            return mark
-        return mark & active.reshape(-1, *(1,) * (mark.dim() - 1))
 
     # Flow
 
@@ -370,51 +340,10 @@ class UndefinedElements(Observer):
             total = united(total, mark)
         return total
 
-    def _enter(self, op: Operation) -> None:
-        """A branch is taken, or a loop begins with what it is given."""
-        if not self.marked:
-            return
-        for value in op.results:
-            self.marked.pop(value, None)
-        self._decided(op)
-        self._forward([(target, dict(self.marked.get(x, {}))) for x, target in forwarded(op)])
-
-    def _leave(self, op: Operation) -> None:
-        """A region ends: its values become its parent's, or go round."""
-        if not self.marked:
-            return
-        self._decided(op)
-        # The active programs' marks of what is forwarded, and the other programs' of what was.
-        self._forward(
-            [
-                (target, self._blended(self.marked.get(source), self.marked.get(target)))
-                for source, target in forwarded(op)
-            ]
-        )
-
-    def _decided(self, op: Operation) -> None:
+    def decided(self, op: Operation) -> None:
+        """Undefined values decide where control goes."""
         for value in deciding(op):
             self._used(op, value, _DECISIONS[op.name])
-
-    def _forward(self, found: Iterable[tuple[Value, Marked]]) -> None:
-        for target, marks in found:
-            if marks:
-                self.marked[target] = marks
-            else:
-                self.marked.pop(target, None)
-
-    def _blended(self, new: Marked | None, old: Marked | None) -> Marked:
-        active = self._ev.active
-        if active is None:
-            return dict(new or {})
-        out: Marked = {}
-        for marks, programs in ((old, ~active), (new, active)):
-            for key, (origin, mark) in (marks or {}).items():
-                kept = mark & programs.reshape(-1, *(1,) * (mark.dim() - 1))
-                if bool(kept.any()):
-                    known = out.get(key)
-                    out[key] = (origin, kept if known is None else known[1] | kept)
-        return out
 
     # Uses
 
@@ -440,7 +369,7 @@ class UndefinedElements(Observer):
                 told = use
                 if origin.kind != "undefined" and isinstance(operands[0], PointerTile):
                     told = "leads"
-                self._tell(op, origin, self._of_active(used), told, operands[0])
+                self._tell(op, origin, self.of_active(used), told, operands[0])
 
     def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
         """Where an access goes by an offset below 0."""
@@ -461,10 +390,15 @@ class UndefinedElements(Observer):
         for origin, mark in self.marked.get(value, {}).values():
             if origin.kind != "undefined":
                 continue
-            self._tell(op, origin, self._of_active(mark), use, None)
+            self._tell(op, origin, self.of_active(mark), use, None)
 
     def _tell(
-        self, op: Operation, origin: Origin, used: Tensor, use: str, pointer: TileValue | None
+        self,
+        op: Operation,
+        origin: UndefinedOrigin,
+        used: Tensor,
+        use: str,
+        pointer: TileValue | None,
     ) -> None:
         if not bool(used.any()):
             return
@@ -476,7 +410,7 @@ class UndefinedElements(Observer):
         used = used.expand(used.shape[0], *ir.shape_of(op.operands[0].type))
         place = used.nonzero()[0].tolist()
         program, lane = place[0], tuple(place[1:])
-        at = self._place_of_origin(origin, program, lane)
+        at = origin.place_of(program, lane)
         offender = Offender(self._ev.program_at(program), at[1:], None)
         tensor, index = None, None
         if isinstance(pointer, PointerTile) and use in ("is stored", "leads"):
@@ -488,25 +422,9 @@ class UndefinedElements(Observer):
             origin.op, offender, origin.shown(at), op, use, tensor, index, count, is_negative
         )
 
-    def _place_of_origin(
-        self, origin: Origin, program: int, lane: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """The element that the op gave undefined, for one that was used."""
-        bad = origin.bad
-        row = program if bad.shape[0] > 1 else 0
-        if bad.dim() == len(lane) + 1 and _at(bad, (row, *lane)):
-            return (program, *lane)
-        inside = bad[row].nonzero() if bool(bad[row].any()) else bad.nonzero()[:, 1:]
-        return (program, *inside[0].tolist())
-
     def _offset(
         self, op: Operation, pointer: PointerTile, program: int, lane: tuple[int, ...]
     ) -> int:
         shape = ir.shape_of(op.operands[0].type)
         offsets = self._ev.full(pointer.offset, ir.tile(shape, ir.I64))
-        return int(_at(offsets, (program, *lane)))
-
-
-def _at(values: Tensor, place: tuple[int, ...]) -> Tensor:
-    """The element at `place`; an axis of extent 1 stands for all positions."""
-    return values[tuple(min(at, n - 1) for at, n in zip(place, values.shape, strict=True))]
+        return int(element_at(offsets, (program, *lane)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Marks = Sequence[Tensor | None]
 
 # Ops that move elements about and look at none of them: they move the marks in the same way.
-_MOVES = frozenset(
+MOVES = frozenset(
     "tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans tt.join tt.split "
     "tt.cat".split()
 )
@@ -46,19 +46,19 @@ def marks_of_results(
         marks: of the operands, those of one origin; one at least is not None.
         all_marks: of the operands, those of any origin.
     """
-    if op.name in _MOVES:
-        return _moved(ev, op, marks)
+    if op.name in MOVES:
+        return moved_marks(ev, op, marks)
     if op.name == "tt.reduce":
         axis = op.attributes["axis"]
         assert isinstance(axis, int)
-        return _each(op, _united(marks).any(axis + 1))
+        return _each(op, all_united(marks).any(axis + 1))
     if op.name == "tt.scan":
-        return _each(op, _scanned(op, _united(marks)))
+        return _each(op, scanned_marks(op, all_united(marks)))
     if op.name == "tt.dot":
         return [_product(ev, op, operands, marks, all_marks)]
     if op.name == "arith.select":
-        return [_selected(ev, op, operands, marks)]
-    if op.regions or op.name in _ENDS or not _is_elementwise(op):
+        return [selected_marks(ev, op, operands, marks)]
+    if op.regions or op.name in _ENDS or not is_elementwise(op):
         return [None] * len(op.results)
     if op.name in _ANNIHILATED_BY_ZERO:
         return [_kept(ev, op, operands, marks, all_marks, lambda other: other != 0)]
@@ -68,7 +68,7 @@ def marks_of_results(
         ]
     if op.name == "arith.ori" and ir.element_of(op.result.type).bits == 1:
         return [_kept(ev, op, operands, marks, all_marks, lambda other: ~other.bool())]
-    return _each(op, _united(marks))
+    return _each(op, all_united(marks))
 
 
 def united(a: Tensor | None, b: Tensor | None) -> Tensor | None:
@@ -78,7 +78,8 @@ def united(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return a | b
 
 
-def _united(marks: Marks) -> Tensor:
+def all_united(marks: Marks) -> Tensor:
+    """The elements that are in any of the marks, of which one at least is not None."""
     total = None
     for mark in marks:
         total = united(total, mark)
@@ -90,7 +91,8 @@ def _each(op: Operation, mark: Tensor) -> Sequence[Tensor]:
     return [mark] * len(op.results)
 
 
-def _is_elementwise(op: Operation) -> bool:
+def is_elementwise(op: Operation) -> bool:
+    """Whether each element of the results comes of the operands' elements in its place."""
     if not op.results:
         return False
     shape = ir.shape_of(op.results[0].type)
@@ -100,7 +102,8 @@ def _is_elementwise(op: Operation) -> bool:
     )
 
 
-def _moved(ev: Evaluator, op: Operation, marks: Marks) -> Sequence[Tensor]:
+def moved_marks(ev: Evaluator, op: Operation, marks: Marks) -> Sequence[Tensor]:
+    """The results' marks of an op of `MOVES`."""
     given = [_nothing(ev, op, place) if mark is None else mark for place, mark in enumerate(marks)]
     results = ev.plan.run_alone(ev, op, given)
     return [ev.dense(result, ir.I1) for result in results]
@@ -111,7 +114,8 @@ def _nothing(ev: Evaluator, op: Operation, place: int) -> Tensor:
     return torch.zeros((1,) * (rank + 1), dtype=torch.bool, device=ev.device)
 
 
-def _scanned(op: Operation, mark: Tensor) -> Tensor:
+def scanned_marks(op: Operation, mark: Tensor) -> Tensor:
+    """The elements of a scan's result that a marked one flows into."""
     axis = op.attributes["axis"]
     assert isinstance(axis, int)
     counts = mark.to(torch.uint8)
@@ -120,9 +124,10 @@ def _scanned(op: Operation, mark: Tensor) -> Tensor:
     return counts.cummax(axis + 1).values.bool()
 
 
-def _selected(
+def selected_marks(
     ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks
 ) -> Tensor | None:
+    """The marks of what a choice takes, and those of the condition."""
     chooser, first, second = marks
     condition = ev.dense(operands[0], op.operands[0].type).bool()
     rank = len(ir.shape_of(op.result.type))
@@ -150,12 +155,12 @@ def _kept(
         if mark is None:
             continue
         other = 1 - place
-        keep = matters(_computable(ev.dense(operands[other], op.operands[other].type)))
+        keep = matters(computable(ev.dense(operands[other], op.operands[other].type)))
         total = united(total, mark & _or_marked(keep, all_marks[other]))
     return total
 
 
-def _computable(values: Tensor) -> Tensor:
+def computable(values: Tensor) -> Tensor:
     """`values`, in a type that torch computes with: of 8-bit floats it only moves the bits."""
     return values.float() if values.is_floating_point() and values.element_size() == 1 else values
 
@@ -174,10 +179,20 @@ def _product(
         if mark is None:
             continue
         types = [value.type for value in op.operands]
-        values = _computable(ev.full(operands[other], types[other]))
+        values = computable(ev.full(operands[other], types[other]))
         keep = _or_marked(values != 0, all_marks[other])
         keep = keep.expand(keep.shape[0], *ir.shape_of(types[other])).float()
         marked = mark.expand(mark.shape[0], *ir.shape_of(types[place])).float()
         met = torch.matmul(marked, keep) if place == 0 else torch.matmul(keep, marked)
         total = united(total, met != 0)
+    return total
+
+
+def rows_and_columns(marks: Marks) -> Tensor | None:
+    """A matrix product's marks: those of the accumulator, and of each row and column with one."""
+    a, b, total = marks[:3]
+    if a is not None:
+        total = united(total, a.any(-1, keepdim=True))
+    if b is not None:
+        total = united(total, b.any(-2, keepdim=True))
     return total

@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection
 
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
+from tkdebug.interpreter.checks.infs import InfCheck
+from tkdebug.interpreter.checks.narrowing import NarrowingCheck
+from tkdebug.interpreter.checks.padding import PaddingCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.races import RaceCheck
 from tkdebug.interpreter.checks.uninitialised_reads import UninitialisedReads
@@ -19,6 +22,9 @@ CHECKS: dict[str, Callable[[Module, FaultLog], Observer]] = {
     "uninitialised-read": UninitialisedReads,
     "race": RaceCheck,
     "nan": NanCheck,
+    "inf": InfCheck,
+    "padding": PaddingCheck,
+    "narrowing": NarrowingCheck,
 }
 # Asks for one more source of what is followed anyway.
 MASKED_LOADS = "undefined-value"

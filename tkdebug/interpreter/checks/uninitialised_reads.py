@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.nan_scan import may_have_nan
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Observer
@@ -118,7 +119,7 @@ def _has_mark(values: Tensor, dtype: torch.dtype, mark: int) -> bool:
     bits = values.view(bits_type(values.element_size()))
     # A sum or a range is many times as fast as a comparison of each.
     if dtype.is_floating_point:
-        may_have = bool(values.view(dtype).sum().isnan())
+        may_have = may_have_nan(values.view(dtype))
     else:
         low, high = bits.aminmax()
         may_have = int(low) <= mark <= int(high)

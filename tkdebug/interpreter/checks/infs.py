@@ -1,0 +1,372 @@
+"""Follows each Inf that a kernel makes of finite values, and stores, back to the op that made it.
+
+Batches run as if nobody looked on, and only what they store is looked at; one that stores what is
+not finite is run again, op by op. Where batches cannot be run again, ops are looked at from the
+start.
+
+Only what reaches memory is reported, as an Inf or as the NaN that it became: what a mask, a
+`tl.where`, an `exp` or a division by it drops is of no concern. An Inf that is loaded, or written
+in the kernel (`float("-inf")`), has no origin here; nor has one of a cast, which is `narrowing`.
+The logarithm of 0 is reported only where it turns into +Inf or NaN: stored as -inf it is what
+logarithms of an empty sum are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.hyperslabs import are_injective
+from tkdebug.interpreter.marked_values import (
+    MarkedValues,
+    Origin,
+    at_touched,
+    element_at,
+    is_in_kernel,
+    stored_value,
+)
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.undefined_flow import (
+    MOVES,
+    all_united,
+    is_elementwise,
+    moved_marks,
+    rows_and_columns,
+    scanned_marks,
+    selected_marks,
+)
+from tkdebug.interpreter.values import BoxTile, TileValue
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_SUMS = ("addf", "mulf", "add", "mul")
+_SYMBOLS = {
+    arith.AddF.name: "+",
+    arith.SubF.name: "-",
+    arith.MulF.name: "*",
+    arith.DivF.name: "/",
+    tt.PreciseDivF.name: "/",
+}
+_DIVISIONS = (arith.DivF.name, tt.PreciseDivF.name, math.Rsqrt.name)
+_EXPONENTIALS = (math.Exp.name, math.Exp2.name)
+_LOGARITHMS = (math.Log.name, math.Log2.name)
+_MAY_OVERFLOW = frozenset(
+    (*_SYMBOLS, *_DIVISIONS, *_EXPONENTIALS, *_LOGARITHMS, math.Fma.name, tt.ExternElementwise.name)
+)
+_COMBINATIONS = (tt.Reduce.name, tt.Scan.name)
+_WIDER = "compute it in a wider type, or scale the operands down first"
+
+
+class InfCheck(Observer):
+    """`--check inf`."""
+
+    follows_accesses = True
+    is_passive = True
+    replays = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+        self._can_replay = False
+
+    @property
+    def key(self) -> Hashable:
+        """Ops are looked at only where batches cannot be run again."""
+        return type(self), self._can_replay
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Note whether ops need to be looked at from the start."""
+        self._can_replay = launch.can_replay
+        self.needs_intermediates = not launch.can_replay
+
+    def moments(self, op: Operation) -> Moments:
+        """After what gives floats; never where batches can be run again."""
+        return Moments.NEVER if self._can_replay else _moments(op)
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """One that looks at stores alone, or the Infs of one batch."""
+        return StoredInfs(run, self._faults) if self._can_replay else InfTracker(run, self._faults)
+
+
+class StoredInfs(Observer):
+    """Looks at what a batch stores; where that is not finite, it wants to see the batch again."""
+
+    def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
+        self._ev = ev
+        self._faults = faults
+        self._is_found = False
+
+    def replay(self) -> Observer | None:
+        """The Infs that the batch made."""
+        return InfsOfBatch(self._faults) if self._is_found else None
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        value = stored_value(access.op)
+        if self._is_found or value is None or not _is_float(value.type):
+            return
+        slabs = access.hyperslabs()
+        if slabs is not None and are_injective(slabs):
+            # What it stored is what is there now.
+            memory = access.buffer.flat(run.dtype_of(value.type))
+            self._is_found = not all(all_finite(slab.view(memory)) for slab in slabs)
+        else:
+            self._is_found = not (
+                all_finite(access.stored_tile()) or bool(access.stored().isfinite().all())
+            )
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic."""
+        value = stored_value(access.op)
+        if not self._is_found and value is not None and _is_float(value.type):
+            self._is_found = not all_finite(self._ev.values[value])
+
+
+class InfsOfBatch(Observer):
+    """Looks at a batch that is run again."""
+
+    needs_intermediates = True
+    follows_accesses = True
+
+    def __init__(self, faults: FaultLog) -> None:
+        self._faults = faults
+
+    def moments(self, op: Operation) -> Moments:
+        """After what gives floats."""
+        return _moments(op)
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The Infs of the batch."""
+        return InfTracker(run, self._faults)
+
+
+def _moments(op: Operation) -> Moments:
+    """When the Infs of an op are looked at."""
+    if not is_in_kernel(op) or op.name in CONTROL_FLOW:
+        return Moments.NEVER
+    return Moments.AFTER if any(_is_float(value.type) for value in op.results) else Moments.NEVER
+
+
+class InfTracker(MarkedValues[Origin]):
+    """The Infs of one batch of programs that were made of finite values, and what came of them."""
+
+    def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
+        super().__init__(ev)
+        self._faults = faults
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` is about to run, and there are Infs."""
+        if op.name in CONTROL_FLOW:
+            self.enter(op)
+        else:
+            self.leave(op)
+        run.attend(self, bool(self.marked))
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """An op gave `results`."""
+        bad = [self._bad(value.type, tile) for value, tile in zip(op.results, results, strict=True)]
+        if any(mark is not None for mark in bad):
+            self._look_at(op, operands, results, bad)
+        else:
+            for value in op.results:
+                self.marked.pop(value, None)
+        run.attend(self, bool(self.marked))
+        return results
+
+    def _bad(self, type_: ir.Type, tile: TileValue) -> Tensor | None:
+        """Where a result is Inf or NaN; None for nowhere."""
+        if not _is_float(type_) or all_finite(tile):
+            return None
+        bad = self.of_active(~self._ev.full(tile, type_).isfinite())
+        return bad if bool(bad.any()) else None
+
+    def _look_at(
+        self,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+        bad: Sequence[Tensor | None],
+    ) -> None:
+        each = [self.marked.get(value, {}) for value in op.operands]
+        origins = {key: of for marks in each for key, (of, _) in marks.items()}
+        found: list[dict[Operation, tuple[Origin, Tensor]]] = [{} for _ in op.results]
+        for key, origin in origins.items():
+            marks = [known[key][1] if key in known else None for known in each]
+            flowed = self._flow(op, operands, marks)
+            for result, mark, where in zip(found, flowed, bad, strict=True):
+                if mark is not None and where is not None and bool((mark & where).any()):
+                    result[key] = (origin, mark & where)
+        if bad[0] is not None and _may_make_inf(op):
+            self._add_origin(op, operands, results[0], found[0])
+        for value, known in zip(op.results, found, strict=True):
+            self.set_marks(value, known)
+
+    def _add_origin(
+        self,
+        op: Operation,
+        operands: Sequence[TileValue],
+        result: TileValue,
+        found: dict[Operation, tuple[Origin, Tensor]],
+    ) -> None:
+        ev = self._ev
+        given = [
+            self._bad(value.type, tile) for value, tile in zip(op.operands, operands, strict=True)
+        ]
+        type_ = op.results[0].type
+        born = self.of_active(ev.full(result, type_).isinf())
+        if any(mark is not None for mark in given):
+            (tainted,) = self._flow(op, operands, given)
+            if tainted is not None:
+                born = born & ~tainted
+        if not bool(born.any()):
+            return
+        values: tuple[Tensor, ...] = ()
+        if is_elementwise(op):
+            values = tuple(
+                ev.dense(tile, value.type)
+                for tile, value in zip(operands, op.operands, strict=True)
+            )
+        known = found.get(op)
+        found[op] = (Origin(op, born, values), born if known is None else born | known[1])
+
+    def _flow(
+        self, op: Operation, operands: Sequence[TileValue], marks: Sequence[Tensor | None]
+    ) -> Sequence[Tensor | None]:
+        """Which elements of the results are of marked ones; too many, but they are not finite."""
+        if not any(mark is not None for mark in marks):
+            return [None] * len(op.results)
+        if op.name in MOVES:
+            return moved_marks(self._ev, op, marks)
+        if arith.Select.matches(op):
+            return [selected_marks(self._ev, op, operands, marks)]
+        if tt.Reduce.matches(op):
+            mark = all_united(marks).any(tt.Reduce(op).axis + 1)
+        elif tt.Scan.matches(op):
+            mark = scanned_marks(op, all_united(marks))
+        elif tt.Dot.matches(op):
+            return [rows_and_columns(marks)]
+        elif is_elementwise(op):
+            mark = all_united(marks)
+        else:
+            return [None] * len(op.results)
+        return [mark] * len(op.results)
+
+    # What reaches memory
+
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store."""
+        self._stored(access, access.stored)
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic."""
+        value = stored_value(access.op)
+        if value is not None and value in self.marked:
+            tile = self._ev.full(self._ev.values[value], value.type)
+            self._stored(access, lambda: at_touched(tile, access.touch(), self._ev.first))
+
+    def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
+        value = stored_value(access.op)
+        marks = {} if value is None else self.marked.get(value, {})
+        for origin, mark in marks.values():
+            values = stored()
+            bad = at_touched(mark, access.touch(), self._ev.first) & ~values.isfinite()
+            if _is_logarithm(origin.op):
+                bad = bad & (values != float("-inf"))
+            places = bad.nonzero().reshape(-1)
+            if places.numel():
+                is_inf = bool(values[places[0]].isinf())
+                self._tell(origin, access, int(places[0]), places.numel(), is_inf)
+
+    def _tell(
+        self,
+        origin: Origin,
+        access: ObservedAccess,
+        first: int,
+        count: int,
+        is_inf: bool,
+    ) -> None:
+        buffer, touched = access.buffer, access.touch()
+        stored = self._faults.offender(buffer, touched, first)
+        program = int(touched.programs[first]) - self._ev.first
+        at = origin.place_of(program, stored.lane)
+        cause = _cause(origin, at)
+        of = f", of {cause}," if cause else ""
+        became = "" if is_inf else " as a NaN"
+        self._faults.value_fault(
+            origin.op,
+            "inf",
+            f"an Inf is made here{of} and stored{became}",
+            Offender(stored.program_id, at[1:], stored.index),
+            count,
+            severity="warning" if is_inf else "error",
+            store=access.op,
+            tensor=buffer.name,
+            hint=_hint(origin.op),
+        )
+
+
+def all_finite(tile: TileValue) -> bool:
+    """Whether a float tile has neither Inf nor NaN; False where that takes a closer look."""
+    if isinstance(tile, BoxTile):
+        return all_finite(tile.data) and all_finite(tile.fill)
+    if not isinstance(tile, Tensor):
+        return True
+    # One pass; a sum that overflows only costs the closer look.
+    kind = torch.float32 if tile.dtype is torch.float16 else None
+    return bool(tile.sum(dtype=kind).isfinite())
+
+
+def _is_float(type_: ir.Type) -> bool:
+    if not isinstance(type_, ir.ScalarType | ir.TensorType):
+        return False
+    element = ir.element_of(type_)
+    return isinstance(element, ir.ScalarType) and element.is_float and element.bits > 8
+
+
+def _may_make_inf(op: Operation) -> bool:
+    if op.name in _COMBINATIONS:
+        return len(op.operands) == 1 and tt.Combining(op).combiner in _SUMS
+    return op.name in _MAY_OVERFLOW or tt.Dot.matches(op)
+
+
+def _is_logarithm(op: Operation) -> bool:
+    if tt.ExternElementwise.matches(op):
+        return "log" in tt.ExternElementwise(op).function
+    return op.name in _LOGARITHMS
+
+
+def _cause(origin: Origin, at: tuple[int, ...]) -> str:
+    """What an elementwise op was given at `at`; "" of others."""
+    op = origin.op
+    shown = [f"{float(element_at(values, at)):g}" for values in origin.operands]
+    if op.name in _SYMBOLS and len(shown) == 2:
+        return f"{shown[0]} {_SYMBOLS[op.name]} {shown[1]}"
+    if tt.ExternElementwise.matches(op):
+        return f"{tt.ExternElementwise(op).function}({', '.join(shown)})"
+    return f"{op.name.removeprefix('math.')}({', '.join(shown)})" if shown else ""
+
+
+def _hint(op: Operation) -> str:
+    if op.name in _EXPONENTIALS:
+        return "subtract the maximum first, as in exp(x - max), or bound the operand"
+    if op.name in _DIVISIONS:
+        return "guard the divisor: add an epsilon, or tl.where(d == 0, 1, d)"
+    if _is_logarithm(op):
+        return "keep 0 out: log(x + eps), or the logarithm before the exponential (x - logsumexp)"
+    if tt.Dot.matches(op) or op.name in _COMBINATIONS:
+        return "accumulate in fp32, and scale before the result is narrowed"
+    return _WIDER

@@ -1,0 +1,353 @@
+"""Follows what a conversion to a narrower type has lost to where it is stored, or leads an access.
+
+That is a float that is outside the integers of its target, an integer whose upper bits are cut off,
+and a finite float that becomes Inf. Until one happens this looks at nothing but conversions.
+
+Integers are cut on purpose in hashes, random numbers and packed words. So conversions of what bit
+operations or large factors made are left alone, and so are those that only bit operations use; a
+word whose upper half is shifted out elsewhere is taken apart. Lost elements that no unmasked lane
+stores are of no concern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
+from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.checks.infs import all_finite
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.marked_values import (
+    MarkedValues,
+    Origin,
+    at_touched,
+    element_at,
+    is_in_kernel,
+    stored_value,
+)
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.undefined_flow import all_united, computable, marks_of_results
+from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
+
+_TO_INTEGER = (arith.FPToSI.name, arith.FPToUI.name)
+_TO_FLOAT = (arith.TruncF.name, tt.FpToFp.name)
+_BIT_OPS = frozenset(
+    view.name
+    for view in (
+        arith.AndI, arith.OrI, arith.XOrI, arith.ShLI, arith.ShRSI, arith.ShRUI, arith.MulHiUI,
+        tt.Bitcast, tt.PtrToInt, tt.ElementwiseInlineAsm, tt.ExternElementwise,
+    )
+)  # fmt: skip
+# Through these nothing is followed: the bits that are left are wanted, or a decision is made.
+_ENDS = _BIT_OPS | {arith.RemSI.name, arith.RemUI.name, arith.CmpI.name, arith.CmpF.name}
+_SIGNED_USERS = (arith.ExtSI, arith.SIToFP, arith.DivSI)
+_UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool)
+# Factors of hashes; those of offsets are smaller as a rule.
+_HASH_FACTOR = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed(Origin):
+    """One run of a conversion that lost elements.
+
+    Attributes:
+        lost: of integers, where the value is outside both the signed and the unsigned range.
+    """
+
+    lost: Tensor | None = None
+
+
+class NarrowingCheck(Observer):
+    """`--check narrowing`."""
+
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+
+    def moments(self, op: Operation) -> Moments:
+        """After conversions that may lose what is not meant to be lost."""
+        return Moments.AFTER if _is_checked(op) else Moments.NEVER
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The lost elements of one batch."""
+        return NarrowingTracker(run, self._faults)
+
+
+def _is_checked(op: Operation) -> bool:
+    if op.name in _TO_INTEGER or op.name in _TO_FLOAT:
+        return is_in_kernel(op) and _bits(op.operands[0]) > 8
+    if not arith.TruncI.matches(op) or _bits(op.result) == 1 or not is_in_kernel(op):
+        return False
+    source = arith.TruncI(op).source
+    if any(user.name in _BIT_OPS for user in source.uses):
+        return False  # a word that is taken apart
+    return not _is_of_bits(source)
+
+
+def _bits(value: Value) -> int:
+    return ir.element_of(value.type).bits
+
+
+def _is_of_bits(value: Value) -> bool:
+    """Whether bit operations, or a factor as hashes have, went into an integer."""
+    seen, left = set[Value](), [value]
+    while left:
+        value = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = value.defining_op
+        if op is None or op.name in CONTROL_FLOW:
+            left += incoming(value)
+        elif op.name in _BIT_OPS or (arith.MulI.matches(op) and any(map(_is_large, op.operands))):
+            return True
+        elif not (tt.Load.matches(op) or op.name in _TO_INTEGER):
+            left += op.operands
+    return False
+
+
+def _is_large(value: Value) -> bool:
+    while (op := value.defining_op) is not None:
+        constant = arith.Constant.cast(op)
+        if constant is not None:
+            number = constant.value
+            return isinstance(number, int) and abs(number) >= _HASH_FACTOR
+        if not (tt.Splat.matches(op) or tt.Broadcast.matches(op) or arith.ExtSI.matches(op)):
+            return False
+        value = op.operands[0]
+    return False
+
+
+class NarrowingTracker(MarkedValues[Narrowed]):
+    """The elements of one batch that a conversion lost."""
+
+    def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
+        super().__init__(ev)
+        self._faults = faults
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` is about to run, and there are lost elements."""
+        if op.name in CONTROL_FLOW:
+            self.enter(op)
+        elif op.results or stored_value(op) is not None:
+            self._flow(run, op, operands)
+        else:
+            self.leave(op)
+        run.attend(self, bool(self.marked))
+
+    def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
+        """An op has run."""
+        run.follow(self, False)
+        super().forget(run, values)
+
+    def _flow(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        each = [self.marked.get(value) for value in op.operands]
+        if not any(each):
+            for value in op.results:
+                self.marked.pop(value, None)
+            return
+        stored = stored_value(op)
+        if stored in self.marked:
+            run.follow(self, True)  # which lanes it stores is known when it does
+        if _is_access(op):
+            self._led(op, operands)
+        found: list[dict[Operation, tuple[Narrowed, Tensor]]] = [{} for _ in op.results]
+        if op.name not in _ENDS:
+            total = [all_united([mark for _, mark in m.values()]) if m else None for m in each]
+            origins = {key: of for marks in each if marks for key, (of, _) in marks.items()}
+            for key, origin in origins.items():
+                marks = [known[key][1] if known and key in known else None for known in each]
+                flowed = marks_of_results(run, op, operands, marks, total)
+                for result, mark in zip(found, flowed, strict=True):
+                    if mark is not None and bool(mark.any()):
+                        result[key] = (origin, mark)
+        for result_value, known in zip(op.results, found, strict=True):
+            self.set_marks(result_value, known)
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """A conversion has run."""
+        if op.name in _TO_FLOAT:
+            bad = lost = self._infinite(op, operands[0], results[0])
+        elif op.name in _TO_INTEGER:
+            bad = lost = self._outside_of_integers(op, operands[0])
+        else:
+            bad, lost = self._cut_off(op, operands[0])
+        if bad is not None:
+            bad = self.of_active(bad)
+        if bad is not None and bool(bad.any()):
+            known = dict(self.marked.get(op.result, {}))
+            value = run.dense(operands[0], op.operands[0].type)
+            mark = bad | known[op][1] if op in known else bad
+            known[op] = (Narrowed(op, run.full(bad, op.result.type), (value,), lost), mark)
+            self.set_marks(op.result, known)
+        run.attend(self, bool(self.marked))
+        return results
+
+    def _infinite(self, op: Operation, value: TileValue, result: TileValue) -> Tensor | None:
+        if _is_finite(result):
+            return None
+        wide = computable(self._ev.full(value, op.operands[0].type))
+        narrow = computable(self._ev.full(result, op.result.type))
+        return narrow.isinf() & wide.isfinite()
+
+    def _outside_of_integers(self, op: Operation, value: TileValue) -> Tensor | None:
+        bits = _bits(op.result)
+        is_signed = arith.FPToSI.matches(op)
+        low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if is_signed else (0.0, 2.0**bits)
+        if _is_within(value, low, high):
+            return None
+        whole = self._ev.full(value, op.operands[0].type).double().trunc()
+        return ~((whole >= low) & (whole < high))
+
+    def _cut_off(self, op: Operation, value: TileValue) -> tuple[Tensor | None, Tensor | None]:
+        """Where a value does not fit, and where it would not as an unsigned one either."""
+        bits = _bits(op.result)
+        half = 1 << (bits - 1)
+        if isinstance(value, int):
+            value = self._ev.dense(value, op.operands[0].type)
+        if isinstance(value, AffineTile):
+            low, high = value.bounds(exact=True)
+            if -half <= low and high < half:
+                return None, None
+        elif _is_within(value, -half, half):
+            return None, None
+        wide = self._ev.full(value, op.operands[0].type).to(torch.int64)
+        lost = wide < -half
+        if bits < 64:
+            lost = lost | (wide >= 2 * half)
+        if not (_is_signed(op) or any(stored_value(user) is op.result for user in op.result.uses)):
+            return lost, lost
+        return (wide < -half) | (wide >= half), lost
+
+    # Uses
+
+    def _led(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Tell of lost elements that an access goes by."""
+        mask = mask_of(op)
+        for origin, mark in self.marked.get(op.operands[0], {}).values():
+            used = self.of_active(mark)
+            if mask is not None:
+                place = next(at for at, value in enumerate(op.operands) if value is mask)
+                used = used & self._ev.dense(operands[place], mask.type).bool()
+            if not bool(used.any()):
+                continue
+            used = self._ev.full(used, op.operands[0].type)
+            program, *lane = used.nonzero()[0].tolist()
+            at = origin.place_of(program, tuple(lane))
+            offender = Offender(self._ev.program_at(program), at[1:], None)
+            self._faults.narrowed_offset(
+                origin.op, _told(origin, at), offender, int(used.sum()), op, _hint(origin.op)
+            )
+
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store that stores lost elements, maybe."""
+        self._stored(access, access.stored)
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic."""
+        value = stored_value(access.op)
+        if value is not None and value in self.marked:
+            tile = self._ev.full(self._ev.values[value], value.type)
+            self._stored(access, lambda: at_touched(tile, access.touch(), self._ev.first))
+
+    def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
+        value = stored_value(access.op)
+        marks = {} if value is None else self.marked.get(value, {})
+        for origin, mark in marks.values():
+            if arith.TruncI.matches(origin.op) and not _is_signed(origin.op):
+                is_direct = value is origin.op.result
+                if not is_direct or access.buffer.tensor.dtype in _UNSIGNED:
+                    if origin.lost is None or origin.lost.dim() != mark.dim():
+                        continue
+                    mark = mark & origin.lost
+            values = stored()
+            bad = at_touched(mark, access.touch(), self._ev.first)
+            if origin.op.name in _TO_FLOAT and values.is_floating_point():
+                bad = bad & ~computable(values).isfinite()
+            places = bad.nonzero().reshape(-1)
+            if places.numel():
+                self._tell(origin, access, int(places[0]), places.numel())
+
+    def _tell(self, origin: Narrowed, access: ObservedAccess, first: int, count: int) -> None:
+        buffer, touched = access.buffer, access.touch()
+        stored = self._faults.offender(buffer, touched, first)
+        at = origin.place_of(int(touched.programs[first]) - self._ev.first, stored.lane)
+        self._faults.value_fault(
+            origin.op,
+            "narrowing",
+            f"{_told(origin, at)}; what comes of it is stored",
+            Offender(stored.program_id, at[1:], stored.index),
+            count,
+            severity="warning" if origin.op.name in _TO_FLOAT else "error",
+            store=access.op,
+            tensor=buffer.name,
+            hint=_hint(origin.op),
+        )
+
+
+def _is_access(op: Operation) -> bool:
+    return any(view.matches(op) for view in (tt.Load, tt.Store, tt.AtomicRmw, tt.AtomicCas))
+
+
+def _is_signed(op: Operation) -> bool:
+    """Whether what a conversion gives is used as a signed integer."""
+    return any(view.matches(user) for user in op.result.uses for view in _SIGNED_USERS)
+
+
+def _is_finite(tile: TileValue) -> bool:
+    if isinstance(tile, BoxTile):
+        return _is_finite(tile.data) and _is_finite(tile.fill)
+    return isinstance(tile, Tensor) and all_finite(computable(tile))
+
+
+def _is_within(tile: TileValue, low: float, high: float) -> bool:
+    """Whether low <= v < high for all elements; not so of a NaN."""
+    if isinstance(tile, BoxTile):
+        return _is_within(tile.data, low, high) and _is_within(tile.fill, low, high)
+    if not isinstance(tile, Tensor):
+        return False
+    if not tile.numel():
+        return True
+    least, most = tile.aminmax()
+    return bool(least >= low) and bool(most < high)
+
+
+def _told(origin: Narrowed, at: tuple[int, ...]) -> str:
+    """What was lost at an element, such as "300 does not fit int8 (-128 to 127)"."""
+    op = origin.op
+    value = element_at(origin.operands[0], at).item()
+    element = ir.element_of(op.result.type)
+    if op.name in _TO_FLOAT:
+        return f"{value:g} is too large for {element}, and becomes inf"
+    half = 1 << (element.bits - 1)
+    if arith.FPToUI.matches(op):
+        return f"{value:g} does not fit uint{element.bits} (0 to {2 * half - 1})"
+    if arith.FPToSI.matches(op):
+        return f"{value:g} does not fit int{element.bits} ({-half} to {half - 1})"
+    legal = f"({-half} to {half - 1})"
+    return f"{value} does not fit int{element.bits} {legal}, and loses its upper bits"
+
+
+def _hint(op: Operation) -> str:
+    if op.name in _TO_FLOAT:
+        return "scale or clamp before the conversion, or keep the wider type"
+    if op.name in _TO_INTEGER:
+        return "clamp before the conversion, as in tl.clamp(x, -128.0, 127.0); a NaN needs tl.where"
+    return "keep the wider type, or mask with & where only the lower bits are meant"
