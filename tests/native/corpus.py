@@ -30,7 +30,6 @@ from unittest import mock
 
 import torch
 
-import tkdebug.interpreter.faults
 import tkdebug.interpreter.launch
 from tkdebug.compiler.ir import DescriptorType, Module
 from tkdebug.compiler.ir.parser import parse_module
@@ -186,7 +185,7 @@ class Corpus:
         from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
         from tkdebug.runtime.compile.native_compilation import refuse_options
 
-        refuse_options(src.fn.__name__, src.options)
+        refuse_options(src.fn.__name__, src.options, target)
         if src.options.arch is None:
             src = replace(src, options=replace(src.options, arch=target.name))
         module = compile_tile_ir(src).module
@@ -318,10 +317,9 @@ def _run_text(text: str, grid: Any, values: list[Any], memory: Memory) -> str:
     except Exception as error:
         return f"not parsed again: {_detail(error)}"
     quiet = io.StringIO()
-    unheard = mock.patch.object(tkdebug.interpreter.faults, "HOOKS", mock.Mock())
-    with memory.as_before(), unheard, contextlib.redirect_stdout(quiet):
+    with memory.as_before(), contextlib.redirect_stdout(quiet):
         try:
-            faults = run_module(module, _values_for(module, values), grid)
+            faults = run_module(module, _values_for(module, values), grid, is_told=False)
         except Exception as error:
             return f"not run: {cause_of(error)}: {_detail(error)}"
         wrong = memory.difference()

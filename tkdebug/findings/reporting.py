@@ -6,12 +6,13 @@ goes by its `state`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from tkdebug.errors import UsageError
+from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import ENDING_KINDS, HOOKS, IGNORABLE_KINDS, Fault
 from tkdebug.findings import baseline
 from tkdebug.findings.comments import is_ignored
@@ -19,8 +20,6 @@ from tkdebug.knobs import CHECK_NAMES, KNOBS
 from tkdebug.terminal_text import tell
 
 _PLUGIN_KIND = "plugin-check"
-# Kinds that another check looks for, too.
-_LOOKED_FOR_BY = {"unwritten-output": "uninitialised-read"}
 
 
 def report(fault: Fault, *, is_end: bool = False) -> None:
@@ -62,11 +61,19 @@ def used_baseline(path: Path, known: Iterable[baseline.KnownFault]) -> baseline.
     return baseline.UsedBaseline(str(path), tuple(sorted(known)), kinds, KNOBS.only_kernels)
 
 
+def unmatched_lines(
+    option: str, patterns: Iterable[str], kernels: Collection[str]
+) -> Iterator[str]:
+    """A line for each pattern of an option that is the name of none of `kernels`."""
+    for pattern in patterns:
+        if kernels and not any(fnmatchcase(name, pattern) for name in kernels):
+            yield f"{option} {pattern}: no such kernel{instead_of(pattern, sorted(kernels))}"
+
+
 def _is_looked_for(kind: str, checks: tuple[str, ...]) -> bool:
     if kind == _PLUGIN_KIND:
         return any(name not in CHECK_NAMES for name in checks)
-    check = kind if kind in CHECK_NAMES else _LOOKED_FOR_BY.get(kind)
-    return check is None or check in checks
+    return kind not in CHECK_NAMES or kind in checks
 
 
 def _judged(fault: Fault, is_end: bool) -> Fault | None:
