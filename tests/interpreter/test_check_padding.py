@@ -561,3 +561,16 @@ def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 def test_a_kernel_without_reductions_is_right():
     assert not run(add, (3,), torch.rand(20), torch.rand(20), torch.zeros(20), 20, BLOCK=8)
+
+
+@tkdebug.jit
+def sum_with_gaps_filled(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + cols, mask=cols < n, other=0.0)
+    y = tl.load(y_ptr + cols)
+    tl.store(out_ptr, tl.max(x + y, 0))
+
+
+def test_padding_that_meets_data_of_a_load_without_a_mask_is_right():
+    x, y = -1 - torch.rand(5), -torch.rand(8)
+    assert not run(sum_with_gaps_filled, (1,), x, y, torch.zeros(1), 5, BLOCK=8)

@@ -21,6 +21,7 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
@@ -105,7 +106,10 @@ class PaddingTracker(MarkedValues[Origin]):
         self._attend()
 
     def _attend(self) -> None:
-        self._ev.attend(self, bool(self.marked or self._worlds or self._counts))
+        is_attentive = bool(self.marked or self._worlds or self._counts)
+        if not is_attentive:
+            self._blank.clear()  # what loops do unseen would not be noted
+        self._ev.attend(self, is_attentive)
 
     def _branch(self, op: Operation) -> None:
         for source, target in forwarded(op):
@@ -176,7 +180,7 @@ class PaddingTracker(MarkedValues[Origin]):
                 self.marked[value] = {source: (Origin(source, mark, ()), mark)}
             else:
                 self.marked.pop(value, None)
-            if op.operands and all(map(self._is_blank, op.operands)):
+            if not OPS[op.name].effects and all(map(self._is_blank, op.operands)):
                 self._blank.add(value)
             else:
                 self._blank.discard(value)
