@@ -42,7 +42,7 @@ from tkdebug.interpreter.padding_flow import (
 from tkdebug.interpreter.padding_worlds import World, different, differs
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.undefined_flow import united
-from tkdebug.interpreter.values import DescriptorTile, TileValue
+from tkdebug.interpreter.values import BoxTile, DescriptorTile, TileValue
 
 _SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
 _MOST_WORLDS = 8
@@ -234,14 +234,26 @@ class PaddingTracker(MarkedValues[Origin]):
                 self._counts[op.results[0]] = (extent, extent - left_out.sum(), load)
         if self._is_neutral(op, operands[0], left_out, combiner):
             return [result] * len(op.results), {}
-        return [result] * len(op.results), {0: left_out}
+        # A sum of which one element is not neutral picks that one, as networks that sort do.
+        values = self._ev.full(operands[0], op.operands[0].type)
+        takes = values != neutral_of(combiner, values.dtype)
+        picks = ~(takes & ~pad).any(axis, keepdim=True) & (takes.sum(axis, keepdim=True) <= 1)
+        left_out = left_out & ~picks
+        result = pad if is_scan else (whole | (picks & pad.any(axis, keepdim=True))).squeeze(axis)
+        cleaned = {0: left_out} if bool(left_out.any()) else {}
+        return [result] * len(op.results), cleaned
 
     def _is_neutral(self, op: Operation, tile: TileValue, left_out: Tensor, combiner: str) -> bool:
         """Whether elements that are left out change nothing where they are."""
         type_ = op.operands[0].type
+        axis = tt.Combining(op).axis + 1
+        if isinstance(tile, BoxTile) and tile.cropped_axes == (axis - 1,):
+            low, high = tile.box[axis - 1]
+            if not bool(left_out.narrow(axis, low, high - low).any()):
+                neutral = neutral_of(combiner, tile.fill.dtype)
+                return not bool((tile.fill != neutral).any())
         values = self._ev.full(tile, type_)
         neutral = neutral_of(combiner, values.dtype)
-        axis = tt.Combining(op).axis + 1
         if left_out.numel() == left_out.shape[axis]:
             places = left_out.reshape(-1).nonzero().reshape(-1)
             return not bool((values.index_select(axis, places) != neutral).any())
