@@ -237,7 +237,7 @@ def measure_row(bench: Bench, row: Row, rounds: int) -> Measured:
         else:
             facts = answer
     for turn in range(rounds):
-        # Who runs first finds a cooler GPU with higher clocks, so each goes first in half the rounds.
+        # The first finds a cooler GPU with higher clocks, so each goes first in half the rounds.
         for compiler in COMPILERS if turn % 2 == 0 else reversed(COMPILERS):
             if compiler not in errors:
                 take(bench, compiler, "ours", compiler, times, errors)

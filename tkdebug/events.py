@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from tkdebug.errors import Frame
 from tkdebug.forks import renew_after_forks
@@ -38,6 +38,8 @@ FaultKind = Literal[
     "narrowing",
     "uninitialised-read",
     "unwritten-output",
+    "coverage",
+    "row-overrun",
     "division-by-zero",
     "shift-range",
     "offset-overflow",
@@ -56,6 +58,24 @@ FaultKind = Literal[
     "cuda-error",
     "compile-error",
 ]
+# Of these the launch itself fails, so there is nothing that could be lived with.
+ENDING_KINDS: frozenset[FaultKind] = frozenset(
+    {
+        "misaligned",
+        "illegal-address",
+        "illegal-instruction",
+        "trap",
+        "stack-overflow",
+        "gpu-exception",
+        "cuda-error",
+        "compile-error",
+    }
+)
+IGNORABLE_KINDS: tuple[FaultKind, ...] = tuple(
+    kind for kind in get_args(FaultKind) if kind not in ENDING_KINDS
+)
+# Whether a fault counts: not where a comment in the source ignores it, or the baseline has it.
+FaultState = Literal["open", "ignored", "known"]
 Mode = Literal["interpret", "native"]
 
 
@@ -250,6 +270,7 @@ class Fault:
         index: element offset of the first bad access from the tensor's first element.
         legal: half-open range of legal offsets.
         count: bad accesses of this (kind, op, tensor) in this launch.
+        state: "ignored" by a comment in the source, "known" by the baseline, else "open".
     """
 
     kind: Annotated[FaultKind, OPEN]
@@ -267,6 +288,17 @@ class Fault:
     legal: tuple[int, int] | None = None
     count: int = 1
     hint: str | None = None
+    state: Annotated[FaultState, OPEN] = "open"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it counts: it is neither ignored nor in the baseline."""
+        return self.state == "open"
+
+    @property
+    def fails(self) -> bool:
+        """Whether a run that has it fails."""
+        return self.is_open and self.severity == "error"
 
     @property
     def file(self) -> str | None:
@@ -310,6 +342,8 @@ class HookChain:
         self._hooks: tuple[Hook, ...] = ()
         self.launch: tuple[Hook, ...] = ()
         self.timed = False
+        self.recorders: tuple[Hook, ...] = ()
+        self.recorder_ids: tuple[int, ...] = ()
         self._reported: set[int] = set()
         self._teller: FaultTeller | None = None
         self.renew_locks()
@@ -335,6 +369,8 @@ class HookChain:
         self._hooks = hooks
         self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
         self.timed = any(hook.timed for hook in self.launch)
+        self.recorders = tuple(hook for hook in hooks if hook.record is not None)
+        self.recorder_ids = tuple(map(id, self.recorders))
 
     def enter(self, kernel: object, record: LaunchRecord) -> tuple[Hook, ...]:
         """Call the enter hooks; the result is what `exit` must be given back."""
@@ -381,7 +417,8 @@ class HookChain:
     def _tell_unheard(self, fault: Fault) -> None:
         """Print `fault` the first time that it comes up at its place."""
         if self._teller is None:
-            from tkdebug.fault_teller import FaultTeller  # which imports us
+            # Printing needs the source text and styles, which a silent run does not load.
+            from tkdebug.fault_teller import FaultTeller
 
             self._teller = FaultTeller()
         self._teller.on_fault(fault)
@@ -394,7 +431,7 @@ class HookChain:
 
     def record(self, event: object) -> None:
         """Tell of a record of any other type, such as a plugin's: a dataclass that is `stored`."""
-        for hook in self._hooks:
+        for hook in self.recorders:
             if hook.record is not None:
                 self._guarded(hook.record, event)
 

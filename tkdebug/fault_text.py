@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tkdebug.errors import shown_path
-from tkdebug.events import Fault
 from tkdebug.terminal_style import PLAIN, Style
 from tkdebug.terminal_text import visible, visible_line
+
+if TYPE_CHECKING:
+    from tkdebug.events import Fault
 
 
 def describe(fault: Fault, style: Style = PLAIN) -> str:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tkdebug.errors import UsageError
+from tkdebug.errors import UsageError, instead_of
+from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
 ModeName = Literal["auto", "interpret", "native"]
@@ -25,12 +26,17 @@ MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 CHECK_NAMES = (
     "race",
     "uninitialised-read",
+    "unwritten-output",
     "nan",
     "inf",
     "padding",
     "narrowing",
     "undefined-value",
+    "coverage",
+    "row-overrun",
 )
+# Those of them for which fresh memory is marked.
+MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -77,6 +83,21 @@ def _parse_checks(text: str) -> tuple[str, ...]:
     return names
 
 
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Kinds of faults with commas between them.
+
+    Raises:
+        ValueError: one of them is none, or none that can be ignored.
+    """
+    names = _parse_names(text)
+    for name in names:
+        if name not in IGNORABLE_KINDS:
+            raise ValueError(
+                f"kinds of faults; {name!r} is none{instead_of(name, IGNORABLE_KINDS)}"
+            )
+    return names
+
+
 def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -93,6 +114,11 @@ def _parse_target(text: str) -> str | None:
 
 def _parse_path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
+
+
+def _parse_absolute(text: str) -> Path | None:
+    # A script may go elsewhere while it runs.
+    return Path(text).expanduser().absolute() if text else None
 
 
 def _interpret_flag(text: str) -> ModeName:
@@ -190,8 +216,30 @@ KNOB_TABLE: tuple[Knob, ...] = (
         {"TKDEBUG_CHECKS": _parse_checks},
         (),
         tuple,
-        "further faults to look for under interpret: race, uninitialised-read, nan, "
-        "inf, padding, narrowing, undefined-value, all",
+        "further faults to look for under interpret: race, uninitialised-read, "
+        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, "
+        "row-overrun, all",
+    ),
+    Knob(
+        "only_kernels",
+        {"TKDEBUG_ONLY": _parse_names},
+        (),
+        tuple,
+        "patterns of the names of the kernels that are checked; none for all kernels",
+    ),
+    Knob(
+        "ignored_kinds",
+        {"TKDEBUG_IGNORE": parse_kinds},
+        (),
+        tuple,
+        "kinds of faults that are not reported",
+    ),
+    Knob(
+        "baseline",
+        {"TKDEBUG_BASELINE": _parse_absolute},
+        None,
+        _NO_PATH,
+        "file of known faults, which do not fail a run",
     ),
     Knob(
         "memory_budget_bytes",
@@ -331,6 +379,9 @@ class Knobs:
     mode: ModeName
     interpret_kernels: tuple[str, ...]
     checks: tuple[str, ...]
+    only_kernels: tuple[str, ...]
+    ignored_kinds: tuple[str, ...]
+    baseline: Path | None
     memory_budget_bytes: int
     strict_ieee: bool
     quick: bool

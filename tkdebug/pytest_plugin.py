@@ -2,7 +2,7 @@
 
 The `triton` of tkdebug and the CUDA stand-in are in place before the first conftest is imported. A
 test whose kernels had a fault fails with the fault's text, also if its own assertions hold;
-warnings are shown and fail nothing.
+warnings are shown and fail nothing, nor do faults that are ignored or in the baseline.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tkdebug.events import HOOKS, Fault, Hook
 from tkdebug.fault_text import describe
 from tkdebug.knobs import CHECK_NAMES, MODE_NAMES
 from tkdebug.plugins import WithPlugins
+from tkdebug.pytest_findings import Findings, add_options
 
 # Faults that the script also gets as an exception.
 RAISED_KINDS = frozenset({"compile-error"})
@@ -26,15 +27,22 @@ _SHOWN = 20
 
 
 class FaultCollector:
-    """The faults since the last phase of a test was reported."""
+    """The faults since the last phase of a test was reported, but for those that are ignored."""
 
-    def __init__(self, installed: Installed, fails: bool) -> None:
+    def __init__(self, installed: Installed, findings: Findings, fails: bool) -> None:
         self.installed = installed
+        self.findings = findings
         self.fails = fails
         self.faults: list[Fault] = []
-        self.hook = Hook(fault=self.faults.append)
+        self.hook = Hook(fault=self._on_fault)
         # Whether the running test asked for the faults and judges them itself.
         self.expected = False
+
+    def _on_fault(self, fault: Fault) -> None:
+        if fault.state == "ignored":
+            self.findings.ignore(fault)
+        else:
+            self.faults.append(fault)
 
     def take(self) -> list[Fault]:
         """The collected faults; the collection starts anew."""
@@ -66,8 +74,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, nan, inf, "
-        "padding, narrowing, undefined-value, all of them, or a plugin's check; slower",
+        help="also check interpreted kernels for race, uninitialised-read, "
+        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, "
+        "all of them, or a plugin's check; slower",
     )
     group.addoption(
         "--tkdebug-faults",
@@ -75,6 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="fail",
         help="whether a fault in a kernel (out-of-bounds…) fails its test or is only shown",
     )
+    add_options(parser, group)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,10 +93,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     options = early_config.known_args_namespace
     checks = CHECK_NAMES if "all" in options.tkdebug_check else options.tkdebug_check
     try:
+        findings = Findings(early_config)
+        early_config.add_cleanup(findings.undo.close)
         installed = install(options.tkdebug_mode, quick=options.tkdebug_quick, checks=checks)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
-    collector = FaultCollector(installed, fails=options.tkdebug_faults == "fail")
+    early_config.pluginmanager.register(findings, "tkdebug_findings")
+    # What goes into the baseline need not be mended now.
+    fails = options.tkdebug_faults == "fail" and not findings.updates
+    collector = FaultCollector(installed, findings, fails)
     early_config.stash[_COLLECTOR] = collector
     HOOKS.add(collector.hook)
     early_config.add_cleanup(installed.uninstall)
@@ -113,14 +128,18 @@ def pytest_runtest_makereport(
         return
     expected, collector.expected = collector.expected, False
     faults = collector.take()
-    if not faults or expected:
+    if expected:
+        return
+    collector.findings.add(faults)
+    faults = [fault for fault in faults if fault.is_open]
+    if not faults:
         return
     text = "\n\n".join(describe(fault) for fault in faults[:_SHOWN])
     if len(faults) > _SHOWN:
         text += f"\n\nand {len(faults) - _SHOWN} more"
     report.sections.append((_SECTION, text))
     # An error that reached the test as an exception is the test's to judge.
-    wrong = any(f.severity == "error" and f.kind not in RAISED_KINDS for f in faults)
+    wrong = any(f.fails and f.kind not in RAISED_KINDS for f in faults)
     if collector.fails and wrong and report.outcome == "passed" and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = (

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tkdebug.knobs import CHECK_NAMES
+
 LAUNCH = """\
 import sys, time
 from tkdebug.errors import Frame
@@ -24,6 +26,8 @@ def launch(kernel="scale", faulty=False, severity="error"):
     HOOKS.exit(hooks, None, record)
 
 """
+# What the last line of an interpreted run ends with.
+NOT_LOOKED_FOR = f"; not looked for: {', '.join(CHECK_NAMES)} (--check all)"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 

@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from cli_scripts import tkdebug
+from cli_scripts import NOT_LOOKED_FOR, tkdebug
+
+from tkdebug.knobs import CHECK_NAMES
 
 SCRIPT = """\
 import torch, triton, triton.language as tl
@@ -38,16 +40,14 @@ def test_check_is_off_by_default(script):
     assert kinds(script) == []
 
 
-NUDGE = "are looked for by --check all"
-
-
-def test_run_without_faults_says_what_was_not_looked_for(script):
+def test_last_line_says_what_was_not_looked_for(script):
     told = tkdebug("run", "--no-tui", script).stderr.splitlines()
-    assert told[-2].endswith(NUDGE)
-    assert told[-1].endswith("no faults")
-    assert NUDGE not in tkdebug("run", "--no-tui", "--check", "nan", script).stderr
-    script.write_text(SCRIPT.replace("torch.zeros(1,", "torch.zeros(0,"))
-    assert NUDGE not in tkdebug("run", "--no-tui", script).stderr
+    assert told[-1].endswith(f", no faults{NOT_LOOKED_FOR}")
+    options = ("--check", "nan", "--ignore", CHECK_NAMES[0])
+    told = tkdebug("run", "--no-tui", *options, script).stderr.splitlines()
+    left = [name for name in CHECK_NAMES if name not in options]
+    assert told[-1].endswith(f"; not looked for: {', '.join(left)} (--check all)")
+    assert "not looked for" not in tkdebug("run", "--no-tui", "--check", "all", script).stderr
 
 
 @pytest.mark.parametrize(

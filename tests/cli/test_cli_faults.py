@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from cli_scripts import tkdebug
+from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
 from tkdebug.events import Fault
 from tkdebug.fault_teller import MAX_TOLD, FaultTeller
@@ -23,7 +23,7 @@ def test_fault_is_told_before_what_the_script_does_next(write_script, run_main):
         "next",
         "last",
         f"{place}, 2 times in 2 launches",
-        "tkdebug: 2 launches of 1 kernel, 1 fault",
+        f"tkdebug: 2 launches of 1 kernel, 1 fault{NOT_LOOKED_FOR}",
     ]
 
 

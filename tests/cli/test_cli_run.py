@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from cli_scripts import tkdebug
+from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
 from tkdebug.cli.summary import print_last_words
 from tkdebug.instrument.recorder import Recorder
@@ -17,7 +17,7 @@ def test_run_is_silent_on_stdout_and_counts_on_stderr(write_script, run_main):
     script = write_script("print('from the script'); launch(); launch()")
     status, out, err = run_main("run", "--no-tui", script)
     assert (status, out) == (0, "from the script\n")
-    assert err.splitlines()[-1] == "tkdebug: 2 launches of 1 kernel, no faults"
+    assert err.splitlines()[-1] == f"tkdebug: 2 launches of 1 kernel, no faults{NOT_LOOKED_FOR}"
 
 
 def test_run_with_faults_ends_with_3_and_shows_them(write_script, run_main):
@@ -26,7 +26,7 @@ def test_run_with_faults_ends_with_3_and_shows_them(write_script, run_main):
     assert (status, out) == (3, "")
     assert f"tkdebug: {script}:2: oob-load in scale: too far\n" in err
     assert "    from tkdebug.errors import Frame\n" in err
-    assert "2 launches of 1 kernel, 1 fault\n" in err
+    assert f"2 launches of 1 kernel, 1 fault{NOT_LOOKED_FOR}\n" in err
 
 
 def test_traceback_of_a_script_is_there_when_the_tui_has_gone(
@@ -311,5 +311,5 @@ def test_run_does_not_name_a_session_that_will_be_deleted(write_script, run_main
     script = write_script("launch()\n")
     status, _, err = run_main("run", "--no-tui", "-o", tmp_path / "r.tkd", "--temporary", script)
     assert status == 0
-    assert err.splitlines()[-1] == "tkdebug: 1 launch of 1 kernel, no faults"
+    assert err.splitlines()[-1] == f"tkdebug: 1 launch of 1 kernel, no faults{NOT_LOOKED_FOR}"
     assert "r.tkd" not in err

@@ -2,14 +2,14 @@
 
 import atexit
 
-from cli_scripts import python, tkdebug
+from cli_scripts import NOT_LOOKED_FOR, python, tkdebug
 
 
 def test_exit_handlers_launch_before_the_summary(write_script):
     script = write_script("import atexit; atexit.register(launch, faulty=True)\nprint('end')\n")
     done = tkdebug("run", "--no-tui", script)
     assert (done.returncode, done.stdout) == (3, "end\n")
-    assert done.stderr.endswith("tkdebug: 1 launch of 1 kernel, 1 fault\n")
+    assert done.stderr.endswith(f"tkdebug: 1 launch of 1 kernel, 1 fault{NOT_LOOKED_FOR}\n")
 
 
 def test_exit_handlers_run_once_last_first_and_an_error_stops_none(write_script):
@@ -57,4 +57,4 @@ if __name__ == "__main__":
 """
     done = tkdebug("run", "--no-tui", write_script(body))
     assert (done.returncode, done.stdout) == (3, "end\n")
-    assert done.stderr.endswith("tkdebug: 1 launch of 1 kernel, 1 fault\n")
+    assert done.stderr.endswith(f"tkdebug: 1 launch of 1 kernel, 1 fault{NOT_LOOKED_FOR}\n")

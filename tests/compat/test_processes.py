@@ -176,9 +176,9 @@ def run_pytest(tmp_path):
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
-        return done.stdout
+        return done.stdout + done.stderr
 
     return run
 
@@ -192,6 +192,51 @@ def test_plugin_fails_tests_whose_kernels_have_faults(run_pytest):
     assert "ERROR test_kernels.py::test_with_faulty_fixture" in output
     for name in ("test_clean", "test_expects", "test_after"):
         assert f"PASSED test_kernels.py::{name}" in output
+
+
+def test_plugin_lets_faults_of_the_baseline_pass(run_pytest, tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_baseline = known/faults.json\n")
+    assert "known/faults.json: there is no such baseline; --tkdebug-update" in run_pytest()
+    (tmp_path / "known").mkdir()
+    output = run_pytest("--tkdebug-update-baseline")
+    assert "5 passed" in output
+    assert "faults.json: 1 known fault written" in output
+    output = run_pytest()
+    assert "5 passed" in output
+    assert "1 fault in the baseline" in output
+    # A test that expects its fault keeps it out of the baseline, and has it all the same.
+    output = run_pytest(
+        "-k", "expects", "--tkdebug-baseline", "x.json", "--tkdebug-update-baseline"
+    )
+    assert "x.json: no known faults written" in output
+
+
+def test_plugin_counts_over_the_workers_of_xdist(run_pytest, tmp_path):
+    source = (tmp_path / "test_kernels.py").read_text()
+    line = "    tl.store(o + offs"
+    source = source.replace(line, f"    x = x  # tkdebug: ignore[nan, race]\n{line}")
+    (tmp_path / "test_kernels.py").write_text(source)
+    options = ("--tkdebug-baseline", "faults.json", "--tkdebug-check", "nan", "-n", "2")
+    assert "1 known fault written" in run_pytest(*options, "--tkdebug-update-baseline")
+    output = run_pytest(*options)
+    assert "5 passed" in output
+    assert "1 fault in the baseline" in output
+    assert output.count("test_kernels.py:7: unused ignore[nan]") == 1
+
+
+def test_plugin_leaves_out_what_is_ignored(run_pytest, tmp_path):
+    source = (tmp_path / "test_kernels.py").read_text()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_only = copies\n")
+    deselect = ("--deselect", "test_kernels.py::test_expects")
+    assert "4 passed" in run_pytest(*deselect)
+    (tmp_path / "pytest.ini").unlink()
+    (tmp_path / "test_kernels.py").write_text(
+        source.replace("mask=offs <= n)", "mask=offs <= n)  # tkdebug: ignore[oob-store]")
+    )
+    output = run_pytest(*deselect)
+    assert "4 passed" in output
+    assert "1 fault ignored by comments" in output
+    assert "did you mean oob-store?" in run_pytest("--tkdebug-ignore", "oob-stor")
 
 
 def test_plugin_only_reports_when_asked(run_pytest):

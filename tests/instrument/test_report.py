@@ -42,7 +42,7 @@ def recorded(tmp_path, script):
 
 def test_json_report_has_schema_1(recorded, script):
     data = json.loads(report(recorded, "json"))
-    keys = ["schema", "mode", "times_are_of_a_gpu", "script", "exit_status"]
+    keys = ["schema", "mode", "times_are_of_a_gpu", "script", "exit_status", "baseline"]
     keys += ["launches", "faults", "tunings"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
@@ -72,6 +72,7 @@ def test_json_report_has_schema_1(recorded, script):
             "message": fault().message,
             "hint": fault().hint,
             "severity": "error",
+            "state": "open",
         }
     ]
 

@@ -91,7 +91,11 @@ def test_session_that_is_another_database(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("version", "remedy"), [(3, "record the run again"), (5, "open it with a newer tkdebug")]
+    ("version", "remedy"),
+    [
+        (SCHEMA_VERSION - 1, "record the run again"),
+        (SCHEMA_VERSION + 1, "open it with a newer tkdebug"),
+    ],
 )
 def test_session_of_another_schema_is_refused_by_its_number(recorded, version, remedy):
     change(recorded, f"PRAGMA user_version = {version}")

@@ -10,25 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tkdebug.errors import TkError, UsageError
+from tkdebug.cli.statuses import INTERRUPTED_STATUS, USAGE_STATUS, ScriptEndedError
+from tkdebug.errors import TkError
 from tkdebug.terminal_text import tell
-
-USAGE_STATUS = 2
-FAULT_STATUS = 3
-INTERRUPTED_STATUS = 130
-
-
-class ScriptEndedError(UsageError):
-    """A script that was run for a command ended before there was anything to show.
-
-    Args:
-        message: what is missing.
-        status: the script's own exit status.
-    """
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,6 +23,9 @@ _OPTIONS_WITH_VALUE = (
     "--report-format",
     "--interpret",
     "--check",
+    "--only",
+    "--ignore",
+    "--baseline",
     "--target",
 )
 
@@ -38,6 +41,10 @@ class Arguments:
         earlier: the session that `compare` compares with.
         dump: the GPU core dump that `crash` reads.
         report_format: the format of a report, None for what its file's name says.
+        only: patterns of the kernels that are checked.
+        ignored: kinds of faults that are not reported.
+        baseline: the file of known faults.
+        update_baseline: whether it is to be written anew.
         tui: True or False as asked, None for whatever suits the terminal.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
@@ -65,6 +72,10 @@ class Arguments:
     quick: bool = False
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    baseline: Path | None = None
+    update_baseline: bool = False
     format: str = "text"
     output: Path | None = None
     native_target: str | None = None
@@ -190,6 +201,10 @@ def _run_arguments(
         quick=parsed.quick,
         interpret=tuple(parsed.interpret),
         checks=_checks(parsed.check),
+        only=tuple(parsed.only),
+        ignored=tuple(dict.fromkeys(kind for kinds in parsed.ignore for kind in kinds)),
+        baseline=parsed.baseline,
+        update_baseline=parsed.update_baseline,
         native_target=parsed.native_target,
         temporary=parsed.temporary,
         coredump=not parsed.no_coredump,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tkdebug.cli import FAULT_STATUS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import put_out, view_of_answer
+from tkdebug.cli.statuses import FAULT_STATUS
 from tkdebug.instrument.comparison import compare
 from tkdebug.instrument.renderers import comparison_json, comparison_text
 from tkdebug.instrument.session import Session
@@ -27,5 +27,5 @@ def compare_command(arguments: Arguments) -> int:
             put_out(
                 comparison_text.render(comparison, before, after, view), styled=view.style.is_on
             )
-    new = any(group.fault.severity == "error" for group in comparison.new_faults)
+    new = any(group.fault.fails for group in comparison.new_faults)
     return FAULT_STATUS if new else 0

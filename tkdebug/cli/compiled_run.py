@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tkdebug.cli import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.native_target import check_known
+from tkdebug.cli.native_target import check_known, is_unsupported_gpu
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
+from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.errors import UsageError
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.renderers.text_format import counted
@@ -123,7 +123,11 @@ def _tell_of_end(session: Session, script: str, status: int, target: str | None)
 
 
 def _tell_of_faults(session: Session, script: str) -> None:
-    faults = [f for f in session.fault_groups() if f.fault.kind != "compile-error"]
+    faults = [
+        group
+        for group in session.fault_groups()
+        if group.fault.is_open and group.fault.kind != "compile-error"
+    ]
     if faults:
         number = counted(len(faults), "fault")
         tell(f"{number} in this run; `tkdebug run {script}` tells where")
@@ -143,15 +147,17 @@ def is_session(path: Path) -> bool:
 def _native_target(asked: str | None, needs_code: bool) -> str | None:
     """What to compile for besides; None for nothing."""
     from tkdebug.runtime.compile.cross_compilation import obstacle
-    from tkdebug.runtime.cuda.device import obstacle as device_obstacle
+    from tkdebug.runtime.device.platform import platform_in_force
 
     if asked == "none" and not needs_code:
         return None
+    if asked is not None and not needs_code and is_unsupported_gpu(asked):
+        return None
     if asked is not None:
         check_known("--target", asked, "" if needs_code else " or none")
-    elif device_obstacle() is None:
+    elif platform_in_force().obstacle() is None:
         return None  # kernels are compiled for the device that is there
-    reason = obstacle()
+    reason = obstacle(asked or USUAL_TARGET)
     if reason is None:
         return asked or USUAL_TARGET
     if asked is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tkdebug.cli.parser import build_parser
 from tkdebug.cli.places import put_out
 from tkdebug.errors import UsageError
+from tkdebug.events import IGNORABLE_KINDS
 
 # What is a file though its text is kept as typed.
 _TARGETS = ("target",)
@@ -31,6 +32,9 @@ def completion_command(shell: str) -> int:
         for action in command._actions:  # noqa: SLF001
             if _is_file(action):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.dest == "ignore":
+                # Not in the parser, which takes several with commas between them.
+                action.choices = IGNORABLE_KINDS
     put_out([shtab.complete(parser, shell), "\n"])
     return 0
 

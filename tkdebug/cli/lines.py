@@ -10,7 +10,6 @@ import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tkdebug.cli import ScriptEndedError
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.compiled_run import (
     check_output,
@@ -21,6 +20,7 @@ from tkdebug.cli.compiled_run import (
 from tkdebug.cli.kernel_lines import KernelLines, of_cubin, of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.places import put_out, view_of_answer
+from tkdebug.cli.statuses import ScriptEndedError
 from tkdebug.errors import UsageError, instead_of
 
 _ELF = b"\x7fELF"

@@ -7,14 +7,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tkdebug.cli import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.findings import not_looked_for
+from tkdebug.cli.statuses import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_creation import file_behind
-from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 
@@ -34,8 +34,7 @@ def run_in_tui(arguments: Arguments) -> int:
         # Ours to delete, since the summary is read from it first.
         command = child_command(arguments, path, temporary=owns_session)
         status = run_live(command, path, owns_session=False)
-        checks = arguments.checks or KNOBS.checks
-        ended = _print_outcome(path, owns_session, status, checks)
+        ended = _print_outcome(path, owns_session, status, not_looked_for(arguments))
     finally:
         if owns_session and (ended or not path.exists()):
             shutil.rmtree(path.parent, ignore_errors=True)
@@ -61,13 +60,21 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command += ["--target", arguments.native_target]
     for kind in arguments.checks:
         command.append(f"--check={kind}")
+    for pattern in arguments.only:
+        command.append(f"--only={pattern}")
+    for kind in arguments.ignored:
+        command.append(f"--ignore={kind}")
+    if arguments.baseline is not None:
+        command += ["--baseline", str(arguments.baseline)]
+    if arguments.update_baseline:
+        command.append("--update-baseline")
     for pattern in arguments.interpret:
         command.append(f"--interpret={pattern}")
     command += ["-m"] if arguments.is_module else ["-c"] if arguments.is_code else ["--"]
     return [*command, arguments.target, *arguments.target_argv]
 
 
-def _print_outcome(path: Path, owns_session: bool, status: int, checks: tuple[str, ...]) -> bool:
+def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[str, ...]) -> bool:
     """Print where the TUI was what came of the run; the result is whether it has ended."""
     if not path.exists():
         return False
@@ -78,7 +85,7 @@ def _print_outcome(path: Path, owns_session: bool, status: int, checks: tuple[st
                 print_last_words(session)
             kept_as = None if owns_session and ended else path
             faults = session.fault_groups()
-            print_summary(session, faults, kept_as=kept_as, told=_told, checks=checks)
+            print_summary(session, faults, kept_as=kept_as, told=_told, missing=missing)
     except TkError as error:
         tell(str(error))
         return False

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.knobs import CHECK_NAMES
+from tkdebug.knobs import CHECK_NAMES, parse_kinds
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -118,10 +118,12 @@ def _add_run(add: AddCommand) -> None:
         default=[],
         choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, nan, inf, padding, "
-        "narrowing, undefined-value, all of them, or a plugin's check; slower; "
+        help="also check interpreted kernels for race, uninitialised-read, unwritten-output, "
+        "nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, all of them, or a "
+        "plugin's check; slower; "
         "may be repeated",
     )
+    _add_findings(run)
     run.add_argument(
         "--target",
         dest="native_target",
@@ -137,6 +139,42 @@ def _add_run(add: AddCommand) -> None:
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
     run.add_argument("-c", metavar="code", help="run that code, as python -c does")
+
+
+def _add_findings(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="KERNEL",
+        help="check only the kernels of that name, such as 'softmax*'; may be repeated",
+    )
+    run.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        type=_kinds,
+        metavar="KIND[,KIND]",
+        help="do not report faults of that kind; may be repeated",
+    )
+    run.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="FILE",
+        help="known faults: only others fail the run",
+    )
+    run.add_argument(
+        "--update-baseline",
+        action="store_true",
+        help="write the faults of this run into the file of --baseline",
+    )
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    try:
+        return parse_kinds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
 
 def _add_view(add: AddCommand) -> None:

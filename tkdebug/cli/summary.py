@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tkdebug.events import Fault
 from tkdebug.fault_text import counted_line
+from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.text_format import counted, fault_lines
 from tkdebug.instrument.session import Session
@@ -42,7 +43,7 @@ def print_summary(
     faults: tuple[FaultGroup, ...],
     kept_as: Path | None,
     told: Callable[[Fault], bool],
-    checks: tuple[str, ...],
+    missing: tuple[str, ...],
 ) -> None:
     """Print the summary.
 
@@ -51,19 +52,35 @@ def print_summary(
         faults: its faults, in groups.
         kept_as: the session file to name, None when it is a temporary one.
         told: whether a fault has been told in full already.
-        checks: the kinds of faults that were asked for besides.
+        missing: the checks that the run did without.
     """
-    _print_faults(session, faults, told)
+    _print_faults(session, tuple(group for group in faults if group.fault.is_open), told)
+    for line in remarks(session, faults):
+        tell(line)
     launches = session.launch_count()
     where = f"; recorded in {kept_as}" if kept_as is not None else ""
-    number = counted(len(faults), "fault")
+    number = _number(session, faults)
     if not launches:
         tell(f"no kernels were launched, {number}{where}")
         return
-    if not faults and not checks and _is_interpreted(session):
-        tell("races, unwritten memory, NaNs and undefined values are looked for by --check all")
+    if missing and _is_interpreted(session):
+        where = f"; not looked for: {', '.join(missing)} (--check all){where}"
     kernels = counted(len(session.kernel_summaries()), "kernel")
     tell(f"{counted(launches, 'launch')} of {kernels}, {number}{where}")
+
+
+def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:
+    """How many faults there are, and how many that do not count."""
+    states = count_states(faults)
+    others = []
+    if states["known"]:
+        others.append(f"{states['known']:,} in the baseline")
+    outcome = baseline_outcome(session, faults)
+    if outcome is not None and outcome.fixed:
+        others.append(f"{len(outcome.fixed):,} of the baseline fixed")
+    if states["ignored"]:
+        others.append(f"{states['ignored']:,} ignored")
+    return counted(states["open"], "fault") + (f" ({', '.join(others)})" if others else "")
 
 
 def _print_faults(

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError
-from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
+from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, ModeName
 from tkdebug.runtime.device.torch_package import check_installed
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Installed:
         from tkdebug.compat import children
         from tkdebug.compat.eager_compile import CompileRunsEagerly
         from tkdebug.compat.finder import InstalledFinder
+        from tkdebug.compat.process_environment import Environment
 
         self.stand_in: CudaStandInInstalled | None = None
         self._undo = ExitStack()
@@ -49,16 +50,20 @@ class Installed:
 
                 self._stand_in(undo)
                 undo.callback(watch_addresses())
-                if "uninitialised-read" in checks:
+                if MARKING_CHECKS.intersection(checks):
                     from tkdebug.compat.marked_empties import mark_empties
 
                     undo.callback(mark_empties())
+                if "unwritten-output" in checks:
+                    from tkdebug.compat.watched_gaps import watch_gaps
+
+                    undo.callback(watch_gaps())
             if self.stand_in is None:
                 undo.callback(CompileRunsEagerly().restore)
             variables = children.environment(
                 mode, KNOBS.quick, patterns, checks, self.stand_in is not None
             )
-            undo.callback(children.Environment(variables).restore)
+            undo.callback(Environment(variables).restore)
             self._undo = undo.pop_all()
 
     def _stand_in(self, undo: ExitStack) -> None:

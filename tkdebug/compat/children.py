@@ -8,19 +8,14 @@ nothing until it imports torch or triton. Forked children need nothing: they hav
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
-from tkdebug.knobs import MODE_NAMES, ModeName
+from tkdebug.compat.after_torch import after_torch
+from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
+from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, ModeName
 
 VARIABLE = "TKDEBUG_COMPAT"
-COREDUMP_VARIABLE = "TKDEBUG_COREDUMP"
-# Set once a process has reported that the CPU is used, so that its children do not.
-TOLD_VARIABLE = "TKDEBUG_STAND_IN_TOLD"
 _FOLDER = Path(__file__).parent / "child"
 
 
@@ -40,6 +35,9 @@ def environment(
         "TKDEBUG_QUICK": "1" if quick else None,
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or None,
+        "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
+        "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
+        "TKDEBUG_BASELINE": None if KNOBS.baseline is None else str(KNOBS.baseline),
         "PYTHONPATH": os.pathsep.join(paths),
     }
 
@@ -47,26 +45,6 @@ def environment(
 def _python_path() -> list[str]:
     text = os.environ.get("PYTHONPATH", "")
     return [path for path in text.split(os.pathsep) if path and path != str(_FOLDER)]
-
-
-class Environment:
-    """Variables of this process changed until `restore`."""
-
-    def __init__(self, changes: Mapping[str, str | None]) -> None:
-        self._before = {name: os.environ.get(name) for name in changes}
-        self._set(changes)
-
-    def restore(self) -> None:
-        """Put the variables back."""
-        self._set(self._before)
-
-    @staticmethod
-    def _set(values: Mapping[str, str | None]) -> None:
-        for name, value in values.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def arm() -> None:
@@ -82,7 +60,7 @@ def arm() -> None:
 
         join_from_environment()
     if os.environ.get("TKDEBUG_TOLD_FAULTS"):
-        from tkdebug.fault_teller import tell_from_environment
+        from tkdebug.fault_telling import tell_from_environment
 
         tell_from_environment()
     if os.environ.get(COREDUMP_VARIABLE):
@@ -93,8 +71,11 @@ def arm() -> None:
         after_torch(_stand_in)
     else:
         _compile_eagerly()
-    if "uninitialised-read" in os.environ.get("TKDEBUG_CHECKS", "").split(","):
+    checks = os.environ.get("TKDEBUG_CHECKS", "").split(",")
+    if MARKING_CHECKS.intersection(checks):
         after_torch(_mark_empties)
+    if "unwritten-output" in checks:
+        after_torch(_watch_gaps)
 
 
 def _compile_eagerly() -> None:
@@ -110,57 +91,15 @@ def _mark_empties() -> None:
         mark_empties()
 
 
+def _watch_gaps() -> None:
+    from tkdebug.compat.watched_gaps import watch_gaps
+
+    if os.environ.get("TKDEBUG_MODE") != "native":
+        watch_gaps()
+
+
 def _stand_in() -> None:
     from tkdebug.compat import cuda_standin
 
     if not cuda_standin.cuda_usable():
         cuda_standin.install()
-
-
-def after_torch(action: Callable[[], None]) -> None:
-    """Call `action` once torch is imported: now, or at the end of its import."""
-    if "torch" in sys.modules:
-        action()
-    else:
-        sys.meta_path.insert(0, _TorchWatcher(action))
-
-
-class _TorchWatcher(MetaPathFinder):
-    """Finds torch as the others would, and has the action called when it is loaded."""
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        """The spec of torch with our loader around its own; None for every other module."""
-        if fullname != "torch":
-            return None
-        sys.meta_path.remove(self)
-        from importlib.util import find_spec
-
-        spec = find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _WatchedLoader(spec.loader, self._action)
-        return spec
-
-
-class _WatchedLoader(Loader):
-    def __init__(self, loader: Loader, action: Callable[[], None]) -> None:
-        self._loader = loader
-        self._action = action
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        # torch reads its own loader (resources, pickling of packages): it must find the real one.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._action()

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
-from tkdebug.compat.children import after_torch
+from tkdebug.compat.after_torch import after_torch
 from tkdebug.terminal_text import tell
 
 _WRITES_KERNELS = "inductor"

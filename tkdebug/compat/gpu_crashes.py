@@ -23,7 +23,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tkdebug.compat.children import COREDUMP_VARIABLE, Environment, after_torch
+from tkdebug.compat.after_torch import after_torch
+from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
 from tkdebug.terminal_text import tell
 
@@ -85,9 +86,9 @@ class CrashWatch:
             path: the file.
             is_own: whether it is of this process, whose launches are known.
         """
-        from tkdebug.events import HOOKS
+        from tkdebug.findings.reporting import report
         from tkdebug.linemap.core_dumps import read_core_dump
-        from tkdebug.runtime.launch.crashes import faults_of
+        from tkdebug.runtime.cuda.crashes import faults_of
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
         self._told.add((path, _written_ns(path)))
@@ -101,7 +102,7 @@ class CrashWatch:
                 with suppress(OSError):
                     os.unlink(path)
         for fault in faults:
-            HOOKS.fault(fault)
+            report(fault, is_end=True)
             self._attributed = True
         if not faults:
             tell("the GPU core dump names nothing that crashed")
@@ -120,10 +121,10 @@ class CrashWatch:
         for path in self.dumps():
             self.tell(path)
         if error is not None and not self._attributed:
-            from tkdebug.events import HOOKS
-            from tkdebug.runtime.launch.crashes import no_dump_fault
+            from tkdebug.findings.reporting import report
+            from tkdebug.runtime.cuda.crashes import no_dump_fault
 
-            HOOKS.fault(no_dump_fault(error, IN_FLIGHT))
+            report(no_dump_fault(error, IN_FLIGHT), is_end=True)
 
     def conclude_children(self) -> None:
         """Tell of dumps that child processes left and did not read themselves."""

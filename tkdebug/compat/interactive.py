@@ -8,9 +8,11 @@ Invariant: where `tkdebug run` or the pytest plugin is in place already, that st
 from __future__ import annotations
 
 import atexit
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -19,7 +21,8 @@ from tkdebug.compat.finder import TritonFinder, TritonLoader
 from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.events import HOOKS, Hook
 from tkdebug.fault_teller import FaultTeller
-from tkdebug.knobs import CHECK_NAMES, KNOBS, ModeName
+from tkdebug.findings.baseline import load
+from tkdebug.knobs import CHECK_NAMES, KNOBS, ModeName, parse_kinds
 from tkdebug.plugins import WithPlugins
 from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell
@@ -54,10 +57,16 @@ class Installation:
         self._undo = ExitStack()
 
     def put_in_place(
-        self, mode: ModeName | None, checks: tuple[str, ...], quick: bool, shell: _Shell | None
+        self,
+        mode: ModeName | None,
+        checks: tuple[str, ...],
+        quick: bool,
+        knobs: Mapping[str, object],
+        shell: _Shell | None,
     ) -> None:
         """Make `triton` tkdebug's, and listen to faults."""
         with ExitStack() as undo:
+            undo.enter_context(KNOBS.scope(**knobs))
             installed = compat.install(mode or KNOBS.mode, quick=quick, checks=checks)
             undo.callback(installed.uninstall)
             teller = FaultTeller()
@@ -98,7 +107,12 @@ class _InForce:
 
 
 def install(
-    mode: ModeName | None = None, checks: str | Sequence[str] = (), quick: bool = False
+    mode: ModeName | None = None,
+    checks: str | Sequence[str] = (),
+    quick: bool = False,
+    only: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    baseline: str | os.PathLike[str] | None = None,
 ) -> Installation:
     """Make `import triton` give tkdebug in this Python, and CUDA the CPU where there is none.
 
@@ -111,26 +125,31 @@ def install(
         checks: what else interpreted kernels are checked for, as by `tkdebug run --check`; "all"
             for everything.
         quick: `do_bench` runs once, sweeps take their first x value.
+        only: patterns of the names of the kernels that are checked.
+        ignore: kinds of faults that are not reported.
+        baseline: a file of known faults, which are not reported.
 
     Returns:
         The installation: a context manager, or call its `uninstall`.
 
     Raises:
-        UsageError: no such mode or check, or torch cannot be imported.
+        UsageError: no such mode, check or kind, the baseline cannot be read, or torch cannot be
+            imported.
     """
     wanted = _check_names(checks)
+    knobs = _knobs(only, ignore, baseline)
     check_importable()
     if _InForce.installation is not None:
         _InForce.installation.uninstall()
     installation = Installation()
     if any(isinstance(finder, TritonFinder) for finder in sys.meta_path):
-        if mode not in (None, KNOBS.mode) or not set(wanted) <= set(KNOBS.checks):
+        if mode not in (None, KNOBS.mode) or not set(wanted) <= set(KNOBS.checks) or knobs:
             tell("install(): tkdebug is in place already, and its options stay as they are")
         return installation
     _look_for_upstream()
     if wanted and mode is None and KNOBS.mode == "auto":
         mode = "interpret"
-    installation.put_in_place(mode, wanted, quick, _shell())
+    installation.put_in_place(mode, wanted, quick, knobs, _shell())
     _InForce.installation = installation
     return installation
 
@@ -153,6 +172,28 @@ def _check_names(checks: str | Sequence[str]) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(f"checks: {name!r} is none{instead_of(name, tuple(known))}")
     return CHECK_NAMES if "all" in names else names
+
+
+def _knobs(
+    only: str | Sequence[str],
+    ignore: str | Sequence[str],
+    baseline: str | os.PathLike[str] | None,
+) -> dict[str, object]:
+    """The knobs that were asked for."""
+    knobs: dict[str, object] = {}
+    if only:
+        knobs["only_kernels"] = (only,) if isinstance(only, str) else tuple(only)
+    if ignore:
+        text = ignore if isinstance(ignore, str) else ",".join(ignore)
+        try:
+            knobs["ignored_kinds"] = parse_kinds(text)
+        except ValueError as error:
+            raise UsageError(f"ignore: got {text!r}, expected {error}") from None
+    if baseline is not None:
+        path = Path(baseline).expanduser().absolute()
+        _ = load(path)
+        knobs["baseline"] = path
+    return knobs
 
 
 def _look_for_upstream() -> None:

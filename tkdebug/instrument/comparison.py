@@ -1,7 +1,8 @@
 """Two recorded runs compared: times by kernel, and the faults that came or went.
 
 Kernels are matched by name. Faults are matched by kind, kernel, tensor and the text of their source
-lines, so that a fault whose line has moved is the same.
+lines, so that a fault whose line has moved is the same. One that is ignored, or in the later run's
+baseline, is neither new nor gone.
 """
 
 from __future__ import annotations
@@ -65,12 +66,14 @@ def compare(before: Session, after: Session) -> Comparison:
     new = {summary.kernel: summary for summary in after.kernel_summaries()}
     old_faults = {_identity(before, group): group for group in before.fault_groups()}
     new_faults = {_identity(after, group): group for group in after.fault_groups()}
+    came = {key: g for key, g in new_faults.items() if g.fault.is_open and key not in old_faults}
+    went = {key: g for key, g in old_faults.items() if g.fault.is_open and key not in new_faults}
     return Comparison(
         before.run(),
         after.run(),
         tuple(KernelChange(name, old.get(name), new.get(name)) for name in {**new, **old}),
-        tuple(group for key, group in new_faults.items() if key not in old_faults),
-        tuple(group for key, group in old_faults.items() if key not in new_faults),
+        tuple(came.values()),
+        tuple(went.values()),
         sum(key in old_faults for key in new_faults),
     )
 

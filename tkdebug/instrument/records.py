@@ -12,6 +12,8 @@ from typing import Annotated
 
 from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, AutotuneChoice, CompilerPass, Fault, OpFacts, Rewrite
+from tkdebug.findings.baseline import UsedBaseline
+from tkdebug.findings.comments import IgnoreComment
 from tkdebug.instrument.tables import Recorded
 from tkdebug.storage import REPEATED, SHORT, WIDE, stored
 
@@ -301,14 +303,14 @@ class Blob:
 
 
 RecordedFault = Recorded[Fault]
-FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", str]
+FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", str, str]
 
 
 def fault_key(fault: Fault) -> FaultKey:
-    """What makes two faults the same: kind, kernel, place with its call chain, and tensor."""
+    """What makes two faults the same: kind, kernel, place with its call chain, tensor, state."""
     # Two compile errors of one line differ by what they say, all else by where it happened.
     said = fault.message if fault.kind == "compile-error" else ""
-    return (fault.kind, fault.kernel, fault.frames, fault.tensor, said)
+    return (fault.kind, fault.kernel, fault.frames, fault.tensor, said, fault.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +343,7 @@ class FaultOverview:
     """All faults up to the one of `last_seq`, in groups.
 
     Attributes:
-        launches: (process, launch id) of launches that had a fault of severity "error".
+        launches: (process, launch id) of launches that had a fault by which a run fails.
     """
 
     last_seq: int
@@ -390,6 +392,8 @@ TABLES: tuple[type, ...] = (
     SourceFile,
     Blob,
     Fault,
+    IgnoreComment,
+    UsedBaseline,
     AutotuneChoice,
     Output,
     Progress,

@@ -260,7 +260,7 @@ class Session:
             rows = self._rows(
                 "SELECT sum(count), count(DISTINCT CASE WHEN launch_id THEN process || ' ' || "
                 f"launch_id END), min(seq) AS first, {table_of(Fault).select} FROM faults "
-                "WHERE seq <= ? GROUP BY kind, kernel, frames, tensor, "
+                "WHERE seq <= ? GROUP BY kind, kernel, frames, tensor, state, "
                 "CASE kind WHEN 'compile-error' THEN message ELSE '' END ORDER BY first",
                 last_seq,
             )
@@ -275,7 +275,7 @@ class Session:
         def read() -> tuple[tuple[int, int], ...]:
             rows = self._rows(
                 "SELECT DISTINCT process, launch_id FROM faults "
-                "WHERE severity = 'error' AND seq <= ? LIMIT ?",
+                "WHERE severity = 'error' AND state = 'open' AND seq <= ? LIMIT ?",
                 last_seq,
                 max_launches,
             )

@@ -87,14 +87,23 @@ class Evaluator(EvaluatorState):
 
     def run_block(self, block: Block) -> Sequence[TileValue]:
         """Run a block whose arguments are bound; gives its terminator's operands."""
-        values, attentive = self.values, self.attentive
+        values, observers, attentive = self.values, self.observers, self.attentive
         results: Sequence[TileValue] = ()
         for rule, view, sources, defined, watch, dying in self.plan.steps[block]:
             operands = [values[source] for source in sources]
-            if watch is None and not attentive:
+            if attentive:
+                results = self._run_attended(rule, view, operands, watch)
+            elif watch is None:
                 results = rule(self, view, *operands)
             else:
-                results = self._run_watched(rule, view, operands, watch)
+                op, before, after, may_alter = watch
+                for place in before:
+                    observers[place].before(self, op, operands)
+                if may_alter:
+                    operands = [values[source] for source in sources]
+                results = rule(self, view, *operands)
+                for place in after:
+                    results = observers[place].after(self, op, operands, results)
             if defined:  # a terminator hands its operands on instead
                 for value, result in zip(defined, results, strict=True):
                     values[value] = result
@@ -105,19 +114,18 @@ class Evaluator(EvaluatorState):
                     observer.forget(self, dying)
         return results
 
-    def _run_watched(
+    def _run_attended(
         self, rule: Rule, view: OpView, operands: Sequence[TileValue], watch: Watch | None
     ) -> Sequence[TileValue]:
-        """Run an op that observers look at."""
+        """Run an op while some observers look at every op."""
         op, observers = view.op, self.observers
         before, after = ((), ()) if watch is None else (watch.before, watch.after)
         for place in before:
             observers[place].before(self, op, operands)
-        if self.attentive:
-            called = [observers[place] for place in before]
-            for observer in tuple(self.attentive):
-                if observer not in called:
-                    observer.before(self, op, operands)
+        called = [observers[place] for place in before]
+        for observer in tuple(self.attentive):
+            if observer not in called:
+                observer.before(self, op, operands)
         values = self.values
         # Which observers may have altered.
         operands = [values[operand] for operand in op.operands]

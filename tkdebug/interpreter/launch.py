@@ -21,7 +21,7 @@ from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
 from tkdebug.interpreter.arguments import Arguments, device_of
-from tkdebug.interpreter.checks.table import observers_of
+from tkdebug.interpreter.checks.selection import observers_in_force
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
@@ -144,7 +144,7 @@ def look_at_empty_launch(
     with apart_from_the_script(device_of(values)):
         arguments = Arguments(module, values, prepared.names, prepared.written)
         launch = LaunchContext(module, grid, arguments.buffers, arguments.written)
-        observers = observers_of(KNOBS.checks, module, faults)
+        observers = observers_in_force(module, faults)
         for observer in observers:
             observer.launch_begins(launch)
         for observer in observers:
@@ -177,7 +177,7 @@ class _Launch:
         self.faults = faults
         self.report = report
         self.arguments = Arguments(module, values, prepared.names, prepared.written)
-        self.observers = [*observers_of(KNOBS.checks, module, faults), *observers]
+        self.observers = [*observers_in_force(module, faults), *observers]
         factor = max((observer.memory_factor for observer in self.observers), default=1)
         self.size = _batch_size(prepared, grid, factor)
         self.saved = None

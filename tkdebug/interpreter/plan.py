@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
@@ -17,13 +17,21 @@ from tkdebug.interpreter.rules.types import Rule
 from tkdebug.interpreter.shared_buffers import clobber_scratch
 from tkdebug.interpreter.values import TileValue
 
+if TYPE_CHECKING:
+    from tkdebug.compiler.targets.backend import Backend
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Who looks at a step, by their places among the observers."""
 
+class Watch(NamedTuple):
+    """Who looks at a step, by their places among the observers.
+
+    Attributes:
+        may_alter: whether one of those before it may alter its operands.
+    """
+
+    op: Operation
     before: tuple[int, ...]
     after: tuple[int, ...]
+    may_alter: bool
 
 
 # Their rules count what they change.
@@ -89,7 +97,8 @@ def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool)
 def _watch(op: Operation, observers: Sequence[Observer]) -> Watch | None:
     moments = [observer.moments(op) for observer in observers]
     before, after = _places(Moments.BEFORE, moments), _places(Moments.AFTER, moments)
-    return Watch(before, after) if before or after else None
+    may_alter = not all(observers[place].is_passive for place in before)
+    return Watch(op, before, after, may_alter) if before or after else None
 
 
 def _places(moment: Moments, moments: Sequence[Moments]) -> tuple[int, ...]:
@@ -134,15 +143,24 @@ def _counted(rule: Rule) -> Rule:
     return run
 
 
+def _backend(op: Operation) -> Backend:
+    """What lowers the function that `op` is in."""
+    from tkdebug.compiler.targets.backend import backend_of, default_backend, target_of
+
+    function: Operation = op
+    while (block := function.block) is not None and (around := block.parent_op) is not None:
+        function = around
+    target = tt.Func(function).target
+    return default_backend() if target is None else backend_of(target_of(target))
+
+
 def _clobbering(op: Operation, rule: Rule) -> Rule:
     """`rule` of an op that may have a region of shared memory, which it overwrites, too."""
     offset = OpView(op).scratch_offset
     if offset is None:
         return rule
     # Only GPU IR after AllocateShared needs to know how ops are lowered.
-    from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-
-    size_bytes = scratch_bytes(op)
+    size_bytes = _backend(op).scratch_bytes(op)
 
     def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
         clobber_scratch(ev, op, offset, size_bytes)

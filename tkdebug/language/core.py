@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 from tkdebug.compiler.ops.table import NAMESPACES
@@ -11,17 +13,19 @@ _FUNCTIONS = NAMESPACES["tl.core"]
 _unwrap_if_constexpr = unwrap
 
 
+def _language() -> ModuleType:
+    """The package, which imports this module first."""
+    assert __package__ is not None
+    return sys.modules[__package__]
+
+
 def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
         return _FUNCTIONS[name]
-    from tkdebug import language
-
     if name.startswith("__"):
         raise AttributeError(name)
-    return getattr(language, name)
+    return getattr(_language(), name)
 
 
 def __dir__() -> list[str]:
-    from tkdebug import language
-
-    return sorted({*_FUNCTIONS, *language.__all__})
+    return sorted({*_FUNCTIONS, *_language().__all__})

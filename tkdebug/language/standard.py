@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 from tkdebug.runtime.jit.constexpr_function import constexpr_function
@@ -21,9 +23,13 @@ def _is_power_of_two(i: int) -> bool:
     return i > 0 and i & (i - 1) == 0
 
 
-def __getattr__(name: str) -> Any:
-    from tkdebug import language
+def _language() -> ModuleType:
+    """The package, which imports this module first."""
+    assert __package__ is not None
+    return sys.modules[__package__]
 
+
+def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    return getattr(language, name)
+    return getattr(_language(), name)

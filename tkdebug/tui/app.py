@@ -251,7 +251,9 @@ class TkdebugApp(App[None]):
 
     def _show_labels(self) -> None:
         tabs = self.query_one(TabbedContent)
-        faults = len(self._snapshot.faults) if self._snapshot is not None else 0
+        faults = 0
+        if self._snapshot is not None:
+            faults = sum(group.first.event.is_open for group in self._snapshot.faults)
         more = self._snapshot.more if self._snapshot is not None else ""
         labels = [Text(label) for label in _LABELS]
         if faults:

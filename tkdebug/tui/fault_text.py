@@ -20,6 +20,8 @@ CONTEXT_LINES = 3
 MAX_EXCERPT_CHARS = 1000
 MIN_EXCERPT_CHARS = 20
 MAX_FRAMES = 64
+# Why a fault does not count.
+STATES = {"ignored": "a comment ignores it", "known": "it is in the baseline"}
 
 
 def fault_text(
@@ -42,7 +44,7 @@ def fault_text(
         SessionError: the session cannot be read.
     """
     fault = group.first.event
-    mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
+    mark, style = palette.mark_of(fault)
     sources = _Sources(session, kernels, width)
     text = Text(overflow="fold")
     text.append(f"{mark} {display.shown(fault.kind, 30)}", style=style)
@@ -73,6 +75,8 @@ def fault_text(
 
 def _facts(group: FaultGroup, fault: Fault) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
+    if not fault.is_open:
+        facts.append(("counts", f"no: {STATES.get(fault.state, fault.state)}"))
     if fault.program_id is not None:
         facts.append(("program", f"({', '.join(map(str, fault.program_id))})"))
     if fault.lane:

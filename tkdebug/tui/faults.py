@@ -31,7 +31,10 @@ _COLUMNS = (
 
 
 class FaultsPane(FilteredPane):
-    """One row per fault, whatever the number of launches that had it."""
+    """One row per fault, whatever the number of launches that had it.
+
+    Those that are ignored or in the baseline come last, dimmed.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter"),
@@ -108,7 +111,10 @@ class FaultsPane(FilteredPane):
     def _show_rows(self) -> None:
         """List the faults that the filter lets through."""
         wanted = self.filter_text.casefold()
-        groups = self._groups = tuple(g for g in self._all if wanted in _searched(g))
+        found = [group for group in self._all if wanted in _searched(group)]
+        # Those that do not count come last.
+        found.sort(key=lambda group: not group.first.event.is_open)
+        groups = self._groups = tuple(found)
         self.query_one("#fault-table", Table).show_rows(
             [group.key for group in groups], lambda i: _cells(groups[i])
         )
@@ -199,18 +205,19 @@ class FaultsPane(FilteredPane):
 def _searched(group: FaultGroup) -> str:
     """What the filter looks into."""
     fault = group.first.event
-    words = [fault.kind, fault.kernel, fault.tensor or ""]
+    words = [fault.kind, fault.kernel, fault.tensor or "", "" if fault.is_open else fault.state]
     words += [f"{display.file_name(frame.file)}:{frame.line}" for frame in fault.frames]
     return " ".join(words).casefold()
 
 
 def _cells(group: FaultGroup) -> tuple[Cell, ...]:
     fault = group.first.event
-    mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
+    mark, style = palette.mark_of(fault)
+    rest = "" if fault.is_open else style
     return (
         Cell(f"{mark} {display.shown(fault.kind, 30)}", style),
-        Cell(display.shown(fault.kernel, 200)),
-        Cell(display.place(fault.frames[-1], PLACE_WIDTH) if fault.frames else "-"),
-        Cell(display.shown(fault.tensor, 60) if fault.tensor is not None else "-"),
-        Cell(display.count(group.count)),
+        Cell(display.shown(fault.kernel, 200), rest),
+        Cell(display.place(fault.frames[-1], PLACE_WIDTH) if fault.frames else "-", rest),
+        Cell(display.shown(fault.tensor, 60) if fault.tensor is not None else "-", rest),
+        Cell(display.count(group.count), rest),
     )

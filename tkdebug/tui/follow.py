@@ -171,7 +171,7 @@ class Follower:
         for recorded in faults:
             self._fault_seq = recorded.seq
             self._processes.add(recorded.process)
-            if recorded.event.severity == "error" and len(self._faulty) < MAX_FAULTY_LAUNCHES:
+            if recorded.event.fails and len(self._faulty) < MAX_FAULTY_LAUNCHES:
                 self._faulty.add((recorded.process, recorded.event.launch_id))
             self._add_fault(recorded)
         return bool(faults) or self._last is None

@@ -266,7 +266,7 @@ class KernelPane(Container):
         for group in self._faults:
             fault = group.first.event
             if self._text is not None and (fault.file, fault.line) == (self._text.file, line):
-                mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
+                mark, style = palette.mark_of(fault)
                 note.append(f"   {mark} {display.shown(fault.message, 200)}", style=style)
                 break
         return note

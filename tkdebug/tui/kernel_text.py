@@ -132,6 +132,8 @@ class KernelText:
             fault = group.first.event
             if self.kernel is not None and fault.kernel != self.kernel.name:
                 continue
+            if not fault.is_open:
+                continue
             for depth, frame in enumerate(reversed(fault.frames)):
                 if frame.file != self.file:
                     continue
@@ -149,6 +151,8 @@ class KernelText:
         for group in faults:
             fault = group.first.event
             if self.kernel is None or fault.kernel != self.kernel.name or not fault.frames:
+                continue
+            if not fault.is_open:
                 continue
             chains = (self.all_chains or {}).items()
             lines = [n for n, of_line in chains if fault.frames in of_line]

@@ -75,7 +75,7 @@ def append_arguments(text: Text, launch: Launch) -> None:
 
 def _append_fault(text: Text, group: FaultGroup) -> None:
     fault = group.first.event
-    mark, style = palette.MARKS["fault" if fault.severity == "error" else "warning"]
+    mark, style = palette.mark_of(fault)
     text.append(f"{mark} {display.shown(fault.kind, 30)}", style=style)
     if fault.frames:
         text.append(f"  {display.place(fault.frames[-1])}", style=palette.STRONG)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rich.style import Style
 
+from tkdebug.events import Fault
 from tkdebug.tui.highlight import Category
 
 FAULT = "bold #ff8c42"
@@ -41,6 +42,9 @@ MARKS: dict[str, tuple[str, str]] = {
     "fault": ("✖", FAULT),
     "warning": ("▲", WARNING),
     "call": ("↳", WARNING),
+    # Of those that do not count.
+    "ignored": ("◦", MUTED),
+    "known": ("◦", MUTED),
 }
 
 CODE_STYLES: dict[Category, Style] = {
@@ -54,3 +58,10 @@ CODE_STYLES: dict[Category, Style] = {
     "type": Style(color="#7fd8be"),
     "value": Style(color="#d8dee9"),
 }
+
+
+def mark_of(fault: Fault) -> tuple[str, str]:
+    """The mark of a fault, and its colour."""
+    if not fault.is_open:
+        return MARKS.get(fault.state, MARKS["known"])
+    return MARKS["fault" if fault.severity == "error" else "warning"]

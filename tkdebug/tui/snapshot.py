@@ -27,7 +27,7 @@ class Snapshot:
     Attributes:
         rows: the latest launches, in order of `seq`.
         launch_count: of all, also those no longer among `rows`.
-        faulty: launches that had a fault of severity "error".
+        faulty: launches that had a fault by which a run fails.
         fault_limit_reached: further kinds of fault are not among `faults`.
     """
 

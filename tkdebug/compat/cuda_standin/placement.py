@@ -19,8 +19,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tkdebug.compat.children import TOLD_VARIABLE
 from tkdebug.compat.cuda_standin.device_memory import Allocation
+from tkdebug.compat.process_environment import TOLD_VARIABLE
 from tkdebug.terminal_text import tell
 
 CPU = torch.device("cpu")

@@ -25,6 +25,8 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     first_faults: dict[tuple[int, int], list[str]] = defaultdict(list)
     for group in faults:
         fault = group.fault
+        if not fault.is_open:
+            continue
         place = f"{fault.file}:{fault.line}: " if fault.frames else ""
         first_faults[group.first.process, fault.launch_id].append(
             f"{place}{fault.kind}: {fault.message}"

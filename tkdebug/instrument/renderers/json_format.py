@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator
 
 from tkdebug.events import AutotuneChoice
+from tkdebug.findings.baseline import as_json
 from tkdebug.instrument.json_text import json_text
+from tkdebug.instrument.known_faults import baseline_outcome
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.session import Session
@@ -24,6 +26,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         "times_are_of_a_gpu": "interpret" not in run.mode,
         "script": run.script,
         "exit_status": run.exit_status,
+        "baseline": _baseline(session, faults),
     }
     yield json_text(head)[:-1]
     yield ',\n"launches": ['
@@ -42,6 +45,17 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         yield separator + json_text(_tuning(tuning))
         separator = ",\n"
     yield "]}\n"
+
+
+def _baseline(session: Session, faults: tuple[FaultGroup, ...]) -> dict[str, object] | None:
+    outcome = baseline_outcome(session, faults)
+    if outcome is None:
+        return None
+    return {
+        "file": outcome.baseline.file,
+        "faults": len(outcome.baseline.faults),
+        "fixed": [as_json(known) for known in outcome.fixed],
+    }
 
 
 def recorded_launches(session: Session) -> Iterator[Launch]:
@@ -106,4 +120,5 @@ def fault_object(group: FaultGroup) -> dict[str, object]:
         "message": fault.message,
         "hint": fault.hint,
         "severity": fault.severity,
+        "state": fault.state,
     }

@@ -1,7 +1,9 @@
 """The faults as SARIF 2.1.0 (OASIS, errata 01), which code scanning and editors read.
 
-A fault is a result, its kind a rule, its call chain a stack. Files below the folder in which the
-report is made have URIs relative to that folder; others have absolute ones.
+A fault is a result, its kind a rule, its call chain a stack. One that a comment ignores is
+suppressed in the source (sections 3.27.23, 3.35), one of the baseline is unchanged (3.27.24). Fixed
+ones are left out, since many readers take an absent result for one that is there. Files below the
+folder in which the report is made have URIs relative to that folder; others have absolute ones.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from urllib.parse import quote
 
 from tkdebug.errors import Frame, shown_path, start_folder
 from tkdebug.events import Fault
+from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup, RunInfo
 from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
 from tkdebug.instrument.renderers.text_format import fault_source, offender_text
@@ -44,8 +47,13 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield json.dumps({"$schema": SCHEMA, "version": "2.1.0"})[:-1] + ', "runs": [\n'
     yield json.dumps(head)[:-1] + ',\n"results": ['
     separator = "\n"
+    states = _baseline_states(session, faults)
     for group in faults:
         result = _result(session, group, kinds.index(group.fault.kind))
+        # Of a run, every result has them, or none has (3.27.23, 3.27.24).
+        result["suppressions"] = _suppressions(group)
+        if states is not None:
+            result["baselineState"] = states[group]
         yield separator + json.dumps(result)
         separator = ",\n"
     yield "]}]}\n"
@@ -109,6 +117,24 @@ def _result(session: Session, group: FaultGroup, rule: int) -> dict[str, object]
     frames = [_location(frame) for frame in (fault.frames[-1], *chain)]
     result["stacks"] = [{"frames": [{"location": location} for location in frames]}]
     return result
+
+
+def _suppressions(group: FaultGroup) -> list[dict[str, str]]:
+    is_ignored = group.fault.state == "ignored"
+    return [{"kind": "inSource", "status": "accepted"}] if is_ignored else []
+
+
+def _baseline_states(
+    session: Session, faults: tuple[FaultGroup, ...]
+) -> dict[FaultGroup, str] | None:
+    outcome = baseline_outcome(session, faults)
+    if outcome is None:
+        return None
+    known = frozenset(outcome.baseline.faults)
+    return {
+        group: "unchanged" if found in known else "new"
+        for group, found in identities(session, faults, outcome.folder).items()
+    }
 
 
 def _message(group: FaultGroup) -> str:

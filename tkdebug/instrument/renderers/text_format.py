@@ -44,11 +44,22 @@ def render(
         yield "\n"
         for line in _tuning_lines(tuning):
             yield visible(line) + "\n"
-    yield f"\n{counted(len(faults), 'fault')}\n"
-    for group in faults:
+    counting = [group for group in faults if group.fault.is_open]
+    yield f"\n{counted(len(counting), 'fault')}\n"
+    for group in counting:
         yield "\n"
         for line in fault_lines(session, group, view.style):
             yield line + "\n"
+    for state, what in _STATES.items():
+        others = [group for group in faults if group.fault.state == state]
+        if others:
+            yield f"\n{counted(len(others), 'fault')} {what}\n"
+        for group in others:
+            times = (group.count, group.launches)
+            yield f"  {fault_text.counted_line(group.fault, *times, view.style)}\n"
+
+
+_STATES = {"known": "in the baseline", "ignored": "ignored by comments"}
 
 
 def recorded_tunings(session: Session) -> Iterator[Recorded[AutotuneChoice]]:

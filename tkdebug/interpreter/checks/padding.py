@@ -17,10 +17,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.descriptor_blocks import descriptor_access
@@ -219,7 +222,7 @@ class PaddingTracker(MarkedValues[Origin]):
         if combiner is None or pad is None:
             return [None] * len(op.results), {}
         axis = tt.Combining(op).axis + 1
-        extent = ir.shape_of(op.operands[0].type)[axis - 1]
+        extent = ir.shape_of(tt.Combining(op).sources[0].type)[axis - 1]
         if pad.shape[axis] != extent:
             pad = pad.expand(*pad.shape[:axis], extent, *pad.shape[axis + 1 :])
         whole = pad.all(axis, keepdim=True)
@@ -235,17 +238,17 @@ class PaddingTracker(MarkedValues[Origin]):
         if self._is_neutral(op, operands[0], left_out, combiner):
             return [result] * len(op.results), {}
         # A sum of which one element is not neutral picks that one, as networks that sort do.
-        values = self._ev.full(operands[0], op.operands[0].type)
+        values = self._ev.full(operands[0], tt.Combining(op).sources[0].type)
         takes = values != neutral_of(combiner, values.dtype)
-        picks = ~(takes & ~pad).any(axis, keepdim=True) & (takes.sum(axis, keepdim=True) <= 1)
+        picks = ~(takes & ~pad).any(axis, keepdim=True) & (takes.sum(axis, keepdim=True) == 1)
         left_out = left_out & ~picks
-        result = pad if is_scan else (whole | (picks & pad.any(axis, keepdim=True))).squeeze(axis)
+        result = pad if is_scan else (whole | picks).squeeze(axis)
         cleaned = {0: left_out} if bool(left_out.any()) else {}
         return [result] * len(op.results), cleaned
 
     def _is_neutral(self, op: Operation, tile: TileValue, left_out: Tensor, combiner: str) -> bool:
         """Whether elements that are left out change nothing where they are."""
-        type_ = op.operands[0].type
+        type_ = tt.Combining(op).sources[0].type
         axis = tt.Combining(op).axis + 1
         if isinstance(tile, BoxTile) and tile.cropped_axes == (axis - 1,):
             low, high = tile.box[axis - 1]
@@ -271,9 +274,9 @@ class PaddingTracker(MarkedValues[Origin]):
             mark = each[place]
             if mark is None:
                 continue
-            mark = ev.full(mark, op.operands[place].type)
+            mark = ev.full(mark, dot.factors[place].type)
             mark = mark & ~mark.all(dim, keepdim=True)
-            values = ev.full(operands[place], op.operands[place].type)
+            values = ev.full(operands[place], dot.factors[place].type)
             if bool((mark & (_numbers(values) != 0)).any()):
                 cleaned[place] = mark
         return [result], cleaned
@@ -375,7 +378,7 @@ class PaddingTracker(MarkedValues[Origin]):
             extent, count, load = known
             other = next((one for one in op.operands if one is not value), value)
             divisor = extent if arith.DivF.matches(op) else 1 / extent
-            if op.operands[0] is not value or _constant(other) != divisor:
+            if arith.Binary(op).lhs is not value or _constant(other) != divisor:
                 continue
             hint = f"divide by the number of elements, not by the extent of the tile, {extent}"
             world = World(op, load, "mean", hint)
@@ -485,11 +488,7 @@ def _numbers(values: Tensor) -> Tensor:
 
 def _constant(value: Value) -> object:
     """The number that a value is everywhere; None where it is no constant."""
-    op = value.defining_op
-    while op is not None and (tt.Splat.matches(op) or tt.Broadcast.matches(op)):
-        op = op.operands[0].defining_op
-    constant = arith.Constant.cast(op)
-    return None if constant is None else constant.value
+    return constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
 
 
 def _shown(value: Tensor) -> str:

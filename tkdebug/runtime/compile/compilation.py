@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
 from tkdebug.events import HOOKS, Fault, KernelCompiled
+from tkdebug.findings.reporting import report
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
 from tkdebug.runtime.device.driver import compute_capability
@@ -148,7 +149,7 @@ def _language_options(src: Specialization) -> CompileOptions:
 def tell_compile_error(kernel: str, error: CompileError) -> None:
     """Tell the hooks of a compile error as a fault, unless a tuner is trying configurations."""
     if not TRYING.get():
-        HOOKS.fault(
+        report(
             Fault(
                 kind="compile-error",
                 kernel=kernel,

@@ -1,0 +1,86 @@
+"""Which files of the package import each other in a circle.
+
+Imports inside functions count. Those under `TYPE_CHECKING` do not: they name types in annotations,
+and nothing at run time needs them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+# Being taken apart: device and driver; what compiles kernels and the kernels that compile again.
+KNOWN = {"tkdebug.runtime.device.driver", "tkdebug.runtime.compile.native_compilation"}
+PACKAGE = Path(__file__).resolve().parents[1] / "tkdebug"
+
+
+def module_name(file: Path, package: Path) -> str:
+    parts = file.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def imported(tree: ast.AST, names: Mapping[str, object]) -> Iterator[str]:
+    """The modules among `names` that a syntax tree imports."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom):
+            wholes = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (whole for whole in wholes if whole in names)
+            if node.module in names and any(whole not in names for whole in wholes):
+                yield str(node.module)
+        elif isinstance(node, ast.stmt | ast.Module | ast.excepthandler | ast.match_case):
+            pending += [] if is_for_types(node) else ast.iter_child_nodes(node)
+
+
+def import_graph(package: Path) -> dict[str, set[str]]:
+    files = {module_name(file, package): file for file in sorted(package.rglob("*.py"))}
+    return {
+        name: set(imported(ast.parse(file.read_text("utf-8")), files)) - {name}
+        for name, file in files.items()
+    }
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The groups of files each of which imports, in one step or several, all others of it."""
+    reached = {name: reachable(name, graph) for name in graph}
+    groups = {
+        tuple(sorted(other for other in reached[name] if name in reached[other]))
+        for name in graph
+        if name in reached[name]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def reachable(start: str, graph: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = [start]
+    while pending:
+        for name in graph[pending.pop()] - found:
+            found.add(name)
+            pending.append(name)
+    return found
+
+
+def test_circle_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "p"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "a.py").write_text("from p import b")
+    (package / "b.py").write_text("def f():\n    from p.c import x")
+    (package / "c.py").write_text("import p.a")
+    (package / "d.py").write_text("import typing\nif typing.TYPE_CHECKING:\n    import p.e")
+    (package / "e.py").write_text("import p.d")
+    assert circles(import_graph(package)) == [["p.a", "p.b", "p.c"]]
+
+
+def test_no_files_import_each_other() -> None:
+    found = circles(import_graph(PACKAGE))
+    assert [circle for circle in found if not KNOWN & set(circle)] == []

@@ -1,0 +1,61 @@
+"""Something to do once torch is imported, without importing it.
+
+Scripts that never import torch pay nothing for what prepares it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+def after_torch(action: Callable[[], None]) -> None:
+    """Call `action` once torch is imported: now, or at the end of its import."""
+    if "torch" in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, _TorchWatcher(action))
+
+
+class _TorchWatcher(MetaPathFinder):
+    """Finds torch as the others would, and has the action called when it is loaded."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """The spec of torch with our loader around its own; None for every other module."""
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        from importlib.util import find_spec
+
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _WatchedLoader(spec.loader, self._action)
+        return spec
+
+
+class _WatchedLoader(Loader):
+    def __init__(self, loader: Loader, action: Callable[[], None]) -> None:
+        self._loader = loader
+        self._action = action
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # torch reads its own loader (resources, pickling of packages): it must find the real one.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._action()

@@ -1,0 +1,98 @@
+"""Which of the processes of a run prints a fault.
+
+Invariant: one of them does, and a process prints nothing where the user would not see it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tkdebug.events import HOOKS, Fault, Hook
+from tkdebug.fault_teller import FaultTeller
+
+# Names the folder of `ToldFaults` for child processes, and the file that stderr is.
+VARIABLE = "TKDEBUG_TOLD_FAULTS"
+
+
+class ToldFaults:
+    """Which faults the processes of a run have told: an empty file for each, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def claim(self, fault: Fault) -> bool:
+        """Whether nobody has told `fault`; from now on it counts as told."""
+        try:
+            os.close(os.open(self._file(fault), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError:
+            return False  # told, or the run has ended and its folder has gone
+        return True
+
+    def __contains__(self, fault: Fault) -> bool:
+        return self._file(fault).exists()
+
+    def _file(self, fault: Fault) -> Path:
+        frames = [(frame.file, frame.line, frame.function) for frame in fault.frames]
+        place = json.dumps([fault.kind, fault.kernel, frames, fault.tensor])
+        return self.folder / hashlib.sha256(place.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[ToldFaults]:
+    """Tell faults of this process and of those that it starts while the block lasts.
+
+    What it gives can be asked for them until the block ends.
+    """
+    owner, stream, file = os.getpid(), sys.stderr, _stderr_file()
+    folder = tempfile.mkdtemp(prefix="tkdebug-told-")
+    told = ToldFaults(Path(folder))
+
+    def claims(fault: Fault) -> bool:
+        # Forked children come here, too. A script may have led its stderr elsewhere.
+        is_seen = file is not None and _stderr_file() == file
+        if os.getpid() == owner and sys.stderr is stream and stream is not None:
+            is_seen = True
+        return is_seen and told.claim(fault)
+
+    teller = FaultTeller(claims, "further faults are told at the end")
+    hook = Hook(fault=teller.on_fault)
+    os.environ[VARIABLE] = f"{file or ''}:{folder}"
+    HOOKS.add(hook)
+    try:
+        yield told
+    finally:
+        HOOKS.remove(hook)
+        os.environ.pop(VARIABLE, None)
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def tell_from_environment() -> None:
+    """Tell faults in this process, a child of one that is `telling`, where stderr is the same."""
+    file, _, folder = os.environ.get(VARIABLE, "").partition(":")
+    if not file or not folder:
+        return
+    told = ToldFaults(Path(folder))
+    teller = FaultTeller(
+        lambda fault: _stderr_file() == file and told.claim(fault),
+        "further faults are told at the end",
+    )
+    HOOKS.add(Hook(fault=teller.on_fault))
+
+
+def _stderr_file() -> str | None:
+    """Which file stderr is; None for one that is none of the system's."""
+    try:
+        status = os.fstat(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError, io.UnsupportedOperation):
+        return None
+    return f"{status.st_dev}-{status.st_ino}"

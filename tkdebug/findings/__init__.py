@@ -1,0 +1,1 @@
+"""Living with faults: comments that ignore them, a baseline that knows them, kernels left out."""

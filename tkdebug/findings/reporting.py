@@ -1,0 +1,94 @@
+"""The way of a fault to the hooks: dropped, or marked as ignored or known, as the knobs say.
+
+Invariant: what a fault is to a run is decided here, in the process that had it; whoever receives it
+goes by its `state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from tkdebug.errors import UsageError
+from tkdebug.events import ENDING_KINDS, HOOKS, IGNORABLE_KINDS, Fault
+from tkdebug.findings import baseline
+from tkdebug.findings.comments import is_ignored
+from tkdebug.knobs import CHECK_NAMES, KNOBS
+from tkdebug.terminal_text import tell
+
+_PLUGIN_KIND = "plugin-check"
+
+
+def report(fault: Fault, *, is_end: bool = False) -> None:
+    """Hand `fault` to the hooks, unless it is of what is not checked.
+
+    Args:
+        fault: as it came up.
+        is_end: whether the launch failed by it; such a one can be known, but not ignored.
+    """
+    judged = _judged(fault, is_end or fault.kind in ENDING_KINDS)
+    if judged is not None:
+        HOOKS.fault(judged)
+
+
+def is_checked(kernel: str) -> bool:
+    """Whether the kernels of that name are checked."""
+    return baseline.is_checked(kernel, KNOBS.only_kernels)
+
+
+def checks_in_force() -> tuple[str, ...]:
+    """The checks that were asked for, without those whose faults nobody wants."""
+    ignored = KNOBS.ignored_kinds
+    return tuple(name for name in KNOBS.checks if name not in ignored) if ignored else KNOBS.checks
+
+
+def kinds_looked_for() -> tuple[str, ...]:
+    """The kinds of faults that would be reported."""
+    checks = checks_in_force()
+    return tuple(
+        kind
+        for kind in IGNORABLE_KINDS
+        if kind not in KNOBS.ignored_kinds and _is_looked_for(kind, checks)
+    )
+
+
+def used_baseline(path: Path, known: Iterable[baseline.KnownFault]) -> baseline.UsedBaseline:
+    """The baseline at `path`, for a run with the knobs as they are."""
+    kinds = (*kinds_looked_for(), *sorted(ENDING_KINDS))
+    return baseline.UsedBaseline(str(path), tuple(sorted(known)), kinds, KNOBS.only_kernels)
+
+
+def _is_looked_for(kind: str, checks: tuple[str, ...]) -> bool:
+    if kind == _PLUGIN_KIND:
+        return any(name not in CHECK_NAMES for name in checks)
+    return kind not in CHECK_NAMES or kind in checks
+
+
+def _judged(fault: Fault, is_end: bool) -> Fault | None:
+    if not is_end:
+        if fault.kind in KNOBS.ignored_kinds or not is_checked(fault.kernel):
+            return None
+        if is_ignored(fault):
+            return replace(fault, state="ignored")
+    path = KNOBS.baseline
+    if path is not None:
+        path = path.absolute()
+        if baseline.identity(fault, path.parent) in _known_faults(path):
+            return replace(fault, state="known")
+    return fault
+
+
+def _known_faults(path: Path) -> frozenset[baseline.KnownFault]:
+    try:
+        return baseline.loaded(path, path.stat().st_mtime_ns)
+    except (OSError, UsageError) as error:
+        # The fault is reported all the same.
+        _tell_once(str(error))
+        return frozenset()
+
+
+@cache
+def _tell_once(text: str) -> None:
+    tell(text)

@@ -1,0 +1,52 @@
+"""Which checks are in force for a kernel, and the comments in its source that ignore faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from tkdebug.compiler.ir import Module
+from tkdebug.events import HOOKS
+from tkdebug.findings.comments import comments_around, problem_line
+from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked_for
+from tkdebug.interpreter.checks.table import observers_of
+from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.observers import Observer
+from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
+
+# For which checks, and for whom, the comments of a module were noted last.
+_NOTED = "ignore comments"
+
+
+def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
+    """The checks of a launch of `module`; none where its kernel is not to be checked."""
+    if KNOBS.only_kernels and not is_checked(faults.kernel):
+        return []
+    checks = checks_in_force()
+    if faults.is_told:
+        current = (checks, HOOKS.recorder_ids)
+        if module.derived.get(_NOTED) != current:
+            module.derived[_NOTED] = current
+            _note_comments(module)
+    return observers_of(checks, module, faults)
+
+
+def _note_comments(module: Module) -> None:
+    """Tell the hooks of the comments in the functions of `module`."""
+    places = {
+        (frame.file, frame.line) for op in module.function.walk() for frame in op.location.frames
+    }
+    kinds = kinds_looked_for()
+    for comment in comments_around(places):
+        if not HOOKS.recorders:
+            if comment.problem:
+                _tell_once(problem_line(comment))
+            continue
+        looked_for = tuple(kind for kind in comment.kinds if kind in kinds)
+        HOOKS.record(replace(comment, kinds=looked_for))
+
+
+@cache
+def _tell_once(text: str) -> None:
+    tell(text)
