@@ -203,7 +203,22 @@ def test_split_k_whose_parts_overlap(budget):
     assert not run(kernels.split_k, (2, 4), a, b, c, m, n, k, 32, EXTRA=0, **TILES, budget=budget)
 
 
+@BUDGETS
+def test_softmax_without_the_last_column(budget):
+    arguments = ones(5, 20), zeros(5, 20), 20
+    faults = run(kernels.softmax, (5,), *arguments, SHORT=1, BLOCK=32, budget=budget)
+    fault = told(faults, "softmax", "x_ptr", 5, 19)
+    assert "compare with n, not n - 1" in fault.hint
+    assert not run(kernels.softmax, (5,), *arguments, SHORT=0, BLOCK=32, budget=budget)
+
+
 # What is right
+
+
+def test_last_elements_that_are_left_out_on_purpose():
+    assert not run(kernels.sum_of_steps, (1,), ones(20), ones(20), zeros(1), 20, BLOCK=32)
+    assert not run(kernels.all_but_the_last, (1,), ones(20), zeros(20), 20, BLOCK=32)
+    assert not run(kernels.sum_of_all_but_the_last, (1,), ones(20), zeros(1), 20, BLOCK=32)
 
 
 def test_rows_chosen_by_an_index():

@@ -21,6 +21,7 @@ from tkdebug.interpreter.kept_reads import Coverage, Read, Reading, times_read
 from tkdebug.interpreter.load_facts import Limit, LoadFacts
 from tkdebug.interpreter.values import AffineTile, TileValue
 
+Rule = Literal["tail", "mask", "part", "overlap", "block"]
 # Smaller tiles are windows (of a pooling, of a patch) as often as blocks.
 _SMALLEST_BLOCK = 8
 # Parts times indices up to which a split is looked at.
@@ -44,7 +45,7 @@ class Gap:
 
     load: Operation
     buffer: Buffer
-    rule: Literal["tail", "part", "overlap", "block"]
+    rule: Rule
     dimension: int | None
     first: int
     count: int
@@ -77,7 +78,11 @@ class Gaps:
     def _of_load(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
         found = None
         if facts.is_plain and not facts.starts_anywhere:
-            found = self._below_a_bound(facts, reads) or self._tail_of_loop(facts, reads)
+            found = (
+                self._below_a_bound(facts, reads)
+                or self._tail_of_loop(facts, reads)
+                or self._off_by_one(facts, reads)
+            )
         return found or self._split(facts, reads) or self._beside_blocks(facts, reads)
 
     # A bound that no program reaches
@@ -136,6 +141,21 @@ class Gaps:
                 if _is_even(reads, coverage.dims, place, whole):
                     unread = coverage.times[place] == 0
                     return _gap(facts.op, buffer, coverage, place, unread, "tail", True)
+        return None
+
+    # A mask that ends one too early
+
+    def _off_by_one(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        short_by = max((limit.short_by for limit in facts.limits), default=0)
+        coverage = self._coverage(reads[0].buffer) if short_by and facts.is_reduced else None
+        for place, (stride, size) in enumerate(coverage.dims if coverage is not None else ()):
+            assert coverage is not None
+            whole = size - short_by
+            if size not in self._reading.numbers or coverage.end(place) != whole:
+                continue
+            if reads[0].extent_along(stride) > 1 and _is_even(reads, coverage.dims, place, whole):
+                unread = coverage.times[place] == 0
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "mask", False)
         return None
 
     # Programs that add up parts of one dimension
@@ -227,7 +247,7 @@ def _gap(
     coverage: Coverage,
     place: int,
     found: Tensor,
-    rule: Literal["tail", "part", "overlap", "block"],
+    rule: Rule,
     in_loop: bool,
 ) -> Gap:
     stride, size = coverage.dims[place]
