@@ -316,6 +316,14 @@ def patches(x_ptr, out_ptr, H, W, PATCH: tl.constexpr):
 
 
 @tkdebug.jit
+def copy_first_half(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    x_block = tl.make_block_ptr(x_ptr, (n // 2,), (1,), (start,), (BLOCK,), (0,))
+    out_block = tl.make_block_ptr(out_ptr, (n,), (1,), (start,), (BLOCK,), (0,))
+    tl.store(out_block, tl.load(x_block, boundary_check=(0,)), boundary_check=(0,))
+
+
+@tkdebug.jit
 def prefetched(x_desc, out_ptr, n, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.float32)
     ahead = x_desc.load([0])

@@ -310,6 +310,12 @@ def test_patches_that_leave_a_border():
     assert not run(kernels.patches, (4,), ones(35, 37), zeros(4), 35, 37, PATCH=16)
 
 
+@pytest.mark.parametrize("n", [128, 120, 24])
+def test_block_pointers_of_a_part(n):
+    grid = (-(-n // 16),)
+    assert not run(kernels.copy_first_half, grid, ones(n), zeros(n), n, BLOCK=16)
+
+
 def test_block_that_is_fetched_ahead_of_the_last_round():
     desc = TensorDescriptor.from_tensor(ones(100), [16])
     assert not run(kernels.prefetched, (1,), desc, zeros(1), 100, BLOCK=16)

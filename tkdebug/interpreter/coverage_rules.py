@@ -215,10 +215,14 @@ class Gaps:
         if not facts.is_block or facts.starts_anywhere or not self._goes_beyond(facts, reads):
             return None
         coverage = self._coverage(reads[0].buffer)
-        for place, (stride, _) in enumerate(coverage.dims if coverage is not None else ()):
+        bounds = self._bounds(facts, reads)
+        for place, (stride, size) in enumerate(coverage.dims if coverage is not None else ()):
             assert coverage is not None
             block = reads[0].extent_along(stride)
             unread = coverage.times[place] == 0
+            # What the block pointer knows as the tensor may be a part of it.
+            if size not in bounds:
+                continue
             if block > 1 and int(unread.sum()) >= block:
                 in_loop = facts.is_in_loop
                 return _gap(facts.op, reads[0].buffer, coverage, place, unread, "block", in_loop)
@@ -232,6 +236,14 @@ class Gaps:
                 if difference is not None and difference.low_of_last + limit.shift >= 0:
                     return True
         return any(read.begins_behind_the_end for read in reads)
+
+    def _bounds(self, facts: LoadFacts, reads: list[Read]) -> set[TileValue]:
+        """The sizes that the blocks are checked against."""
+        found = {size for read in reads if read.block is not None for size in read.block[0].shape}
+        for limit in facts.limits:
+            for sides in self._reading.compared.get(limit.op, [])[:1]:
+                found.add(sides[1 - limit.index])
+        return {size for size in found if isinstance(size, int)}
 
     def _coverage(self, buffer: Buffer) -> Coverage | None:
         """How often each index of a tensor is read; None where that cannot be told."""
