@@ -1,4 +1,4 @@
-"""`AccumulateDots`: what is added to a dot becomes what it starts at."""
+"""`FoldAddIntoAccumulator`: what is added to a dot becomes what it starts at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pass_support import PARAMETERS, expect, run_on
 
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.passes import PassManager
-from tkdebug.compiler.passes.accumulate_dots import AccumulateDots
+from tkdebug.compiler.passes.fold_add_into_accumulator import FoldAddIntoAccumulator
 
 START = """\
 %a = arith.constant dense<1.0> : tensor<16x16xf16>
@@ -26,7 +26,7 @@ def test_a_sum_with_a_dot_is_a_dot(operands: str) -> None:
         + f"%s = arith.addf {operands} : tensor<16x16xf32>\n"
         + PRINT,
         START + f'%s = tt.dot %a, %a, %acc {{input_precision = "tf32"}} : {DOT}\n' + PRINT,
-        AccumulateDots(),
+        FoldAddIntoAccumulator(),
     )
 
 
@@ -38,7 +38,7 @@ def test_the_dot_keeps_its_line_first() -> None:
         + PRINT
     )
     module = parse_module(f"tt.func @k({PARAMETERS}) {{\n{body}\ntt.return\n}}")
-    PassManager([AccumulateDots()], verify_each=True, print_after=()).run(module)
+    PassManager([FoldAddIntoAccumulator()], verify_each=True, print_after=()).run(module)
     (dot,) = [op for op in module.walk() if op.name == "tt.dot"]
     assert [source.line for source in dot.location.sources] == [5, 6]
 
@@ -57,7 +57,7 @@ def test_the_dot_keeps_its_line_first() -> None:
     ],
 )
 def test_others_are_left_as_written(lines: str) -> None:
-    text, records = run_on(f"{START}\n{lines}\n{PRINT}", AccumulateDots())
+    text, records = run_on(f"{START}\n{lines}\n{PRINT}", FoldAddIntoAccumulator())
     assert "arith.addf" in text
     assert records == ()
 
@@ -70,7 +70,7 @@ def test_a_dot_before_a_loop_is_not_repeated_in_it() -> None:
         + "  %u = arith.addf %t, %d : tensor<16x16xf32>\n"
         + "  scf.yield %u : tensor<16x16xf32>\n}\n"
         + PRINT,
-        AccumulateDots(),
+        FoldAddIntoAccumulator(),
     )
     assert "arith.addf" in text
     assert records == ()

@@ -1,4 +1,4 @@
-"""`OverlapDots`: warpgroup dots run on until something needs what they give."""
+"""`PipelineWgmma`: warpgroup dots run on until something needs what they give."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from block_products import BLOCKS, gpu_module, loop_of, pipelined, product, resu
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
-from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
+from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 
 DOT, WAIT, COPY = (
@@ -65,7 +65,7 @@ LOOPS = {
 
 
 def overlapped(text: str, stages: int = 3) -> Module:
-    return pipelined(text, "sm_90a", PipelineLoops(stages), OverlapDots())
+    return pipelined(text, "sm_90a", PipelineLoops(stages), PipelineWgmma())
 
 
 def body_of(module: Module) -> list[Operation]:
@@ -84,7 +84,7 @@ def test_results_stay_for_every_trip_count(text: str, stages: int) -> None:
         text,
         "sm_90a",
         PipelineLoops(stages),
-        OverlapDots(),
+        PipelineWgmma(),
         AllocateShared(scratch_bytes),
         InsertBarriers(scratch_bytes),
     )

@@ -1,4 +1,4 @@
-"""`DeferReductions`: a loop that sums up reductions reduces across threads once, after it.
+"""`SinkReductions`: a loop that sums up reductions reduces across threads once, after it.
 
     for …:                                     for …:
         total = total + reduce(x)      =>          parts = parts + reduce_in_thread(x)
@@ -32,7 +32,7 @@ from tkdebug.compiler.rewriting.cloning import clone_region
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-_RULE = "defer-reduction"
+_RULE = "sink-reduction"
 # What leaves the other operand as it is, signs of zero and NaN included.
 _FLOAT_IDENTITIES: Mapping[str, float] = {
     arith.AddF.name: -0.0,
@@ -54,10 +54,10 @@ _INTEGER_IDENTITIES: Mapping[str, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class DeferReductions:
+class SinkReductions:
     """Moves reductions across threads out of scf.for, innermost loops first."""
 
-    name: ClassVar[str] = "defer-reductions"
+    name: ClassVar[str] = "sink-reductions"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every carried value of every loop."""

@@ -26,7 +26,7 @@ WORD_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class MbarrierRing:
     """The mbarriers of a ring of buffers, one for each place in it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Arrivals:
     @staticmethod
     def make(
         loads: Sequence[Operation], count: int, rewriter: Rewriter, anchor: Operation, rule: str
-    ) -> Arrivals:
+    ) -> MbarrierRing:
         """Make `count` mbarriers before `anchor`.
 
         The fence is for the copies' sake: they see what threads have done to shared memory before,
@@ -54,7 +54,7 @@ class Arrivals:
         layout = shared((1,), 1, 1, 1, (0,))
         type_ = MemDescType((count, 1), I64, layout, True)
         words = build.op(ttg.LocalAlloc, (), type_, alignment=WORD_BYTES)
-        arrivals = Arrivals(tuple(loads), words, count, rewriter)
+        arrivals = MbarrierRing(tuple(loads), words, count, rewriter)
         for place in range(count):
             barrier = arrivals.at(build, build.constant(I32, place))
             build.effect(bulk_copies.INIT, (barrier,), count=1)

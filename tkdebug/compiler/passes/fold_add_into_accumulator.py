@@ -1,4 +1,4 @@
-"""`AccumulateDots`: `acc += tl.dot(a, b)` becomes `acc = tl.dot(a, b, acc)`.
+"""`FoldAddIntoAccumulator`: `acc += tl.dot(a, b)` becomes `acc = tl.dot(a, b, acc)`.
 
 A dot adds to its third operand for nothing. Written apart, the product has registers of its own,
 as many as the accumulator, and an addition for each: what kernels with two accumulators spill for.
@@ -26,10 +26,10 @@ _SUMS = (ir.F32, ir.F64, ir.I32)
 
 
 @dataclass(frozen=True, slots=True)
-class AccumulateDots:
+class FoldAddIntoAccumulator:
     """Gives dots that start at zero what is added to them."""
 
-    name: ClassVar[str] = "accumulate-dots"
+    name: ClassVar[str] = "fold-add-into-accumulator"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every addition."""

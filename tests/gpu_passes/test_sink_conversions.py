@@ -1,5 +1,5 @@
 # ruff: noqa: E501  IR lines are long.
-"""`DelayConversions`: loads come first, then what waits for them; results stay."""
+"""`SinkConversions`: loads come first, then what waits for them; results stay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.passes import PassManager
-from tkdebug.compiler.passes.gpu.delay_conversions import DelayConversions
+from tkdebug.compiler.passes.gpu.sink_conversions import SinkConversions
 
 ALIASES = """
 #held = #ttg.linear<{register = [[1], [2]], lane = [[4], [8], [16], [32], [64]], warp = [], block = []}>
@@ -44,7 +44,7 @@ def order(text: str, held_bytes: int = 256) -> str:
         + body.replace("\nbarrier", "\ngpu.barrier")
         + "\ntt.return\n}"
     )
-    PassManager((DelayConversions(held_bytes),), verify_each=True, print_after=()).run(module)
+    PassManager((SinkConversions(held_bytes),), verify_each=True, print_after=()).run(module)
     return ", ".join(NAMES[op.name] for op in module.walk() if op.name in NAMES)
 
 

@@ -1,4 +1,4 @@
-"""`DeferReductions`: what leaves a loop and what stays; sums and extrema come out the same."""
+"""`SinkReductions`: what leaves a loop and what stays; sums and extrema come out the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
-from tkdebug.compiler.passes.gpu.defer_reductions import DeferReductions
+from tkdebug.compiler.passes.gpu.sink_reductions import SinkReductions
 from tkdebug.interpreter import run_module
 
 # One warp; a thread holds two elements of every row, of which there are two.
@@ -41,7 +41,7 @@ tt.func @k(%x: tensor<2x64xf32, #tile>, %first: tensor<2xf32, #sums>, %n: i32)
 
 def deferred(text: str) -> str:
     module = parse_module(text)
-    PassManager((DeferReductions(),), verify_each=True, print_after=()).run(module)
+    PassManager((SinkReductions(),), verify_each=True, print_after=()).run(module)
     return print_module(module)
 
 
@@ -208,7 +208,7 @@ def test_results_stay(op: str, first: str, axis: int, count: int) -> None:
     assert run_module(module, [x, wanted, count], (1, 1, 1)) == []
     module = loaded(axis, op, x_type, first)
     PassManager((CoalesceAccesses(), AssignLayouts()), verify_each=True, print_after=()).run(module)
-    (run,) = PassManager((DeferReductions(),), verify_each=True, print_after=()).run(module)
+    (run,) = PassManager((SinkReductions(),), verify_each=True, print_after=()).run(module)
     assert run.changed
     assert run_module(module, [x, y, count], (1, 1, 1)) == []
     assert torch.equal(y.nan_to_num(123.0), wanted.nan_to_num(123.0))

@@ -1,4 +1,4 @@
-"""`FormDots`: `tl.sum(x[:, :, None] * y[None, :, :], 1)` becomes the matrix product that it is.
+"""`RaiseToDot`: `tl.sum(x[:, :, None] * y[None, :, :], 1)` becomes the matrix product that it is.
 
 Written so, all products exist at once, M x N x K of them, where a dot needs the operands and the
 sums. The dot is one of "ieee" precision: products and sums are those of the elements' own type, in
@@ -25,10 +25,10 @@ _SMALLEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class FormDots:
+class RaiseToDot:
     """Looks for sums of products of two broadcast tiles."""
 
-    name: ClassVar[str] = "form-dots"
+    name: ClassVar[str] = "raise-to-dot"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every reduction."""

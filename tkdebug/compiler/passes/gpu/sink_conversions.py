@@ -1,4 +1,4 @@
-"""`DelayConversions`: all loads of a stretch of code are issued before the first is waited for.
+"""`SinkConversions`: all loads of a stretch of code are issued before the first is waited for.
 
 A conversion that goes through shared memory waits for its operand, and for the other warps. The
 passes before put it right behind the load whose result it converts, so that the load after it would
@@ -29,7 +29,7 @@ from tkdebug.compiler.layouts import REGISTER
 from tkdebug.compiler.ops.traits import PURE
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-_RULE = "delay-conversion"
+_RULE = "sink-conversion"
 _LOAD = tt.Load.name
 _ALLOC = ttg.LocalAlloc.name
 _CONVERSIONS = frozenset((_ALLOC, ttg.LocalLoad.name, ttg.ConvertLayout.name))
@@ -38,7 +38,7 @@ _VIEWS = names_of(ttg.MemDescTrans, ttg.MemDescSubslice)
 
 
 @dataclass(frozen=True, slots=True)
-class DelayConversions:
+class SinkConversions:
     """Moves conversions behind the loads that follow them.
 
     Attributes:
@@ -46,7 +46,7 @@ class DelayConversions:
     """
 
     held_bytes: int = 256
-    name: ClassVar[str] = "delay-conversions"
+    name: ClassVar[str] = "sink-conversions"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every block."""

@@ -1,7 +1,7 @@
 """What a loop computes from its counter and carried values, computed for later iterations.
 
-A `Slice` is the effect-free part of a loop's body that some values need. Its clones stand before
-the loop (for the first iterations) and in the body (for the iteration that runs ahead).
+A `BackwardSlice` is the effect-free part of a loop's body that some values need. Its clones stand
+before the loop (for the first iterations) and in the body (for the iteration that runs ahead).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 @dataclass(frozen=True)
-class Slice:
+class BackwardSlice:
     """What is needed to run ahead of a loop.
 
     Attributes:
@@ -34,7 +34,9 @@ class Slice:
     carried: tuple[IterArg, ...]
 
     @staticmethod
-    def of(loop: Operation, values: Iterable[Value], given: Collection[Value] = ()) -> Slice | None:
+    def of(
+        loop: Operation, values: Iterable[Value], given: Collection[Value] = ()
+    ) -> BackwardSlice | None:
         """The slice of `values` and of the carried values they depend on, from one iteration on.
 
         None when something with effects is in it, such as a load whose result is not `given`.
@@ -57,7 +59,7 @@ class Slice:
                     return None
                 ops.add(owner)
                 worklist += owner.operands
-        return Slice(
+        return BackwardSlice(
             loop,
             tuple(op for op in body.operations if op in ops),
             tuple(each for each in iter_args(loop) if each.argument in carried),
@@ -110,13 +112,13 @@ def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | 
         else:
             worklist += owner.operands
     loads = [op for op in body.operations if op in found]
-    if any(Slice.of(loop, op.operands) is None for op in loads):
+    if any(BackwardSlice.of(loop, op.operands) is None for op in loads):
         return None
     return loads
 
 
 @dataclass(frozen=True)
-class Ahead:
+class Prologue:
     """What stands for a body's values in iterations that run ahead.
 
     Attributes:
@@ -133,10 +135,10 @@ class Ahead:
         """Everything, in an order that depends on the loop alone."""
         return (*self.values.values(), *self.found.values(), *self.scouted.values())
 
-    def map(self, change: Callable[[Value], Value]) -> Ahead:
+    def map(self, change: Callable[[Value], Value]) -> Prologue:
         """The same with each value changed, in that order."""
         parts = (self.values, self.found, self.scouted)
-        return Ahead(*({key: change(value) for key, value in part.items()} for part in parts))
+        return Prologue(*({key: change(value) for key, value in part.items()} for part in parts))
 
 
 @dataclass(frozen=True)
@@ -150,13 +152,13 @@ class Lookups:
     """
 
     ops: tuple[Operation, ...]
-    slice: Slice
+    slice: BackwardSlice
     made: list[Operation]
 
     @staticmethod
     def of(loop: Operation, ops: tuple[Operation, ...]) -> Lookups:
         """The look-ups of `ops`, of which none depends on another."""
-        slice_ = Slice.of(loop, [value for op in ops for value in op.operands])
+        slice_ = BackwardSlice.of(loop, [value for op in ops for value in op.operands])
         assert slice_ is not None
         return Lookups(ops, slice_, [])
 
@@ -177,7 +179,7 @@ class Lookups:
             found[op.result] = value
         return found, self.slice.next(clones)
 
-    def erase_unused(self, served: Slice, rewriter: Rewriter) -> None:
+    def erase_unused(self, served: BackwardSlice, rewriter: Rewriter) -> None:
         """Erase the loads that only `served` needed, which now runs ahead."""
         for op in reversed(served.ops):
             if not any(result.uses for result in op.results):

@@ -1,4 +1,4 @@
-"""`OverlapDots`: a loop's warpgroup dots run while other work of the loop goes on.
+"""`PipelineWgmma`: a loop's warpgroup dots run while other work of the loop goes on.
 
 A dot becomes asynchronous, and what it gives is waited for where it is first used. Dots end in the
 order in which they began, so a wait names how many of the last ones may still run.
@@ -40,10 +40,10 @@ _WRITES = {
 
 
 @dataclass(frozen=True, slots=True)
-class OverlapDots:
+class PipelineWgmma:
     """Makes the warpgroup dots of loops asynchronous."""
 
-    name: ClassVar[str] = "overlap-dots"
+    name: ClassVar[str] = "pipeline-wgmma"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every loop."""

@@ -1,4 +1,4 @@
-"""`FormDots`: which sums of products become dots, and what they come to."""
+"""`RaiseToDot`: which sums of products become dots, and what they come to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pass_support import expect, run_on
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.passes import EliminateDeadCode, FormDots
+from tkdebug.compiler.passes import EliminateDeadCode, RaiseToDot
 
 # x: 32 x 16 and y: 16 x 64, and their product.
 SUM = """
@@ -38,7 +38,7 @@ def test_sum_of_products_is_a_dot() -> None:
         %0 = tt.dot %s, %y, %cst {input_precision = "ieee"} : (tensor<32x16xf32>, tensor<16x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
         tt.print %0 {prefix = ""} : tensor<32x64xf32>
         """,  # noqa: E501
-        FormDots(),
+        RaiseToDot(),
         EliminateDeadCode(),
     )
 
@@ -57,7 +57,7 @@ def test_sum_of_products_is_a_dot() -> None:
 )
 def test_other_sums_stay(old: str, new: str) -> None:
     body = SUM.replace(old, new)
-    got, records = run_on(body, FormDots())
+    got, records = run_on(body, RaiseToDot())
     assert "tt.dot" not in got
     assert not records
 
