@@ -239,7 +239,9 @@ class Gaps:
 
     def _bounds(self, facts: LoadFacts, reads: list[Read]) -> set[TileValue]:
         """The sizes that the blocks are checked against."""
-        found = {size for read in reads if read.block is not None for size in read.block[0].shape}
+        found: set[object] = set()
+        for read in reads:
+            found.update(() if read.block is None else read.block[0].shape)
         for limit in facts.limits:
             for sides in self._reading.compared.get(limit.op, [])[:1]:
                 found.add(sides[1 - limit.index])
