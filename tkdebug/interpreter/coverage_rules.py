@@ -128,10 +128,12 @@ class Gaps:
         if not facts.adds_up_in_loop or len(reads) < 2:
             return None
         buffer = reads[0].buffer
-        for stride, size in buffer.dims:
+        for place, (stride, size) in enumerate(buffer.dims):
             block = reads[0].extent_along(stride)
             if block < _SMALLEST_BLOCK or not size % block or size not in self._reading.numbers:
                 continue
+            if _reaches_end(reads[-1], place):
+                continue  # as most do, in the last round: no need to look at all of them
             coverage = self._coverage(buffer)
             if coverage is None or (stride, size) not in coverage.dims:
                 continue
@@ -309,6 +311,13 @@ def _difference(index: TileValue, bound: TileValue) -> _Difference | None:
     return _Difference(
         far + sum(max(step, 0) for step in steps), far + sum(min(step, 0) for step in steps)
     )
+
+
+def _reaches_end(read: Read, place: int) -> bool:
+    """Whether a read goes to the end of a dimension of its tensor."""
+    dims = read.buffer.dims
+    ranges = read.ranges(dims)
+    return ranges is not None and bool((ranges.highs[place] == dims[place][1]).any())
 
 
 def _moves(reads: list[Read], dims: Dimensions, place: int) -> bool:
