@@ -16,7 +16,7 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import PassManager
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.interpreter.launch import run_module
 

@@ -20,7 +20,7 @@ from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
 from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline

@@ -147,7 +147,7 @@ class UndefinedValues(Observer):
         self._faults = faults
         self._of_loads = of_loads
         if of_loads:
-            self.memory_factor = 4  # marks of what is loaded, and of what comes of it
+            self.memory_factor = 2  # marks of what is loaded, and of what comes of it
 
     @property
     def key(self) -> Hashable:

@@ -32,7 +32,7 @@ from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.target import TMA, Target
 
 _RULE = "make-by-kernel"
 _OTHERWISE = "a bulk store cannot begin before the tensor or end within a unit of 16 bytes"
@@ -58,7 +58,7 @@ class DeviceTmaDescriptors:
 
     def reason(self, op: Operation) -> str | None:
         """Why programs can make no tensor map of what `op` makes; None when they can."""
-        if not self._target.tma:
+        if not self._target.has(TMA):
             return f"{self._target} has no TMA"
         type_ = op.result.type
         assert isinstance(type_, DescriptorType)

@@ -30,7 +30,7 @@ from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.target import TMA, Target
 
 _RULE = "make-by-launch"
 
@@ -57,7 +57,7 @@ class HostTmaDescriptors:
 
     def reason(self, op: Operation) -> str | None:
         """Why no launch can make what `op` makes, which it knows; None when one can."""
-        if not self._target.tma:
+        if not self._target.has(TMA):
             return f"{self._target} has no TMA"
         type_ = op.result.type
         assert isinstance(type_, DescriptorType)

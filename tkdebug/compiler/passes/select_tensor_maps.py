@@ -33,7 +33,7 @@ from tkdebug.compiler.ir.types import DescriptorType
 from tkdebug.compiler.passes.device_tma_descriptors import DeviceTmaDescriptors
 from tkdebug.compiler.passes.host_tma_descriptors import HostTmaDescriptors
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.target import TMA, Target
 
 _UNFIT = "tensor maps do not fit the launch's arguments"
 _ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
@@ -98,7 +98,7 @@ class SelectTensorMaps:
         """Why this parameter is no tensor map; None when it can be one."""
         type_ = argument.type
         assert isinstance(type_, DescriptorType)
-        if not self.target.tma:
+        if not self.target.has(TMA):
             return f"{self.target} has no TMA"
         names = _names(function)
         mappable, padded = tt.Func(function).mappable, tt.Func(function).nan_padded

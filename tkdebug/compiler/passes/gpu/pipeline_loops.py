@@ -75,8 +75,11 @@ class PipelineLoops:
     ) -> bool:
         """Let a loop that will be pipelined copy small vectors in few accesses."""
         plan = self._plan(loop, infos)
-        warps = tt.Func(module.function).num_warps
-        changed = plan.distance > 0 and widen_copies(loop, plan.loads, infos, warps, rewriter)
+        function = tt.Func(module.function)
+        warps = function.num_warps
+        changed = plan.distance > 0 and widen_copies(
+            loop, plan.loads, infos, warps, function.threads_per_warp, rewriter
+        )
         rewriter.commit()
         return changed
 

@@ -28,8 +28,8 @@ from tkdebug.compiler.passes.pipeline import Pass
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
 from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
-from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+from tkdebug.compiler.targets.target import VECTOR_ATOMICS, Target
 
 
 def gpu_pipeline(
@@ -51,7 +51,7 @@ def gpu_pipeline(
         WidenDotOperands(target),
         FoldAddIntoAccumulator(),
         SplitDotPrecision(),
-        CoalesceAccesses(target.vector_atomics),
+        CoalesceAccesses(target.has(VECTOR_ATOMICS)),
         SelectTensorCores(target),
         AssignLayouts(),
         EliminateCommonSubexpressions(),

@@ -1,8 +1,7 @@
 """Bit operations on 32- and 64-bit integers, elementwise on torch tensors.
 
 Integers are signless, held in int32 and int64. Words of 32 bits are worked on inside int64, where
-nothing overflows. Every function takes the torch module first, since the op table does not
-import it.
+nothing overflows. Every function takes the torch module first.
 """
 
 from __future__ import annotations

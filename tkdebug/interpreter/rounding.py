@@ -5,7 +5,7 @@ A result is first made as an exact pair `high + low` of doubles by error-free tr
 For doubles the pair is made of significands, and the power of two comes back with the rounding:
 so no part of it overflows or underflows, and subnormal results are rounded at their own last bit.
 Modes are `rn` (nearest even), `rz` (toward zero), `rd` (down), `ru` (up). Every function takes the
-torch module first, since the op table does not import it. Invariant: one rounding per result.
+torch module first. Invariant: one rounding per result.
 """
 
 from __future__ import annotations

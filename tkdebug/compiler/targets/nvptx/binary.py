@@ -1,8 +1,8 @@
-"""What code generation makes of a kernel, as the launch path sees it."""
+"""What code generation makes of a kernel, with what only `runtime.cuda` reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,3 +44,27 @@ class Binary:
     made_maps: tuple[MadeMap, ...] = ()
     workspace_bytes: int = 0
     ptx_ops: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def image(self) -> bytes:
+        """What is loaded."""
+        return self.cubin
+
+    def stages(self) -> Mapping[str, Callable[[], str | bytes]]:
+        """What makes each stage after the GPU IR, by the name that `kernel.asm` has for it."""
+        return {
+            "llir": lambda: self.llvm_ir,
+            "ptx": lambda: self.ptx,
+            "cubin": lambda: self.cubin,
+            "sass": self.sass,
+        }
+
+    def sass(self) -> str:
+        """The machine code as text.
+
+        Raises:
+            TkError: nvdisasm is not installed.
+        """
+        from tkdebug.compiler.targets.nvptx.disassembly import disassemble
+
+        return disassemble(self.cubin)

@@ -9,16 +9,18 @@ that tkdebug did not compile, is placed by the line table that its code carries.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.events import Fault, FaultKind
-from tkdebug.linemap.core_dumps import CoreDump, Stop
+from tkdebug.linemap.core_dumps import CoreDump, Grid, Stop
 from tkdebug.linemap.loaded_images import Place
 from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation
+    from tkdebug.compiler.targets.nvptx.binary import Binary
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 _MOST_FAULTS = 8
@@ -93,10 +95,43 @@ def _candidates(
         return []
     flying = [flight for flight in launches.latest if not flight.had_ended(dump.time_s or 0)]
     if stop.grid is not None:
-        return [flight for flight in flying if flight.could_be(stop.grid)]
+        return [flight for flight in flying if could_be(flight, stop.grid)]
     if place is None:
         return []
     return [flight for flight in flying if flight.kernel.module == place.module]
+
+
+def could_be(flight: Flight, grid: Grid) -> bool:
+    """Whether a launch may be this grid of a core dump: same kernel, size and arguments."""
+    return (
+        grid.function == flight.kernel.function
+        and grid.size == tuple(flight.grid)
+        and _passed(flight, grid.parameters)
+    )
+
+
+def _passed(flight: Flight, parameters: bytes) -> bool:
+    """Whether the parameter memory holds what was passed, as far as that is known."""
+    from tkdebug.runtime.cuda.packing import kernel_slots
+
+    source = flight.kernel.src
+    numbers = [p.num for p in source.fn.params if not p.is_constexpr]
+    values = {f"v{number}": v for number, v in zip(numbers, flight.values, strict=True)}
+    at = 0
+    for slot in kernel_slots(source.fn.arg_names, source.specs, _binary(flight.kernel)):
+        size = struct.calcsize(f"={slot.code}")
+        at = -(-at // slot.alignment) * slot.alignment
+        value = None if slot.is_tensor_map else values.get(slot.expression)
+        if value is not None and len(parameters) >= at + size:
+            if struct.pack(f"={slot.code}", value) != parameters[at : at + size]:
+                return False
+        at += size
+    return True
+
+
+def _binary(kernel: NativeKernel) -> Binary:
+    # What runs on CUDA devices was compiled by NVIDIA's backend.
+    return cast("Binary", kernel.binary)
 
 
 def _kernel(place: Place | None, launches: InFlight | None) -> NativeKernel | None:
@@ -114,7 +149,7 @@ def _op(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
     """The op that the instruction is of, where the kernel is ours."""
     if place is None or kernel is None or place.ptx_line is None:
         return None
-    wanted = kernel.binary.ptx_ops.get(place.ptx_line)
+    wanted = _binary(kernel).ptx_ops.get(place.ptx_line)
     if wanted is None:
         return None
     return next((op for op in kernel.gpu_module.walk() if op.id == wanted), None)

@@ -1,7 +1,7 @@
 """Special functions on doubles, where torch has none or one that loses digits.
 
-Every function takes the torch module first, since the op table does not import it, then tensors of
-doubles. Invariant: within a few units of the last place, but near zeros of the function.
+Every function takes the torch module first, then tensors of doubles. Invariant: within a few
+units of the last place, but near zeros of the function.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tkdebug.compiler.ops.rounding import two_product
+from tkdebug.interpreter.rounding import two_product
 
 
 def _quarter_turn(t: Any, x: Any) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ blocks by the unit, with what the system reserves.
 
 from __future__ import annotations
 
-from tkdebug.compiler.targets.targets import Target
+from tkdebug.compiler.targets.target import Target
 from tkdebug.linemap.resources import Occupancy
 
 _PARTITIONS = 4
