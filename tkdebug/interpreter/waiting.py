@@ -9,7 +9,7 @@ from tkdebug.compiler.analysis.data_flow import backward
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import deciding, forwarded
-from tkdebug.interpreter.footprint import pointer_origins, written_arguments
+from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
 
 
 def waiting_loops(module: Module) -> tuple[Operation, ...]:
