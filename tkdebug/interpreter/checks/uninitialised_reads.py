@@ -6,6 +6,8 @@ load gave shows whether it read any. The elements are listed only where it did.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -39,7 +41,7 @@ class UninitialisedReads(Observer):
         """Note which tensors nothing has written, of those that the kernel may write."""
         self._written = launch.written
         for buffer in launch.buffers:
-            if self._may_be_written(buffer) and _is_marked_at_its_ends(buffer):
+            if self._may_be_written(buffer) and _may_be_fresh(buffer):
                 marked = _marked(buffer)
                 if marked is not None and bool(marked.all()):
                     self._fresh[buffer] = None
@@ -126,14 +128,18 @@ def _has_mark(values: Tensor, dtype: torch.dtype, mark: int) -> bool:
     return may_have and bool((bits == mark).any())
 
 
-def _is_marked_at_its_ends(buffer: Buffer) -> bool:
-    """Whether the first and the last element have not been written."""
+def _may_be_fresh(buffer: Buffer) -> bool:
+    """Whether the first and the last element may have the mark."""
     mark = _mark_of(buffer)
     if mark is None or not buffer.hull_elems:
         return False
-    memory = buffer.flat(buffer.tensor.dtype).view(bits_type(buffer.itemsize))
-    ends = buffer.storage_offset, buffer.storage_offset + buffer.hull_elems - 1
-    return all(int(memory[end]) == mark for end in ends)
+    memory = buffer.flat(buffer.tensor.dtype)
+    for end in (0, buffer.hull_elems - 1):
+        value = memory[buffer.storage_offset + end].item()
+        # The marks of floats are NaNs.
+        if value != mark and not math.isnan(value):
+            return False
+    return True
 
 
 def _marked(buffer: Buffer) -> Tensor | None:
