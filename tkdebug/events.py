@@ -38,6 +38,8 @@ FaultKind = Literal[
     "narrowing",
     "uninitialised-read",
     "unwritten-output",
+    "coverage",
+    "row-overrun",
     "division-by-zero",
     "shift-range",
     "offset-overflow",

@@ -26,12 +26,17 @@ MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 CHECK_NAMES = (
     "race",
     "uninitialised-read",
+    "unwritten-output",
     "nan",
     "inf",
     "padding",
     "narrowing",
     "undefined-value",
+    "coverage",
+    "row-overrun",
 )
+# Those of them for which fresh memory is marked.
+MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -211,8 +216,9 @@ KNOB_TABLE: tuple[Knob, ...] = (
         {"TKDEBUG_CHECKS": _parse_checks},
         (),
         tuple,
-        "further faults to look for under interpret: race, uninitialised-read, nan, "
-        "inf, padding, narrowing, undefined-value, all",
+        "further faults to look for under interpret: race, uninitialised-read, "
+        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, "
+        "row-overrun, all",
     ),
     Knob(
         "only_kernels",

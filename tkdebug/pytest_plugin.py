@@ -74,8 +74,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, nan, inf, "
-        "padding, narrowing, undefined-value, all of them, or a plugin's check; slower",
+        help="also check interpreted kernels for race, uninitialised-read, "
+        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, "
+        "all of them, or a plugin's check; slower",
     )
     group.addoption(
         "--tkdebug-faults",

@@ -29,7 +29,7 @@ def offered(run_main, folder, *words):
     ("words", "expected"),
     [
         (["pas"], ["passes"]),
-        (["run", "--check", "u"], ["undefined-value", "uninitialised-read"]),
+        (["run", "--check", "u"], ["undefined-value", "uninitialised-read", "unwritten-output"]),
         (["run", "--temp"], []),
         (["run", "-o", "x.tkd", "tra"], ["train.py", "train.tkd"]),
         (["run", "train.py", "tra"], ["train.py", "train.tkd"]),

@@ -10,6 +10,9 @@ import pytest
 
 from tkdebug.cli import main
 from tkdebug.cli.parser import PASS_FORMATS
+from tkdebug.compiler.passes import TILE_PIPELINE
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.instrument.passes_report import RENDERERS
 from tkdebug.knobs import KNOBS
 
@@ -76,9 +79,10 @@ def test_passes_of_a_script_lists_tile_and_gpu_passes_and_keeps_its_output_apart
     assert "said by the script" not in out
     table = out.split("\n\n")[0]
     names = re.findall(r"^  (\S+)", table, re.MULTILINE)
-    assert names[:3] == ["pass", "front-end", "canonicalize"]
+    gpu_passes = gpu_pipeline(TARGETS["sm_90a"], 3)
+    assert names[:3] == ["pass", "front-end", TILE_PIPELINE[0].name]
     assert "assign-layouts" in names
-    assert names[-1] == "insert-barriers"
+    assert names[-1] == gpu_passes[-1].name
     assert "for sm_90a" in out
     assert "eliminate-dead-code: " in out
     assert "tt.make_range (erase-dead)" in out
@@ -119,7 +123,7 @@ def test_only_changed_leaves_out_passes_that_did_nothing(session, run_main):
         return [p["name"] for p in json.loads(out)["kernels"][0]["passes"]]
 
     assert len(passes("--only-changed")) < len(passes())
-    assert "overlap-dots" not in passes("--only-changed")
+    assert "pipeline-wgmma" not in passes("--only-changed")
 
 
 def test_diff_of_the_texts(session, run_main):
@@ -224,7 +228,7 @@ def test_damaged_passes_are_one_clear_line(session, run_main, tmp_path, column, 
     [
         (["--kernel", "nope"], "--kernel nope: no such kernel; there are row_sum, copy"),
         (["--kernel", "row_sums"], "--kernel row_sums: no such kernel; did you mean row_sum?"),
-        (["--pass", "nope"], "--pass nope: no such pass; there are front-end, canonicalize"),
+        (["--pass", "nope"], "--pass nope: no such pass; there are front-end, "),
         (["--pass", "canonicalise"], "no such pass; did you mean canonicalize?"),
         (["--line", "1"], "--line 1: no op comes from there; row_sum has ops of lines "),
         (["--line", "x"], "--line x: expected a line number, or file.py:number"),
@@ -269,6 +273,14 @@ def test_layouts_are_assigned_to_tiles_and_scalars_are_left_alone(session, run_m
     assert "arith.addf" not in out
 
 
+def test_target_newer_than_known_ones_leaves_the_passes_of_tile_ir(script, run_main):
+    status, out, err = run_main("passes", script, "--target", "sm_100", "--kernel", "row_sum")
+    assert status == 0
+    assert "canonicalize" in out
+    assert "assign-layouts" not in out
+    assert "tkdebug: sm_100 (compute capability 10.0) is newer than the GPUs that" in err
+
+
 def test_unknown_target_is_refused_before_the_script_runs(script, run_main):
     status, _, err = run_main("passes", script, "--target", "sm_1")
     assert status == 2
@@ -291,7 +303,7 @@ def test_kernel_that_fails_halfway_shows_its_passes_until_then(run_main, tmp_pat
     assert status == 1  # the script's own: its launch fails
     assert "did not compile: " in out
     assert "broken.py" in out
-    assert "insert-barriers" in out
+    assert gpu_pipeline(TARGETS["sm_90a"], 3)[-1].name in out
     assert "k for sm_90a" in err
 
 

@@ -6,7 +6,7 @@ import tkdebug.language as tl
 from tkdebug.compat.upstream_compiler import ASTSource, compile
 from tkdebug.errors import CompileError, UnsupportedError
 from tkdebug.language.markers import must_use_result
-from tkdebug.runtime.device.driver import GPUTarget
+from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import ArgumentTypeError
 from tkdebug.runtime.jit.function import jit
 

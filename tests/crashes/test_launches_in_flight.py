@@ -15,7 +15,7 @@ from tkdebug.compat.gpu_crashes import ArmedCoreDumps, CrashWatch
 from tkdebug.compiler.analysis.tensor_maps import TensorMap
 from tkdebug.events import HOOKS, Hook
 from tkdebug.linemap.core_dumps import decode_core_dump
-from tkdebug.runtime.launch.crashes import faults_of, no_dump_fault
+from tkdebug.runtime.cuda.crashes import could_be, faults_of, no_dump_fault
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 DUMP = decode_core_dump(dump_bytes("program"))
@@ -95,7 +95,7 @@ def test_arguments_behind_a_tensor_map_are_found(far):
     record = SimpleNamespace(id=1, grid=GRID.size, device_ns=None)
     flights.add(made, record, (5, object(), far))
     (flight,) = flights.latest
-    assert flight.could_be(replace(GRID, parameters=parameters)) is (far == 77)
+    assert could_be(flight, replace(GRID, parameters=parameters)) is (far == 77)
 
 
 def test_launch_seen_to_end_after_the_crash_may_be_the_one():

@@ -16,7 +16,7 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import PassManager
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.interpreter.launch import run_module
 
@@ -210,7 +210,7 @@ def test_sums_over_a_loop(checked: list[str], unroll: int) -> None:
     torch.testing.assert_close(y[0], x[0].sum(), rtol=1e-4, atol=1e-4)
     assert y[1] == x[0].max()
     assert torch.equal(y[2:], x.min(1).values)
-    assert "defer-reductions" in checked
+    assert "sink-reductions" in checked
 
 
 @tkdebug.jit
@@ -230,6 +230,6 @@ def test_loads_that_come_before_conversions(checked: list[str]) -> None:
     a, b, c = (torch.randn(3, 32, 32).half() for _ in range(3))
     out = torch.empty(32, 32)
     products_of_three[(1,)](a, b, c, out, 3, 32)
-    assert "delay-conversions" in checked
+    assert "sink-conversions" in checked
     expected = (a.float() @ b.float().mT + b.float() * 2 @ c.float()).sum(0)
     torch.testing.assert_close(out, expected, rtol=1e-2, atol=1e-1)

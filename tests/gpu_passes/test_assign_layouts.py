@@ -12,7 +12,7 @@ from tkdebug.compiler.layouts import REGISTER, SharedTrip, blocked, classify_con
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.pipeline import PassManager
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 
 
 def line_layout(size: int):
@@ -149,7 +149,7 @@ def test_small_vector_of_which_each_thread_wants_much_is_handed_around(monkeypat
         tt.store %ptrs, %f : tensor<64x128x!tt.ptr<f32>>, tensor<64x128xf32>
     """)
     (load,) = named(module, "tt.load")
-    assert encoding_of(load.result.type) == default_layout((128,), 4)
+    assert encoding_of(load.result.type) == default_layout((128,), 4, 32)
     assert len(named(module, "ttg.convert_layout")) == 1
 
 
@@ -320,13 +320,13 @@ def test_every_tile_of_a_kernel_without_anchors_gets_a_layout() -> None:
         tt.print %r {prefix = "r"} : tensor<64xi32>
     """)
     (made,) = named(module, "tt.make_range")
-    assert encoding_of(made.result.type) == default_layout((64,), 4)
+    assert encoding_of(made.result.type) == default_layout((64,), 4, 32)
 
 
 def test_default_layouts_cover_all_shapes() -> None:
     for shape in ((1,), (16,), (1024,), (4, 256), (256, 4), (2, 8, 32), ()):
         for warps in (1, 4, 8):
-            layout = default_layout(shape, warps)
+            layout = default_layout(shape, warps, 32)
             assert layout.is_surjective
             assert classify_conversion(layout, layout)
 

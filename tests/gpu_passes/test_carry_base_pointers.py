@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 
 # The sum of both offsets in one tile, as `product` has it, or added one by one.

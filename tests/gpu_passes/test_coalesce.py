@@ -256,7 +256,7 @@ def test_sums_of_16_bytes_share_the_layout_of_their_load() -> None:
 def test_layouts_hold_every_element_and_waste_no_thread(shape, random, elems, warps) -> None:
     order = list(range(len(shape)))
     random.shuffle(order)
-    layout = tiled(tuple(shape), tuple(order), elems, warps)
+    layout = tiled(tuple(shape), tuple(order), elems, warps, 32)
     assert layout.shape == tuple(shape)
     assert layout.is_surjective
     assert (layout.in_size("lane"), layout.in_size("warp")) == (32, warps)

@@ -11,7 +11,7 @@ from tkdebug.compiler.layouts import OFFSET, REGISTER, blocked
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.pipeline import PassManager
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 
 ROWS = (1, 0)
 COLUMNS = (0, 1)

@@ -24,12 +24,12 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.types import MemDescType
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
-from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
+from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.interpreter import run_module
 
-ALL = (OverlapDots(), AllocateShared(scratch_bytes), InsertBarriers(scratch_bytes))
+ALL = (PipelineWgmma(), AllocateShared(scratch_bytes), InsertBarriers(scratch_bytes))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])

@@ -16,11 +16,11 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
-from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
+from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
 from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
@@ -61,8 +61,8 @@ def prefetched(text: str, target: str = "sm_80", stages: int = 3) -> Module:
 
 def is_left(text: str, target: str = "sm_80", stages: int = 3) -> bool:
     """Whether the pass does nothing."""
-    before = pipelined(text, target, PipelineLoops(stages), OverlapDots())
-    after = pipelined(text, target, PipelineLoops(stages), OverlapDots(), PrefetchOperands())
+    before = pipelined(text, target, PipelineLoops(stages), PipelineWgmma())
+    after = pipelined(text, target, PipelineLoops(stages), PipelineWgmma(), PrefetchOperands())
     return print_module(before) == print_module(after)
 
 

@@ -9,7 +9,7 @@ import llvm_text
 import pytest
 from native_support import needs_codegen, needs_libdevice, needs_nvdisasm, places
 
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode

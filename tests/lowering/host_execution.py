@@ -15,7 +15,7 @@ import torch
 from op_kernels import NUM_WARPS, Kernel
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS

@@ -9,7 +9,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.builder import Builder
 from tkdebug.compiler.ir.core import Attribute, Block
 from tkdebug.compiler.layouts import LinearLayout, blocked
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import emit_ptx
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 

@@ -12,7 +12,7 @@ from tkdebug.compiler.ir import Module, Value
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.types import DescriptorType, MemDescType, TensorType
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,

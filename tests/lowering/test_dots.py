@@ -8,7 +8,7 @@ from single_op import Piece
 
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import REGISTER, blocked, dot_operand, fma_operand, mma_v2
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 
 

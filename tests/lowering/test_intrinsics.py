@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import CodegenError, assemble, emit_ptx
 from tkdebug.compiler.targets.nvptx.intrinsics import INTRINSICS
 

@@ -10,7 +10,7 @@ from single_op import Piece
 
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import LANE, REGISTER, blocked, fma_operand, shared, transpose
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 from tkdebug.compiler.targets.nvptx.lowering import fma_dots
 from tkdebug.compiler.targets.nvptx.lowering.buffer_access import plan_vectors, widened

@@ -11,7 +11,7 @@ from tkdebug.compiler.analysis.tensor_maps import landing_layout, messages, tens
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.ir.types import SCALARS, TensorType
 from tkdebug.compiler.layouts import REGISTER, blocked, shared
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 
 NUMPY = {"f16": np.float16, "f32": np.float32, "i8": np.uint8, "f64": np.float64}

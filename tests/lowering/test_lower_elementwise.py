@@ -14,7 +14,7 @@ from tkdebug.compiler.ir.core import Block
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import assemble
 from tkdebug.compiler.targets.nvptx.libdevice import find_libdevice
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module

@@ -9,7 +9,7 @@ from op_kernels import LAYOUT, Kernel
 
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import assemble
 
 I32 = ir.SCALARS["i32"]

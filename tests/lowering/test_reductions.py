@@ -11,7 +11,7 @@ from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import (
     slice_layout,
 )
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 
 

@@ -16,7 +16,7 @@ from tkdebug.compiler.layouts import (
     shared,
     wgmma,
 )
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 
 SHAPE = (64, 64)

@@ -8,7 +8,7 @@ from layout_cases import LAYOUTS, tile_text
 from single_op import Piece
 
 from tkdebug.compiler.layouts import blocked
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 
 SORTED = ["one warp", "four warps", "copies", "square", "cube", "warp group", "mixed"]

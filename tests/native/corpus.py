@@ -186,7 +186,7 @@ class Corpus:
         from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
         from tkdebug.runtime.compile.native_compilation import refuse_options
 
-        refuse_options(src.fn.__name__, src.options)
+        refuse_options(src.fn.__name__, src.options, target)
         if src.options.arch is None:
             src = replace(src, options=replace(src.options, arch=target.name))
         module = compile_tile_ir(src).module

@@ -137,7 +137,7 @@ def _language_name(dtype: object) -> str:
 
 def libdevice_case(name: str, overload: Overload) -> Case | None:
     result = _language_name(overload.result)
-    if FUNCTIONS[name].meaning is None or any(part in name for part in LOOSE_ABSOLUTE):
+    if FUNCTIONS[name].native_only or any(part in name for part in LOOSE_ABSOLUTE):
         return None
     arguments = ", ".join("xyzx"[: len(overload.arguments)])
     exact = any(part in name for part in EXACT) and "rsqrt" not in name

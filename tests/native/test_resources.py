@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
 
 KERNEL = """

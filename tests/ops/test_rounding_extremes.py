@@ -14,8 +14,8 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.ops import rounding, special_functions
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
+from tkdebug.interpreter import rounding, special_functions
+from tkdebug.interpreter.rules.libdevice import MEANINGS
 from tkdebug.language.extra import libdevice
 
 MODES = ("rn", "rz", "rd", "ru")
@@ -188,7 +188,7 @@ def test_square_root_of_fp64_is_rounded_to_nearest():
 
 
 def meaning(name, *arguments):
-    return FUNCTIONS[name].meaning(torch, False, *arguments)
+    return MEANINGS[name](torch, False, *arguments)
 
 
 # Remainders

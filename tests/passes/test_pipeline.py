@@ -28,8 +28,14 @@ tt.func @k(%p: !tt.ptr<i32>, %n: i32) {
   tt.return
 }
 """
-# The passes that have something to do there.
+# Passes that have something to do there, in this order; others may have, too.
 CHANGING = ["canonicalize", "eliminate-common-subexpressions", "eliminate-dead-code"]
+
+
+def is_among(names: list[str], others: list[str]) -> bool:
+    """Whether `names` are among `others` in the same order."""
+    left = iter(others)
+    return all(name in left for name in names)
 
 
 def op_named(module: Module, name: str) -> Operation:
@@ -183,7 +189,7 @@ def test_pipeline_times_and_records_each_pass() -> None:
     runs = PassManager(TILE_PIPELINE, verify_each=True).run(module)
     assert [run.name for run in runs] == [pass_.name for pass_ in TILE_PIPELINE]
     assert all(run.time_ns > 0 for run in runs)
-    assert [run.name for run in runs if run.changed] == CHANGING
+    assert is_among(CHANGING, [run.name for run in runs if run.changed])
     assert all(record.pass_name == run.name for run in runs for record in run.records)
     assert print_module(module) == (
         "tt.func @k(%p: !tt.ptr<i32>, %n: i32) {\n"
@@ -209,9 +215,11 @@ def test_snapshots_are_taken_of_passes_that_changed_something() -> None:
     run_pipeline(
         parse_module(TEXT), snapshot=lambda name, module: taken.append((name, print_module(module)))
     )
-    assert [name for name, _ in taken] == CHANGING
-    assert "%b2" in taken[0][1]
-    assert "%b2" not in taken[1][1]
+    assert is_among(CHANGING, [name for name, _ in taken])
+    assert len(taken) < len(TILE_PIPELINE)
+    texts = dict(taken)
+    assert "%b2" in texts["canonicalize"]
+    assert "%b2" not in texts["eliminate-common-subexpressions"]
 
 
 def test_print_after_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

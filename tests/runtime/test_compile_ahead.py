@@ -101,7 +101,7 @@ def launched(monkeypatch):
         seen.append(kernel)
 
     monkeypatch.setattr(NativeKernel, "_load_and_submit", submit)
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: -1), (lambda index: 0)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: -1), (lambda index: 0)))
     return seen
 
 

@@ -9,7 +9,8 @@ import tkdebug
 from tkdebug.errors import LaunchError, UsageError
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
-from tkdebug.runtime.device.driver import GPUTarget, compute_capability, driver, has_real_gpu
+from tkdebug.runtime.device.driver import compute_capability, driver, has_real_gpu
+from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import (
     ArgumentTypeError,
     DescriptorError,

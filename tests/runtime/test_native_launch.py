@@ -1,10 +1,13 @@
 """The launch path above the driver: keys, grids, modes, errors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import UnsupportedError
 from tkdebug.events import HOOKS, Hook
 from tkdebug.knobs import scope
@@ -14,8 +17,10 @@ from tkdebug.runtime.compile.native_compilation import refuse_options
 from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.cuda import device as device_module
 from tkdebug.runtime.cuda import driver_api, pointers
+from tkdebug.runtime.cuda import platform as cuda_platform
 from tkdebug.runtime.cuda.device import Device
 from tkdebug.runtime.cuda.module import check_resources
+from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.errors import (
     ArgumentTypeError,
     GridError,
@@ -59,7 +64,7 @@ def native(monkeypatch):
         return kernel
 
     monkeypatch.setattr(jit_module.JITFunction, "compile_native", compile_native)
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: -1), (lambda index: 77)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: -1), (lambda index: 77)))
     monkeypatch.setattr(device_module, "obstacle", lambda: None)
     monkeypatch.setattr(pointers, "_driver_knows", lambda address: True)
     with tkdebug.mode("native"):
@@ -159,7 +164,7 @@ def test_equal_keys_of_descriptors_mean_equal_specialisations(native, first_is_d
 
 def test_descriptor_of_a_tensor_elsewhere_is_refused(native, x, monkeypatch):
     monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 77)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 77)))
     described = TensorDescriptor.from_tensor(x.view(16, 8), [8, 8])
     with pytest.raises(PointerError, match="argument `x` is on cpu"):
         make_kernel()[(1,)](described, 1, 2)
@@ -337,7 +342,7 @@ def test_changed_global_is_told(native, x):
 
 @pytest.fixture
 def on_device_0(native, monkeypatch):
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 0)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 0)))
     return native
 
 
@@ -367,7 +372,7 @@ def test_empty_host_tensors_pass(on_device_0, monkeypatch):
 
 
 def test_native_without_a_gpu_says_so(native, monkeypatch, x):
-    monkeypatch.setattr(native_launch, "_torch_getters", lambda: ((lambda: 0), (lambda index: 0)))
+    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 0)))
     monkeypatch.setattr(device_module, "obstacle", lambda: "native mode needs a GPU")
     with pytest.raises(NoDeviceError, match="needs a GPU"):
         make_kernel()[(1,)](x, x, 16)
@@ -386,11 +391,32 @@ def test_native_without_a_gpu_says_so(native, monkeypatch, x):
 )
 def test_options_that_native_code_cannot_honour(options, words):
     with pytest.raises(UnsupportedError, match=words):
-        refuse_options("k", LaunchOptions(**options))
+        refuse_options("k", LaunchOptions(**options), TARGETS["sm_90a"])
 
 
 def h200():
     return Device(0, "H200", 1, 9, 0, 232448, 1024, 65536, 132, 32, 1, 1, 1)
+
+
+@pytest.mark.parametrize("capability", [(10, 0), (12, 0)])
+def test_gpu_newer_than_known_ones_is_interpreted(monkeypatch, capsys, capability):
+    major, minor = capability
+    newer = replace(h200(), name="B200", major=major, minor=minor)
+    monkeypatch.setattr(device_module, "has_real_gpu", lambda: True)
+    monkeypatch.setattr(cuda_platform, "has_real_gpu", lambda: True)
+    monkeypatch.setattr(device_module, "current_device", lambda: newer)
+    monkeypatch.setattr(device_module, "obstacle", device_module.obstacle.__wrapped__)
+    with platform(cuda_platform.CudaPlatform()):
+        assert tkdebug.current_mode() == "interpret"
+        assert tkdebug.current_mode() == "interpret"
+        with pytest.raises(NoDeviceError, match=f"B200: sm_{major}{minor} "):
+            cuda_platform.CUDA.require()
+    said = capsys.readouterr().err
+    assert said == (
+        f"tkdebug: kernels are interpreted although a GPU is there: B200: sm_{major}{minor} "
+        f"(compute capability {major}.{minor}) is newer than the GPUs that this version of tkdebug "
+        "compiles for (sm_80, sm_86, sm_89, sm_90a)\n"
+    )
 
 
 def test_resources_name_what_to_lower():

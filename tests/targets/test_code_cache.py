@@ -8,8 +8,8 @@ import llvm_text
 import pytest
 from native_support import needs_codegen
 
-from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx import code_cache, codegen, wire
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.errors import Frame

@@ -7,7 +7,7 @@ import llvm_text
 import pytest
 from native_support import instructions, needs_codegen, needs_libdevice, needs_nvdisasm
 
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import emit_ptx, generate
 from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 

@@ -8,8 +8,8 @@ import llvm_text
 import pytest
 from native_support import needs_codegen
 
-from tkdebug.compiler.targets import TARGETS
 from tkdebug.compiler.targets.nvptx import codegen, probing, worker_process
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import CodegenError, generate
 from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
 from tkdebug.errors import CompileError, Frame

@@ -10,7 +10,7 @@ import llvm_text
 import pytest
 from native_support import needs_codegen, needs_nvdisasm, places
 
-from tkdebug.compiler.targets import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 from tkdebug.compiler.targets.nvptx.cubin_sections import CubinSections
 from tkdebug.compiler.targets.nvptx.debug_info import with_debug_info

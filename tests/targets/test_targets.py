@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tkdebug.compiler.targets import TARGETS, target_of
+from tkdebug.compiler.targets import target_of
+from tkdebug.compiler.targets.backend import unsupported_gpu
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import UnsupportedError
 
 
@@ -21,9 +23,28 @@ def test_target_of_unsupported_architecture_says_what_there_is(
     with pytest.raises(UnsupportedError) as error:
         target_of(asked)
     text = str(error.value)
-    assert "sm_80 (8.0)" in text
-    assert "sm_90a (9.0)" in text
-    assert "interpret" in text
+    assert "sm_80, sm_86, sm_89, sm_90a" in text
+    assert "run with --mode interpret" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((10, 0), "sm_100 (compute capability 10.0) is newer than the GPUs"),
+        ("sm_120a", "sm_120 (compute capability 12.0) is newer than the GPUs"),
+        (103, "sm_103 (compute capability 10.3) is newer than the GPUs"),
+        ((8, 7), "sm_87 (compute capability 8.7) is not among the GPUs"),
+        ("sm_75", "sm_75 (compute capability 7.5) is older than the GPUs"),
+        ("sm_90", None),
+        ("sm_1", None),
+        ("gfx942", None),
+    ],
+)
+def test_gpu_that_nothing_is_compiled_for_is_named(
+    asked: tuple[int, int] | str | int, said: str | None
+) -> None:
+    sentence = unsupported_gpu(asked)
+    assert sentence is None if said is None else (sentence or "").startswith(said)
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
@@ -37,9 +58,6 @@ def test_target_limits_are_consistent(name: str) -> None:
 
 def test_features_only_grow_with_the_capability() -> None:
     names = ["sm_80", "sm_89", "sm_90a"]
-    features = [
-        {name for name in target.__slots__ if getattr(target, name) is True}
-        for target in map(TARGETS.__getitem__, names)
-    ]
+    features = [target.capabilities for target in map(TARGETS.__getitem__, names)]
     assert features[0] <= features[1] <= features[2]
     assert "wgmma" in features[2] - features[1]

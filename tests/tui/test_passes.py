@@ -129,10 +129,10 @@ async def test_passes_that_did_nothing_are_left_out_until_o_shows_all(native):
         await passes_shown(pilot)
         assert "of the compile's" in screen_text(app)
         changed = names(app)
-        assert "overlap-dots" not in changed
+        assert "pipeline-wgmma" not in changed
         assert "front-end" in changed
         await pilot.press("o")
-        await until(pilot, lambda: "overlap-dots" in names(app), "all passes")
+        await until(pilot, lambda: "pipeline-wgmma" in names(app), "all passes")
         every = len(names(app))
         assert f"{every} passes, o: the {len(changed)} that changed it" in screen_text(app)
         await pilot.press("o")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.native_target import check_known
+from tkdebug.cli.native_target import check_known, is_unsupported_gpu
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
@@ -147,15 +147,17 @@ def is_session(path: Path) -> bool:
 def _native_target(asked: str | None, needs_code: bool) -> str | None:
     """What to compile for besides; None for nothing."""
     from tkdebug.runtime.compile.cross_compilation import obstacle
-    from tkdebug.runtime.cuda.device import obstacle as device_obstacle
+    from tkdebug.runtime.device.platform import platform_in_force
 
     if asked == "none" and not needs_code:
         return None
+    if asked is not None and not needs_code and is_unsupported_gpu(asked):
+        return None
     if asked is not None:
         check_known("--target", asked, "" if needs_code else " or none")
-    elif device_obstacle() is None:
+    elif platform_in_force().obstacle() is None:
         return None  # kernels are compiled for the device that is there
-    reason = obstacle()
+    reason = obstacle(asked or USUAL_TARGET)
     if reason is None:
         return asked or USUAL_TARGET
     if asked is not None:

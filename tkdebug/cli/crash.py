@@ -26,7 +26,7 @@ def crash_command(arguments: Arguments) -> int:
     Raises:
         CoreDumpError: the file is no GPU core dump, or a damaged one.
     """
-    from tkdebug.runtime.launch.crashes import faults_of
+    from tkdebug.runtime.cuda.crashes import faults_of
 
     assert arguments.dump is not None
     dump = read_core_dump(arguments.dump)

@@ -73,12 +73,12 @@ def _is_missing(check: Check) -> bool:
 
 def _auto_line() -> str:
     """What `--mode auto` means on this machine, and why."""
-    from tkdebug.runtime.cuda.device import obstacle
+    from tkdebug.runtime.device.platform import platform_in_force
     from tkdebug.runtime.device.torch_package import check_importable
 
     try:
         check_importable()
-        reason = obstacle()
+        reason = platform_in_force().obstacle()
     except Exception as error:
         return f"mode auto: no kernel can run here ({_first_sentence(error)})"
     return "mode auto: native" if reason is None else f"mode auto: interpret ({reason})"

@@ -25,12 +25,24 @@ def check_known(option: str, asked: str, also: str = "") -> None:
     Raises:
         UsageError: `asked` is none; names those that there are, and `also`.
     """
-    from tkdebug.compiler.targets import TARGETS, target_of
+    from tkdebug.compiler.targets import target_of, targets
 
     try:
         target_of(asked)
     except UnsupportedError:
-        raise UsageError(f"{option}: got {asked!r}, expected {', '.join(TARGETS)}{also}") from None
+        known = ", ".join(targets())
+        raise UsageError(f"{option}: got {asked!r}, expected {known}{also}") from None
+
+
+def is_unsupported_gpu(asked: str) -> bool:
+    """Whether `asked` is a GPU that nothing is compiled for; that is said."""
+    from tkdebug.compiler.targets.backend import unsupported_gpu
+    from tkdebug.runtime.compile.cross_compilation import tell_unsupported
+
+    if unsupported_gpu(asked) is None:
+        return False
+    tell_unsupported(asked)
+    return True
 
 
 def check_target_of_run(arguments: Arguments, mode: ModeName) -> None:
@@ -41,18 +53,20 @@ def check_target_of_run(arguments: Arguments, mode: ModeName) -> None:
     """
     asked = arguments.native_target
     if asked is None:
-        if KNOBS.cross_compile is not None:
+        if KNOBS.cross_compile is not None and not is_unsupported_gpu(KNOBS.cross_compile):
             check_known(VARIABLE, KNOBS.cross_compile)
         return
     from tkdebug.runtime.compile.cross_compilation import obstacle
-    from tkdebug.runtime.cuda.device import obstacle as device_obstacle
+    from tkdebug.runtime.device.platform import platform_in_force
 
-    check_known("--target", asked)
-    if mode == "native" or (mode == "auto" and device_obstacle() is None):
+    is_known = not is_unsupported_gpu(asked)
+    if is_known:
+        check_known("--target", asked)
+    if mode == "native" or (mode == "auto" and platform_in_force().obstacle() is None):
         raise UsageError(
             f"--target {asked}: kernels are compiled for the GPU here; add --mode interpret"
         )
-    reason = obstacle()
+    reason = obstacle(asked) if is_known else None
     if reason is not None:
         raise UsageError(f"--target {asked}: {reason}")
 
@@ -81,10 +95,13 @@ def tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
         asked: the architecture.
         kept_as: the session file, None when it is a temporary one.
     """
-    from tkdebug.compiler.targets import target_of
+    from tkdebug.compiler.targets.backend import backend_of, target_of, unsupported_gpu
 
-    target = target_of(asked).name
-    kernels = [kernel for kernel in session.kernels() if "ptx" in kernel.stages]
+    if unsupported_gpu(asked) is not None:
+        return
+    target = target_of(asked)
+    text = next(stage.name for stage in reversed(backend_of(target).stages) if not stage.is_image)
+    kernels = [kernel for kernel in session.kernels() if text in kernel.stages]
     if not kernels:
         return
     where = (

@@ -118,8 +118,9 @@ def _add_run(add: AddCommand) -> None:
         default=[],
         choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, nan, inf, padding, "
-        "narrowing, undefined-value, all of them, or a plugin's check; slower; "
+        help="also check interpreted kernels for race, uninitialised-read, unwritten-output, "
+        "nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, all of them, or a "
+        "plugin's check; slower; "
         "may be repeated",
     )
     _add_findings(run)

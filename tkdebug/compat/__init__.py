@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError
-from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
+from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, ModeName
 from tkdebug.runtime.device.torch_package import check_installed
 
 if TYPE_CHECKING:
@@ -50,10 +50,14 @@ class Installed:
 
                 self._stand_in(undo)
                 undo.callback(watch_addresses())
-                if "uninitialised-read" in checks:
+                if MARKING_CHECKS.intersection(checks):
                     from tkdebug.compat.marked_empties import mark_empties
 
                     undo.callback(mark_empties())
+                if "unwritten-output" in checks:
+                    from tkdebug.compat.watched_gaps import watch_gaps
+
+                    undo.callback(watch_gaps())
             if self.stand_in is None:
                 undo.callback(CompileRunsEagerly().restore)
             variables = children.environment(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
-from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
+from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, ModeName
 
 VARIABLE = "TKDEBUG_COMPAT"
 _FOLDER = Path(__file__).parent / "child"
@@ -71,8 +71,11 @@ def arm() -> None:
         after_torch(_stand_in)
     else:
         _compile_eagerly()
-    if "uninitialised-read" in os.environ.get("TKDEBUG_CHECKS", "").split(","):
+    checks = os.environ.get("TKDEBUG_CHECKS", "").split(",")
+    if MARKING_CHECKS.intersection(checks):
         after_torch(_mark_empties)
+    if "unwritten-output" in checks:
+        after_torch(_watch_gaps)
 
 
 def _compile_eagerly() -> None:
@@ -86,6 +89,13 @@ def _mark_empties() -> None:
 
     if os.environ.get("TKDEBUG_MODE") != "native":
         mark_empties()
+
+
+def _watch_gaps() -> None:
+    from tkdebug.compat.watched_gaps import watch_gaps
+
+    if os.environ.get("TKDEBUG_MODE") != "native":
+        watch_gaps()
 
 
 def _stand_in() -> None:

@@ -88,7 +88,7 @@ class CrashWatch:
         """
         from tkdebug.findings.reporting import report
         from tkdebug.linemap.core_dumps import read_core_dump
-        from tkdebug.runtime.launch.crashes import faults_of
+        from tkdebug.runtime.cuda.crashes import faults_of
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
         self._told.add((path, _written_ns(path)))
@@ -122,7 +122,7 @@ class CrashWatch:
             self.tell(path)
         if error is not None and not self._attributed:
             from tkdebug.findings.reporting import report
-            from tkdebug.runtime.launch.crashes import no_dump_fault
+            from tkdebug.runtime.cuda.crashes import no_dump_fault
 
             report(no_dump_fault(error, IN_FLIGHT), is_end=True)
 

@@ -12,9 +12,12 @@ from tkdebug.compiler.ir.printer import attribute_text
 from tkdebug.compiler.ir.types import type_text
 from tkdebug.compiler.passes.pipeline import PassRun
 from tkdebug.events import OpFacts, Rewrite
+from tkdebug.linemap.line_table import OpPlace
 
 # Set on the function between passes: options of the compile, which no pass chose.
-_COMPILE_OPTIONS = frozenset(("num_warps", "target", "fp_fusion", "flush_subnormals"))
+_COMPILE_OPTIONS = frozenset(
+    ("num_warps", "target", "fp_fusion", "flush_subnormals", "threads_per_warp")
+)
 
 
 def module_facts(module: Module, aliases: LayoutAliases) -> dict[int, OpFacts]:
@@ -82,3 +85,17 @@ def plain_rewrites(run: PassRun) -> tuple[Rewrite, ...]:
         )
         for record in run.records
     )
+
+
+def op_places(module: Module) -> dict[int, OpPlace]:
+    """The ops of Tile IR as they are now, by id; to be taken before GPU passes change it."""
+    return {
+        op.id: OpPlace(
+            id=op.id,
+            tile_name=op.name,
+            gpu_name=None,
+            chains=tuple(dict.fromkeys(place.frames for place in op.location.sources)),
+            column=op.location.primary.column,
+        )
+        for op in module.walk()
+    }

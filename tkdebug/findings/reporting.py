@@ -19,8 +19,6 @@ from tkdebug.knobs import CHECK_NAMES, KNOBS
 from tkdebug.terminal_text import tell
 
 _PLUGIN_KIND = "plugin-check"
-# Kinds that another check looks for, too.
-_LOOKED_FOR_BY = {"unwritten-output": "uninitialised-read"}
 
 
 def report(fault: Fault, *, is_end: bool = False) -> None:
@@ -65,8 +63,7 @@ def used_baseline(path: Path, known: Iterable[baseline.KnownFault]) -> baseline.
 def _is_looked_for(kind: str, checks: tuple[str, ...]) -> bool:
     if kind == _PLUGIN_KIND:
         return any(name not in CHECK_NAMES for name in checks)
-    check = kind if kind in CHECK_NAMES else _LOOKED_FOR_BY.get(kind)
-    return check is None or check in checks
+    return kind not in CHECK_NAMES or kind in checks
 
 
 def _judged(fault: Fault, is_end: bool) -> Fault | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.affine import AffineForms
 from tkdebug.interpreter.values import (
@@ -29,9 +30,9 @@ class Comparisons(AffineForms):
         predicate = str(op.attributes["predicate"])
         bits, shape = self._bits(op), self._shape(op)
         if isinstance(a, BoxMask):
-            a = self.ev.dense(a, op.operands[0].type)
+            a = self.ev.dense(a, arith.CmpI(op).lhs.type)
         if isinstance(b, BoxMask):
-            b = self.ev.dense(b, op.operands[1].type)
+            b = self.ev.dense(b, arith.CmpI(op).rhs.type)
         if predicate[0] == "u":
             if not (self._non_negative(a) and self._non_negative(b)):
                 return self._compare_unsigned(op, predicate, a, b, bits)

@@ -14,9 +14,8 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import Cast
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops import rounding
 from tkdebug.compiler.ops.arith import wrap
-from tkdebug.interpreter import fp8
+from tkdebug.interpreter import fp8, rounding
 from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.memory import affine_of
 from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue

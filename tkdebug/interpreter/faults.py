@@ -13,6 +13,8 @@ from tkdebug.events import Fault, FaultKind
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.coverage_rules import Gap
+from tkdebug.interpreter.coverage_text import coverage_text
 from tkdebug.interpreter.hints import access_hint, counted, loaded_offset
 from tkdebug.interpreter.races import Race, Touched
 from tkdebug.interpreter.stride_hints import stride_hint
@@ -253,10 +255,13 @@ class FaultLog:
             hint=hint,
         )
 
-    def left_unwritten(self, op: Operation, buffer: Buffer, first: int, count: int) -> None:
-        """Record a fresh tensor that the launch stored to (first by `op`) and left with gaps."""
+    def left_unwritten(self, op: Operation, buffer: Buffer, first: int, count: int) -> Fault:
+        """The fault of a fresh tensor that the launch left with gaps, stored to first by `op`.
+
+        It is not recorded: whether it is one shows when something reads the gaps.
+        """
         total = buffer.tensor.numel()
-        self._record(
+        return self._record(
             op,
             "unwritten-output",
             f"the launch leaves {count} of the {counted(total)} of `{buffer.name}` as "
@@ -267,6 +272,44 @@ class FaultLog:
             tensor=buffer.name,
             index=first,
             hint=f"is the grid, {self.grid}, too small, or a mask too narrow?",
+            is_held=True,
+        )
+
+    def row_overrun(
+        self, op: Operation, buffer: Buffer, offender: Offender, row: int, count: int, hint: str
+    ) -> None:
+        """Record an access that goes on beyond the end of its row, of `row` elements."""
+        name = f"`{buffer.name}`" if buffer.name else "the tensor"
+        self._record(
+            op,
+            "row-overrun",
+            f"{_access_verb(op)} {count} elements beyond the end of its row of {name} "
+            f"({counted(row)}), which are of the next rows",
+            offender,
+            count,
+            severity="warning",
+            tensor=buffer.name,
+            index=offender.index,
+            hint=hint,
+        )
+
+    def has_access_fault(self, op: Operation) -> bool:
+        """Whether an access of `op` was outside its tensor."""
+        return any(o == op.id and kind.startswith("oob") for kind, o, _ in self._faults)
+
+    def coverage(self, gap: Gap) -> None:
+        """Record elements of an input that the launch left out, or read twice."""
+        message, hint = coverage_text(gap, self.grid)
+        self._record(
+            gap.load,
+            "coverage",
+            message,
+            None,
+            gap.count * gap.behind,
+            severity="warning",
+            tensor=gap.buffer.name,
+            index=gap.first * gap.stride,
+            hint=hint,
         )
 
     def race(self, op: Operation, buffer: Buffer, offender: Offender, race: Race) -> None:
@@ -495,26 +538,28 @@ class FaultLog:
         index: int | None = None,
         legal: tuple[int, int] | None = None,
         hint: str | None = None,
-    ) -> None:
-        self.add(
-            Fault(
-                kind=kind,
-                kernel=self.kernel,
-                frames=op.location.frames,
-                column=op.location.primary.column,
-                message=message,
-                launch_id=self.launch_id,
-                severity=severity,
-                op_id=op.id,
-                program_id=None if offender is None else offender.program_id,
-                lane=() if offender is None else offender.lane,
-                tensor=tensor,
-                index=index,
-                legal=legal,
-                count=count,
-                hint=hint,
-            )
+        is_held: bool = False,
+    ) -> Fault:
+        fault = Fault(
+            kind=kind,
+            kernel=self.kernel,
+            frames=op.location.frames,
+            column=op.location.primary.column,
+            message=message,
+            launch_id=self.launch_id,
+            severity=severity,
+            op_id=op.id,
+            program_id=None if offender is None else offender.program_id,
+            lane=() if offender is None else offender.lane,
+            tensor=tensor,
+            index=index,
+            legal=legal,
+            count=count,
+            hint=hint,
         )
+        if not is_held:
+            self.add(fault)
+        return fault
 
     def program_at(self, linear: int) -> tuple[int, int, int]:
         """Program id (x, y, z) of the launch's program number `linear`."""

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.nan_scan import has_nan
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog, Offender
@@ -27,17 +30,20 @@ from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import BoxTile, TileValue
 
-_SYMBOLS = {"arith.addf": "+", "arith.subf": "-", "arith.mulf": "*", "arith.divf": "/"}
+_SYMBOLS = {
+    arith.AddF.name: "+",
+    arith.SubF.name: "-",
+    arith.MulF.name: "*",
+    arith.DivF.name: "/",
+}
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FLOAT_NAMES = ("f16", "bf16", "f32", "f64")
 # Ops that make no NaN of numbers.
-_KEEPS = frozenset(
-    (
-        "arith.negf arith.maxnumf arith.minnumf arith.maximumf arith.minimumf arith.select "
-        "arith.truncf arith.sitofp arith.uitofp math.exp math.exp2 math.erf math.floor math.ceil "
-        "math.absf tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans tt.join "
-        "tt.split tt.cat tt.flip"
-    ).split()
+_KEEPS = names_of(
+    *(arith.NegF, arith.MaxNumF, arith.MinNumF, arith.MaximumF, arith.MinimumF, arith.Select),
+    *(arith.TruncF, arith.SIToFP, arith.UIToFP),
+    *(math.Exp, math.Exp2, math.Erf, math.Floor, math.Ceil, math.AbsF),
+    *(tt.Rearrangement, tt.Join, tt.Split, tt.Cat, tt.Flip),
 )
 
 
@@ -93,7 +99,7 @@ class StoredNans(Observer):
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
-        if not self._is_found and _is_float(access.op.operands[1].type):
+        if not self._is_found and _is_float(stored(access.op).type):
             self._is_found = _stores_nan(run, access)
 
 
@@ -101,7 +107,7 @@ def _stores_nan(run: EvaluatorState, access: ObservedAccess) -> bool:
     slabs = access.hyperslabs()
     if slabs is not None and are_injective(slabs):
         # What it stored is what is there now.
-        memory = access.buffer.flat(run.dtype_of(access.op.operands[1].type))
+        memory = access.buffer.flat(run.dtype_of(stored(access.op).type))
         return any(has_nan(slab.view(memory)) for slab in slabs)
     return has_nan(access.stored_tile()) and has_nan(access.stored())
 
@@ -161,7 +167,7 @@ class NanTracker(Observer):
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: tell of the NaNs among what it stores."""
         op, buffer = access.op, access.buffer
-        birth = self._origins.get(op.operands[1])
+        birth = self._origins.get(stored(op))
         if birth is None or access.stored_tile().dtype not in _FLOATS:
             return
         bad = access.stored().isnan().nonzero().reshape(-1)

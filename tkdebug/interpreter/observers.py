@@ -57,7 +57,8 @@ class Observer:
         needs_intermediates: whether every op must give a value of its own, so that no op is fused
             into another.
         keeps_values: whether values stay in `run.values` after their last use.
-        follows_accesses: whether it is told of accesses to memory.
+        follows_accesses: whether it is told of accesses to memory; may be settled for a launch when
+            it begins.
         memory_factor: how many times the live bytes of a batch it may take.
         is_passive: whether it certainly never alters a value, so that a batch can be run again.
         replays: whether it may want batches to be run again.
@@ -65,7 +66,7 @@ class Observer:
 
     needs_intermediates: bool = False
     keeps_values: ClassVar[bool] = False
-    follows_accesses: ClassVar[bool] = False
+    follows_accesses: bool = False
     memory_factor: int = 1
     is_passive: ClassVar[bool] = False
     replays: ClassVar[bool] = False

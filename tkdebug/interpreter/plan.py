@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
@@ -16,6 +16,9 @@ from tkdebug.interpreter.rules.table import RULES
 from tkdebug.interpreter.rules.types import Rule
 from tkdebug.interpreter.shared_buffers import clobber_scratch
 from tkdebug.interpreter.values import TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.targets.backend import Backend
 
 
 class Watch(NamedTuple):
@@ -140,15 +143,24 @@ def _counted(rule: Rule) -> Rule:
     return run
 
 
+def _backend(op: Operation) -> Backend:
+    """What lowers the function that `op` is in."""
+    from tkdebug.compiler.targets.backend import backend_of, default_backend, target_of
+
+    function: Operation = op
+    while (block := function.block) is not None and (around := block.parent_op) is not None:
+        function = around
+    target = tt.Func(function).target
+    return default_backend() if target is None else backend_of(target_of(target))
+
+
 def _clobbering(op: Operation, rule: Rule) -> Rule:
     """`rule` of an op that may have a region of shared memory, which it overwrites, too."""
     offset = OpView(op).scratch_offset
     if offset is None:
         return rule
     # Only GPU IR after AllocateShared needs to know how ops are lowered.
-    from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-
-    size_bytes = scratch_bytes(op)
+    size_bytes = _backend(op).scratch_bytes(op)
 
     def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
         clobber_scratch(ev, op, offset, size_bytes)

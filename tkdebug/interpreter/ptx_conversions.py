@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ops import rounding
-from tkdebug.interpreter import fp8
+from tkdebug.interpreter import fp8, rounding
 from tkdebug.interpreter.ptx_operands import (
     DIRECTED,
     FLOATS,

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ops import bits as bit_ops
-from tkdebug.compiler.ops import rounding
+from tkdebug.interpreter import integer_bits as bit_ops
+from tkdebug.interpreter import rounding
 from tkdebug.interpreter.ptx_conversions import convert
 from tkdebug.interpreter.ptx_operands import DIRECTED, NotUnderstoodError, Operand, Reader, half_of
 

@@ -25,7 +25,7 @@ FLOATS = {
 }
 _TYPE = re.compile(r"(?:b|u|s)(?:8|16|32|64)|t?f(?:16|32|64)|bf16|b?f16x2|pred|e4m3x2|e5m2x2")
 _HARMLESS = {"approx", "full", "rn", "ftz", "lo", "wrap", "to", "volatile"}
-# Modifiers that round to another float, by the names of `compiler.ops.rounding`.
+# Modifiers that round to another float, by the names of `interpreter.rounding`.
 DIRECTED = {"rz": "rz", "rm": "rd", "rp": "ru"}
 _SMALLEST_NORMAL = 2.0**-126
 

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.arguments import Arguments
@@ -26,7 +29,7 @@ from tkdebug.interpreter.values import AddressTile
 
 # Effects of a kind of their own that come to the same when they come again. Not among them are
 # clocks, inline assembly and what is asynchronous.
-_REPEATABLE = CONTROL_FLOW | {"tt.func", "tt.assert", "tt.assume", "tt.print", "tt.barrier"}
+_REPEATABLE = CONTROL_FLOW | names_of(tt.Func, tt.Assert, tt.Assume, tt.Print, tt.Barrier)
 _EFFECTS = Effects.READ | Effects.WRITE | Effects.TERMINATOR
 # Saved bytes may be this part of a batch's live bytes.
 _SAVED_PART = 4
@@ -64,7 +67,7 @@ def _read_arguments(module: Module) -> frozenset[int] | None:
     read: set[int] = set()
     for op in module.walk():
         if Effects.READ in OPS[op.name].effects and op.operands:
-            pointer = op.operands[0]
+            pointer = accessed(op)
             is_pointer = isinstance(ir.element_of(pointer.type), PointerType)
             if is_pointer or isinstance(pointer.type, DescriptorType):
                 read |= origins.get(pointer, frozenset([-1]))

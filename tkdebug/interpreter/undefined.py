@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
+from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.faults import FaultLog, Offender
@@ -33,26 +36,27 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 _SYMBOLS = {
-    "arith.divsi": "//",
-    "arith.divui": "//",
-    "arith.remsi": "%",
-    "arith.remui": "%",
-    "arith.shli": "<<",
-    "arith.shrsi": ">>",
-    "arith.shrui": ">>",
+    arith.DivSI.name: "//",
+    arith.DivUI.name: "//",
+    arith.RemSI.name: "%",
+    arith.RemUI.name: "%",
+    arith.ShLI.name: "<<",
+    arith.ShRSI.name: ">>",
+    arith.ShRUI.name: ">>",
     **offset_wraps.SYMBOLS,
 }
-_OFFSET_CARRIERS = frozenset((*offset_wraps.CARRIERS, "tt.addptr"))
-_LEAVING = ("scf.yield", "scf.condition")
+_OFFSET_CARRIERS = offset_wraps.CARRIERS | tt.AddPtr.names
+_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
+_LEAVING = names_of(scf.Yield, scf.Condition)
 _DECISIONS = {
-    "scf.if": "decides a branch",
-    "scf.for": "bounds a loop",
-    "scf.condition": "decides a loop",
+    scf.If.name: "decides a branch",
+    scf.For.name: "bounds a loop",
+    scf.Condition.name: "decides a loop",
 }
 # What an access does with each of its operands but the pointer, the first one.
-_STORING = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas")
-_ACCESSES = (*_STORING, "tt.load")
-WATCHED = frozenset((*(_SYMBOLS.keys() - offset_wraps.SYMBOLS), "tt.load"))
+_STORING = names_of(tt.Store, tt.Atomic)
+_ACCESSES = _STORING | tt.Load.names
+WATCHED = frozenset(_SYMBOLS.keys() - offset_wraps.SYMBOLS) | tt.Load.names
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ Marked = dict[Operation, tuple[UndefinedOrigin, Tensor]]
 
 def is_watched(op: Operation) -> bool:
     """Whether `op` may give undefined elements."""
-    if op.name not in WATCHED or (op.name == "tt.load" and not _lacks_other(op)):
+    if op.name not in WATCHED or (tt.Load.matches(op) and not _lacks_other(op)):
         return False
     return is_in_kernel(op)
 
@@ -120,7 +124,7 @@ class _Sources:
         found = module.derived.get(cls)
         if found is None:
             watched = [op for op in module.walk() if is_watched(op)]
-            loads = frozenset(op for op in watched if op.name == "tt.load")
+            loads = frozenset(op for op in watched if tt.Load.matches(op))
             offsets = offset_wraps.offset_arithmetic(module)
             found = module.derived[cls] = cls(frozenset(watched) - loads, loads, offsets)
         assert isinstance(found, cls)
@@ -220,7 +224,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         if lost is not None:
             bad = bad & ~lost
         known = self.marked.get(op.result, {})
-        if op.name != "arith.muli":
+        if not arith.MulI.matches(op):
             # What wraps twice in a sum has come back.
             for key, (origin, mark) in list(known.items()):
                 if origin.is_wrapped:
@@ -240,7 +244,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         ev = self._ev
         bad = self.of_active(ev.dense(result, op.result.type) < 0)
         known = dict(self.marked.get(op.result, {}))
-        for origin, mark in self.marked.get(op.operands[0], {}).values():
+        for origin, mark in self.marked.get(arith.RemSI(op).lhs, {}).values():
             if origin.is_wrapped and bool((bad & mark).any()):
                 known[origin.op] = (replace(origin, kind="remainder"), bad & mark)
                 bad = bad & ~mark
@@ -257,7 +261,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
     def _add_origin(
         self, op: Operation, operands: Sequence[TileValue], found: list[Marked]
     ) -> None:
-        is_load = op.name == "tt.load"
+        is_load = tt.Load.matches(op)
         bad = self._masked_off(op, operands[1]) if is_load else self._bad(op, operands[1])
         if bad is None:
             return
@@ -279,7 +283,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
     def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
         """Where the second operand is one that the op is not defined for; None for nowhere."""
         bits = ir.element_of(op.result.type).bits
-        shifts = op.name.startswith("arith.sh")
+        shifts = op.name in _SHIFTS
         low, high = (0, bits - 1) if shifts else (None, None)
         if isinstance(right, int):
             if right != 0 if low is None or high is None else low <= right <= high:
@@ -320,7 +324,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
 
     def _cancelled(self, op: Operation) -> Tensor | None:
         """Where both operands of a difference have wrapped: it may be right all the same."""
-        if op.name != "arith.subi":
+        if not arith.SubI.matches(op):
             return None
         left, right = (self._wrapped_of(value) for value in op.operands)
         return None if left is None or right is None else left & right
@@ -351,7 +355,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         allowed = self._allowed(op, operands, mask)
         for place, value in enumerate(op.operands):
             marks = self.marked.get(value)
-            if not marks or (op.name == "tt.load" and place > 0 and value is not mask):
+            if not marks or (tt.Load.matches(op) and place > 0 and value is not mask):
                 continue
             use = "is stored"
             if place == 0:
@@ -373,7 +377,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         """Where an access goes by an offset below 0."""
         if not isinstance(pointer, PointerTile):
             return False
-        shape = ir.shape_of(op.operands[0].type)
+        shape = ir.shape_of(accessed(op).type)
         return self._ev.dense(pointer.offset, ir.tile(shape, ir.I64)) < 0
 
     def _allowed(
@@ -423,6 +427,6 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
     def _offset(
         self, op: Operation, pointer: PointerTile, program: int, lane: tuple[int, ...]
     ) -> int:
-        shape = ir.shape_of(op.operands[0].type)
+        shape = ir.shape_of(accessed(op).type)
         offsets = self._ev.full(pointer.offset, ir.tile(shape, ir.I64))
         return int(element_at(offsets, (program, *lane)))

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:
@@ -23,15 +25,12 @@ if TYPE_CHECKING:
 Marks = Sequence[Tensor | None]
 
 # Ops that move elements about and look at none of them: they move the marks in the same way.
-MOVES = frozenset(
-    "tt.splat tt.unsplat tt.expand_dims tt.broadcast tt.reshape tt.trans tt.join tt.split "
-    "tt.cat".split()
-)
+MOVES = names_of(tt.Rearrangement, tt.Join, tt.Split, tt.Cat)
 # Where the other operand is 0 the result is 0, whatever the one is.
-_ANNIHILATED_BY_ZERO = ("arith.muli", "arith.mulf", "arith.andi")
+_ANNIHILATED_BY_ZERO = names_of(arith.MulI, arith.MulF, arith.AndI)
 # Kernels mask scores by adding -inf, or -1e4 where that overflows: nothing is left of the score.
 _DROWNING = 1e4
-_ENDS = ("tt.load", "tt.atomic_rmw", "tt.atomic_cas")
+_ENDS = names_of(tt.Load, tt.Atomic)
 
 
 def marks_of_results(
@@ -48,25 +47,23 @@ def marks_of_results(
     """
     if op.name in MOVES:
         return moved_marks(ev, op, marks)
-    if op.name == "tt.reduce":
-        axis = op.attributes["axis"]
-        assert isinstance(axis, int)
-        return _each(op, all_united(marks).any(axis + 1))
-    if op.name == "tt.scan":
+    if tt.Reduce.matches(op):
+        return _each(op, all_united(marks).any(tt.Reduce(op).axis + 1))
+    if tt.Scan.matches(op):
         return _each(op, scanned_marks(op, all_united(marks)))
-    if op.name == "tt.dot":
+    if tt.Dot.matches(op):
         return [_product(ev, op, operands, marks, all_marks)]
-    if op.name == "arith.select":
+    if arith.Select.matches(op):
         return [selected_marks(ev, op, operands, marks)]
     if op.regions or op.name in _ENDS or not is_elementwise(op):
         return [None] * len(op.results)
     if op.name in _ANNIHILATED_BY_ZERO:
         return [_kept(ev, op, operands, marks, all_marks, lambda other: other != 0)]
-    if op.name in ("arith.addf", "arith.subf"):
+    if arith.AddF.matches(op) or arith.SubF.matches(op):
         return [
             _kept(ev, op, operands, marks, all_marks, lambda other: ~(other.abs() >= _DROWNING))
         ]
-    if op.name == "arith.ori" and ir.element_of(op.result.type).bits == 1:
+    if arith.OrI.matches(op) and ir.element_of(op.result.type).bits == 1:
         return [_kept(ev, op, operands, marks, all_marks, lambda other: ~other.bool())]
     return _each(op, all_united(marks))
 
@@ -116,10 +113,10 @@ def _nothing(ev: Evaluator, op: Operation, place: int) -> Tensor:
 
 def scanned_marks(op: Operation, mark: Tensor) -> Tensor:
     """The elements of a scan's result that a marked one flows into."""
-    axis = op.attributes["axis"]
-    assert isinstance(axis, int)
+    scan = tt.Scan(op)
+    axis = scan.axis
     counts = mark.to(torch.uint8)
-    if op.attributes.get("reverse", False):
+    if scan.reverse:
         return counts.flip(axis + 1).cummax(axis + 1).values.flip(axis + 1).bool()
     return counts.cummax(axis + 1).values.bool()
 
@@ -129,7 +126,7 @@ def selected_marks(
 ) -> Tensor | None:
     """The marks of what a choice takes, and those of the condition."""
     chooser, first, second = marks
-    condition = ev.dense(operands[0], op.operands[0].type).bool()
+    condition = ev.dense(operands[0], arith.Select(op).condition.type).bool()
     rank = len(ir.shape_of(op.result.type))
     if condition.dim() != rank + 1:  # a scalar chooses whole tiles
         condition = condition.reshape(-1, *(1,) * rank)

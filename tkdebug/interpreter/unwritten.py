@@ -29,3 +29,22 @@ MARKS = {
     torch.int32: _signed(0xA5A5A5A5, 32),
     torch.int64: _signed(0xA5A5A5A5A5A5A5A5, 64),
 }
+
+
+def marked(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Where a tensor has not been written; None where its type has no mark, or it is empty."""
+    mark = MARKS.get(tensor.dtype)
+    if mark is None or not tensor.numel():
+        return None
+    return tensor.view(bits_type(tensor.element_size())) == mark
+
+
+def is_unwritten(tensor: torch.Tensor) -> bool:
+    """Whether nothing has written any element of a tensor."""
+    mark = MARKS.get(tensor.dtype)
+    if mark is None or not tensor.numel():
+        return False
+    bits = tensor.view(bits_type(tensor.element_size()))
+    # Most tensors show by their first or last element that they were written.
+    ends = (0,) * bits.dim(), (-1,) * bits.dim()
+    return all(int(bits[end]) == mark for end in ends) and bool((bits == mark).all())

@@ -18,6 +18,7 @@ import torch.utils._device
 import torch.utils.checkpoint
 import torch.utils.dlpack
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from tkdebug.compat.cuda_standin import (
     collectives,
@@ -374,7 +375,7 @@ class _Entered:
             leave(self._mode)
 
 
-def leave(mode: CudaStandIn) -> None:
+def leave(mode: TorchFunctionMode) -> None:
     """Take `mode` off this thread's stack, wherever in it it stands."""
     count = torch._C._len_torch_function_stack()
     above = []

@@ -50,7 +50,6 @@ VIEWS = frozenset(
         tt.Cat.name,
     )
 )
-_WARP_LANES = 32
 
 
 def is_elementwise(op: Operation) -> bool:
@@ -61,10 +60,10 @@ def is_elementwise(op: Operation) -> bool:
 
 
 @lru_cache(1024)
-def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
+def default_layout(shape: tuple[int, ...], num_warps: int, warp_size: int) -> LinearLayout:
     """A layout for a tile that nothing prefers another for: threads along the last dimension."""
     rank = len(shape)
-    lanes, warps, left_lanes, left_warps = [1] * rank, [1] * rank, _WARP_LANES, num_warps
+    lanes, warps, left_lanes, left_warps = [1] * rank, [1] * rank, warp_size, num_warps
     for d in reversed(range(rank)):
         lanes[d] = min(shape[d], left_lanes)
         left_lanes //= lanes[d]
@@ -75,8 +74,9 @@ def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
         warps[0] *= left_warps
         made = blocked((1,) * rank, tuple(lanes), tuple(warps), tuple(reversed(range(rank))), shape)
         return made.without_zero_bases(REGISTER)
-    bits = (num_warps - 1).bit_length()
-    return LinearLayout(((REGISTER, ()), (LANE, (0,) * 5), (WARP, (0,) * bits), ("block", ())), ())
+    lane_bits, warp_bits = (warp_size - 1).bit_length(), (num_warps - 1).bit_length()
+    threads = ((LANE, (0,) * lane_bits), (WARP, (0,) * warp_bits))
+    return LinearLayout(((REGISTER, ()), *threads, ("block", ())), ())
 
 
 def result_layout(op: Operation, source: LinearLayout) -> LinearLayout | None:

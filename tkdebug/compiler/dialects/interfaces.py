@@ -24,6 +24,14 @@ def accessed(op: Operation) -> Value:
     return op.operands[0]
 
 
+def stored(op: Operation) -> Value:
+    """The tile or buffer that an op with one such operand writes to memory.
+
+    It comes second in all of them.
+    """
+    return op.operands[1]
+
+
 class OneResult(OpView):
     """An op of exactly one result."""
 
@@ -65,3 +73,8 @@ class DotLike(OneResult):
     # Elements along k that a thread holds in one 32-bit register.
     k_width = optional_attribute_def("k_width", int)
     reads_shared = attribute_def("reads_shared", bool, False)
+
+    @property
+    def factors(self) -> tuple[Value, Value]:
+        """What is multiplied."""
+        return self.a, self.b

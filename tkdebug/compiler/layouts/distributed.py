@@ -26,7 +26,6 @@ from tkdebug.compiler.layouts.linear import (
 )
 
 IN_DIMS = (REGISTER, LANE, WARP, BLOCK)
-WARP_SIZE = 32
 _CACHED_LAYOUTS = 1024
 
 
@@ -59,14 +58,14 @@ def blocked(
 
     Args:
         size_per_thread: elements of a thread's box, per dimension.
-        threads_per_warp: lanes along each dimension; their product is 32.
+        threads_per_warp: lanes along each dimension; their product is the warp size.
         warps_per_cta: warps along each dimension.
         order: dimensions, the fastest first.
         shape: the tensor's shape.
         cluster: how blocks share the tensor; None for one block.
 
     Raises:
-        LayoutError: ranks differ, a size is no power of two, or a warp has not 32 lanes.
+        LayoutError: ranks differ, or a size is no power of two.
 
     Source: Triton's TritonGPU dialect, "BlockedEncodingAttr"; arXiv:2505.23819.
     """
@@ -78,7 +77,6 @@ def blocked(
     ):
         _expect_rank(what, sizes, len(shape))
     _expect_order(order, len(shape))
-    _expect_warp(threads_per_warp)
     tile = LinearLayout.empty(IN_DIMS, [names[d] for d in order])
     for in_dim, box in (
         (REGISTER, size_per_thread),
@@ -365,13 +363,3 @@ def _expect_rank(what: str, sizes: Sequence[int], rank: int) -> None:
 def _expect_order(order: Sequence[int], rank: int) -> None:
     if sorted(order) != list(range(rank)):
         raise LayoutError(f"order {tuple(order)} is no permutation of {tuple(range(rank))}")
-
-
-def _expect_warp(threads_per_warp: Sequence[int]) -> None:
-    lanes = 1
-    for count in threads_per_warp:
-        lanes *= count
-    if lanes != WARP_SIZE:
-        raise LayoutError(
-            f"threads_per_warp {tuple(threads_per_warp)} has {lanes} lanes; expected 32"
-        )

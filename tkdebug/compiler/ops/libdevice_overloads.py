@@ -1,4 +1,4 @@
-"""What a function of libdevice is: its overloads, their symbols, and what it computes.
+"""What a function of libdevice is: its overloads, and their symbols.
 
 An overload is written `symbol(arguments)result` with one letter a type: i int32, u uint32, l int64,
 m uint64, f fp32, d fp64.
@@ -7,14 +7,9 @@ m uint64, f fp32, d fp64.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tkdebug.compiler import dtypes as dt
-
-# `(torch, unsigned, *tensors) -> tensor`
-Meaning = Callable[..., Any]
 
 _TYPES = {
     "i": dt.int32,
@@ -46,16 +41,16 @@ class Function:
     """One function of `tl.extra.libdevice`.
 
     Attributes:
-        meaning: None where there is no closed form: such a function compiles, and says so by name
-            when an interpreted kernel reaches it.
         is_predicate: whether it gives int1.
+        native_only: whether it has no closed form: it compiles, and says so by name when an
+            interpreted kernel reaches it.
     """
 
     name: str
     doc: str
     overloads: tuple[Overload, ...]
-    meaning: Meaning | None
     is_predicate: bool = False
+    native_only: bool = False
 
 
 def overloads_of(text: str) -> tuple[Overload, ...]:

@@ -20,49 +20,15 @@ def _math(view: type[OpView], verify: Verifier = floats) -> OpSpec:
     return OpSpec(view, same_as_first, verify)
 
 
+# In the order of their declarations.
+_FLOAT_FUNCTIONS = tuple(math_ops.FloatFunction.__subclasses__())
 OPS: tuple[OpSpec, ...] = (
-    _math(
-        math_ops.Exp,
-    ),
-    _math(
-        math_ops.Exp2,
-    ),
-    _math(
-        math_ops.Log,
-    ),
-    _math(
-        math_ops.Log2,
-    ),
-    _math(
-        math_ops.Sqrt,
-    ),
-    _math(
-        math_ops.Rsqrt,
-    ),
-    _math(
-        math_ops.Sin,
-    ),
-    _math(
-        math_ops.Cos,
-    ),
-    _math(
-        math_ops.Erf,
-    ),
-    _math(
-        math_ops.Floor,
-    ),
-    _math(
-        math_ops.Ceil,
-    ),
-    _math(
-        math_ops.AbsF,
-    ),
+    *(_math(view) for view in _FLOAT_FUNCTIONS),
+    _math(math_ops.AbsF),
     _math(math_ops.AbsI, integers),
     _math(math_ops.Fma),
     _math(tt.PreciseDivF),
-    _math(
-        tt.PreciseSqrt,
-    ),
+    _math(tt.PreciseSqrt),
 )
 
 
@@ -236,18 +202,8 @@ def _operator(name: str, operator: str, doc: str) -> Builtin:
 
 
 _BUILTINS: tuple[Builtin, ...] = (
-    _unary_float("exp", math_ops.Exp, "e to the x, elementwise, fp32 or fp64."),
-    _unary_float("exp2", math_ops.Exp2, "2 to the x, elementwise, fp32 or fp64."),
-    _unary_float("log", math_ops.Log, "Natural logarithm, elementwise, fp32 or fp64."),
-    _unary_float("log2", math_ops.Log2, "Base-2 logarithm, elementwise, fp32 or fp64."),
-    _unary_float("sqrt", math_ops.Sqrt, "Square root (approximate on the GPU), fp32 or fp64."),
+    *(_unary_float(view.function, view, str(view.__doc__)) for view in _FLOAT_FUNCTIONS),
     _unary_float("sqrt_rn", tt.PreciseSqrt, "Square root to nearest even, fp32."),
-    _unary_float("rsqrt", math_ops.Rsqrt, "One over the square root, fp32 or fp64."),
-    _unary_float("sin", math_ops.Sin, "Sine of radians, fp32 or fp64."),
-    _unary_float("cos", math_ops.Cos, "Cosine of radians, fp32 or fp64."),
-    _unary_float("erf", math_ops.Erf, "Error function, fp32 or fp64."),
-    _unary_float("floor", math_ops.Floor, "Largest integer not above x, fp32 or fp64."),
-    _unary_float("ceil", math_ops.Ceil, "Smallest integer not below x, fp32 or fp64."),
     Builtin("abs", _emit_abs, member=True),
     Builtin("fma", _emit_fma),
     Builtin("fdiv", _emit_fdiv),
@@ -265,5 +221,6 @@ _BUILTINS: tuple[Builtin, ...] = (
 LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}
 # What `tl.math` has of them.
 MATH_MODULE = (
-    "exp exp2 log log2 sqrt sqrt_rn rsqrt sin cos erf floor ceil abs fma fdiv div_rn umulhi"
-).split()
+    *(view.function for view in _FLOAT_FUNCTIONS),
+    *"sqrt_rn abs fma fdiv div_rn umulhi".split(),
+)

@@ -132,7 +132,7 @@ def _libdevice() -> Iterator[str]:
             f"({', '.join(map(str, o.arguments))}) → {result or o.result}"
             for o in function.overloads
         )
-        only = " *native only*" if function.meaning is None else ""
+        only = " *native only*" if function.native_only else ""
         yield f"| `{name}` | {overloads} | {function.doc.replace('|', chr(92) + '|')}{only} |"
     yield ""
 

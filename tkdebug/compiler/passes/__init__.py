@@ -7,7 +7,6 @@ A pass is a frozen dataclass whose fields are its options; it changes the module
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
-from tkdebug.compiler.passes.form_dots import FormDots
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.pipeline import (
     TILE_PIPELINE,
@@ -17,6 +16,7 @@ from tkdebug.compiler.passes.pipeline import (
     run_pipeline,
 )
 from tkdebug.compiler.passes.plugin_passes import PassPlugin, with_plugins
+from tkdebug.compiler.passes.raise_to_dot import RaiseToDot
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 
 __all__ = [
@@ -24,12 +24,12 @@ __all__ = [
     "Canonicalize",
     "EliminateCommonSubexpressions",
     "EliminateDeadCode",
-    "FormDots",
     "HoistLoopInvariants",
     "Pass",
     "PassManager",
     "PassPlugin",
     "PassRun",
+    "RaiseToDot",
     "UnrollLoops",
     "run_pipeline",
     "with_plugins",

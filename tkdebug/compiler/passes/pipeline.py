@@ -17,10 +17,10 @@ from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
-from tkdebug.compiler.passes.form_dots import FormDots
 from tkdebug.compiler.passes.invariants import Inventory, check_provenance
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.plugin_passes import ForeignPass
+from tkdebug.compiler.passes.raise_to_dot import RaiseToDot
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 from tkdebug.compiler.rewriting.rewriter import Rewriter, RewriteRecord
 from tkdebug.compiler.rewriting.saved_module import SavedModule
@@ -70,7 +70,7 @@ RunCallback = Callable[[PassRun, Module], None]
 
 TILE_PIPELINE: tuple[Pass, ...] = (
     Canonicalize(),
-    FormDots(),
+    RaiseToDot(),
     UnrollLoops(),
     EliminateCommonSubexpressions(),
     HoistLoopInvariants(),

@@ -3,9 +3,9 @@
 A descriptor that a kernel only loads operands of dots from, or only stores to, can be a tensor map,
 by which one thread moves whole blocks between memory and shared memory (TMA). Where the host made
 the descriptor, the kernel is passed one. Where the kernel makes it of its arguments alone, the
-launch makes the tensor map (`passes.launch_maps`); where it makes it of what it loads or computes,
-each program does (`passes.kernel_maps`). The accesses of all other descriptors become those of
-pointer tiles; each carries the reason in its attribute `by_pointers`.
+launch makes the tensor map (`passes.host_tma_descriptors`); where it makes it of what it loads or
+computes, each program does (`passes.device_tma_descriptors`). The accesses of all other descriptors
+become those of pointer tiles; each carries the reason in its attribute `by_pointers`.
 
 Bulk stores write units of 16 bytes, so blocks have to begin at such; what loads do elsewhere has
 not been seen. Where a store's block begins before the tensor, it ends with an illegal instruction
@@ -30,10 +30,10 @@ from tkdebug.compiler.analysis.tensor_maps import MAKE, is_mapped, misfit, paddi
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.types import DescriptorType
-from tkdebug.compiler.passes.kernel_maps import KernelMaps
-from tkdebug.compiler.passes.launch_maps import LaunchMaps
+from tkdebug.compiler.passes.device_tma_descriptors import DeviceTmaDescriptors
+from tkdebug.compiler.passes.host_tma_descriptors import HostTmaDescriptors
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.target import TMA, Target
 
 _UNFIT = "tensor maps do not fit the launch's arguments"
 _ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
@@ -72,8 +72,8 @@ class SelectTensorMaps:
         if chosen:
             tt.Func(function).tensor_maps = tuple(chosen)
             rewriter.record_change(function, "use-tensor-maps")
-        launch = LaunchMaps(module, self.target, infos)
-        kernel = KernelMaps(module, self.target, infos)
+        launch = HostTmaDescriptors(module, self.target, infos)
+        kernel = DeviceTmaDescriptors(module, self.target, infos)
         for op in makers:
             maps = launch if launch.knows(op) else kernel
             reason = maps.reason(op) or telling if self.launch_maps else _UNFIT
@@ -98,7 +98,7 @@ class SelectTensorMaps:
         """Why this parameter is no tensor map; None when it can be one."""
         type_ = argument.type
         assert isinstance(type_, DescriptorType)
-        if not self.target.tma:
+        if not self.target.has(TMA):
             return f"{self.target} has no TMA"
         names = _names(function)
         mappable, padded = tt.Func(function).mappable, tt.Func(function).nan_padded

@@ -15,7 +15,7 @@ from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.target import FP8_MMA, Target
 
 # What `mma` and `wgmma` take (PTX ISA, "Matrix Data-types"); both may be mixed.
 _MULTIPLIED = ("f8E4M3FN", "f8E5M2")
@@ -44,7 +44,7 @@ class WidenDotOperands:
         elements = [element_of(value.type) for value in (tt.Dot(op).a, tt.Dot(op).b)]
         if not all(element.bits == 8 and str(element) != "i8" for element in elements):
             return False
-        if not self.target.fp8_mma or any(str(e) not in _MULTIPLIED for e in elements):
+        if not self.target.has(FP8_MMA) or any(str(e) not in _MULTIPLIED for e in elements):
             return True
         return element_of(op.result.type) != ir.F32
 

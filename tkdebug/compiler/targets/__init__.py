@@ -1,5 +1,6 @@
-"""Targets: what each GPU architecture offers, and the stages that compile for it."""
+"""Targets: what each architecture offers, and the backends that compile for them."""
 
-from tkdebug.compiler.targets.targets import TARGETS, Target, target_of
+from tkdebug.compiler.targets.backend import backend_of, register_backend, target_of, targets
+from tkdebug.compiler.targets.target import Target
 
-__all__ = ["TARGETS", "Target", "target_of"]
+__all__ = ["Target", "backend_of", "register_backend", "target_of", "targets"]

@@ -38,7 +38,6 @@ from tkdebug.compiler.layouts import (
 )
 from tkdebug.errors import IRError
 
-_LANE_BITS = 5
 _IN_DIMS = (REGISTER, LANE, WARP, BLOCK)
 # Bytes of K that one thread holds side by side, over all instructions.
 _K_WIDTHS = (1, 2, 4, 8, 16)
@@ -84,6 +83,7 @@ def check_layouts(function: Operation, check: Callable[[Operation, str], IRError
     num_warps = tt.Func(function).num_warps
     if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1):
         raise check(function, f"num_warps is {num_warps!r}, expected a power of two")
+    warp_size = tt.Func(function).threads_per_warp
     ops = list(function.walk())
     tiles = [(value, op) for op in ops for value in _defined(op) if _is_tile(value)]
     with_layout = [value for value, _ in tiles if ir.encoding_of(value.type) is not None]
@@ -96,7 +96,7 @@ def check_layouts(function: Operation, check: Callable[[Operation, str], IRError
         if type_.encoding is None:
             raise check(op, f"{type_} has no layout, but others of this function have")
         if type_ not in checked:
-            problem = _problem(type_.encoding, type_.shape, num_warps)
+            problem = _problem(type_.encoding, type_.shape, num_warps, warp_size)
             if problem is not None:
                 raise check(op, f"layout of {type_}: {problem}")
             checked.add(type_)
@@ -117,7 +117,9 @@ def _is_tile(value: Value) -> bool:
     return isinstance(value.type, TensorType) and bool(value.type.shape)
 
 
-def _problem(layout: LinearLayout, shape: tuple[int, ...], num_warps: int) -> str | None:
+def _problem(
+    layout: LinearLayout, shape: tuple[int, ...], num_warps: int, warp_size: int
+) -> str | None:
     """What is wrong with one layout."""
     outs = tuple((f"dim{axis}", size) for axis, size in enumerate(shape))
     if layout.in_dims != _IN_DIMS:
@@ -126,9 +128,9 @@ def _problem(layout: LinearLayout, shape: tuple[int, ...], num_warps: int) -> st
         return f"made for {dict(layout.outs)}, expected {dict(outs)}"
     if 0 in layout.packed_bases(REGISTER):
         return "a register bit without effect; expected registers without copies"
-    if layout.in_bits(LANE) != _LANE_BITS or layout.in_size(WARP) != num_warps:
+    if layout.in_size(LANE) != warp_size or layout.in_size(WARP) != num_warps:
         got = f"{layout.in_size(LANE)} lanes and {layout.in_size(WARP)} warps"
-        return f"{got}, expected {1 << _LANE_BITS} and {num_warps}"
+        return f"{got}, expected {warp_size} and {num_warps}"
     if not layout.is_surjective:
         return "does not hold every element"
     return None
@@ -240,7 +242,7 @@ def _dot(op: Operation) -> str | None:
     accumulator = _only(dot.accumulator)
     if accumulator != _only(op.result):
         return "the result and the accumulator have different layouts"
-    for index, value in enumerate((dot.a, dot.b)):
+    for index, value in enumerate(dot.factors):
         if _is_tile(value) and not _is_operand(value, accumulator, index):
             return (
                 f"operand {index} is laid out as {layout_text(_only(value))}, "

@@ -18,6 +18,8 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "narrowing": "A conversion to a narrower type loses the value that it was given.",
     "uninitialised-read": "A kernel reads memory that nothing has written.",
     "unwritten-output": "A launch leaves gaps in a fresh tensor that it stores to.",
+    "coverage": "A launch leaves out, or adds up twice, elements of an input that it is to read.",
+    "row-overrun": "An access leaves its row for the next one of the same tensor.",
     "division-by-zero": "The result of an integer division by zero is used.",
     "shift-range": "The result of a shift by the width of its type or more is used.",
     "offset-overflow": "An offset that wrapped around leads an access.",

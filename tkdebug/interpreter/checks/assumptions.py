@@ -13,14 +13,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 
-_CHECKED = ("tt.assume", "tt.hint")
+_CHECKED = names_of(tt.Assume, tt.Hint)
 _CALLS = {
     "divisibility": "tl.multiple_of",
     "contiguity": "tl.max_contiguous",
@@ -42,36 +44,34 @@ class AssumptionCheck(Observer):
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """Look at what is assumed."""
-        if op.name == "tt.assume":
-            self._look_at_assumption(run, op, operands[0])
+        (value,) = operands
+        if tt.Assume.matches(op):
+            self._look_at_assumption(run, tt.Assume(op), value)
         else:
-            self._look_at_hint(run, op, operands[0])
+            self._look_at_hint(run, tt.Hint(op), value)
 
-    def _look_at_assumption(self, run: Evaluator, op: Operation, condition: TileValue) -> None:
+    def _look_at_assumption(self, run: Evaluator, assume: tt.Assume, condition: TileValue) -> None:
         if isinstance(condition, int) and condition:
             return
-        shape = ir.shape_of(op.operands[0].type)
-        held = run.dense(condition, op.operands[0].type).bool()
-        self._tell(run, op, ~held, shape, None)
+        type_ = assume.condition.type
+        held = run.dense(condition, type_).bool()
+        self._tell(run, assume.op, ~held, ir.shape_of(type_), None)
 
-    def _look_at_hint(self, run: Evaluator, op: Operation, value: TileValue) -> None:
+    def _look_at_hint(self, run: Evaluator, hint: tt.Hint, value: TileValue) -> None:
         if isinstance(value, PointerTile | AddressTile):
             return  # of addresses, which are the stand-in's and no GPU's
-        promised = op.attributes["values"]
-        assert isinstance(promised, tuple)
-        type_ = op.operands[0].type
+        promised, kind = hint.values, hint.kind
+        type_ = hint.source.type
         shape = ir.shape_of(type_)
-        kind = str(op.attributes["kind"])
-        if isinstance(value, int) and (kind != "divisibility" or value % _largest(promised) == 0):
+        if isinstance(value, int) and (kind != "divisibility" or value % max(promised) == 0):
             return
         if kind == "contiguity" and _counts_up(value, promised):
             return
         values = run.full(value, type_)
         for axis, number in enumerate(promised):
-            assert isinstance(number, int)
             if number > 1:
                 bad = _broken(values, axis + 1 if shape else None, kind, number)
-                self._tell(run, op, bad, shape, values)
+                self._tell(run, hint.op, bad, shape, values)
 
     def _tell(
         self,
@@ -91,19 +91,14 @@ class AssumptionCheck(Observer):
         if values is None:
             self._faults.broken_promise(op, found, "tl.assume", "is false here", count)
             return
-        call = _CALLS[str(op.attributes["kind"])]
-        numbers = op.attributes["values"]
-        assert isinstance(numbers, tuple)
+        hint = tt.Hint(op)
+        call, numbers = _CALLS[hint.kind], hint.values
         given = str(numbers[0]) if len(numbers) == 1 else str(list(numbers))
         what = f"{given} does not hold: the value is {found.index} here"
         self._faults.broken_promise(op, found, call, what, count)
 
 
-def _largest(promised: tuple[object, ...]) -> int:
-    return max(number for number in promised if isinstance(number, int))
-
-
-def _counts_up(value: TileValue, promised: tuple[object, ...]) -> bool:
+def _counts_up(value: TileValue, promised: tuple[int, ...]) -> bool:
     """Whether a tile is seen to be contiguous without looking at its elements."""
     if not isinstance(value, AffineTile):
         return False

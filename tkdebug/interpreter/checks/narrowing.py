@@ -17,10 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import Cast, accessed
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.infs import all_finite
 from tkdebug.interpreter.evaluator import Evaluator
@@ -86,7 +90,7 @@ class NarrowingCheck(Observer):
 
 def _is_checked(op: Operation) -> bool:
     if op.name in _TO_INTEGER or op.name in _TO_FLOAT:
-        return is_in_kernel(op) and _bits(op.operands[0]) > 8
+        return is_in_kernel(op) and _bits(Cast(op).source) > 8
     if not arith.TruncI.matches(op) or _bits(op.result) == 1 or not is_in_kernel(op):
         return False
     source = arith.TruncI(op).source
@@ -118,15 +122,8 @@ def _is_of_bits(value: Value) -> bool:
 
 
 def _is_large(value: Value) -> bool:
-    while (op := value.defining_op) is not None:
-        constant = arith.Constant.cast(op)
-        if constant is not None:
-            number = constant.value
-            return isinstance(number, int) and abs(number) >= _HASH_FACTOR
-        if not (tt.Splat.matches(op) or tt.Broadcast.matches(op) or arith.ExtSI.matches(op)):
-            return False
-        value = op.operands[0]
-    return False
+    number = constant_value(traced(value, names_of(tt.Splat, tt.Broadcast, arith.ExtSI)))
+    return isinstance(number, int) and abs(number) >= _HASH_FACTOR
 
 
 class NarrowingTracker(MarkedValues[Narrowed]):
@@ -193,7 +190,7 @@ class NarrowingTracker(MarkedValues[Narrowed]):
             bad = self.of_active(bad)
         if bad is not None and bool(bad.any()):
             known = dict(self.marked.get(op.result, {}))
-            value = run.dense(operands[0], op.operands[0].type)
+            value = run.dense(operands[0], Cast(op).source.type)
             mark = bad | known[op][1] if op in known else bad
             known[op] = (Narrowed(op, run.full(bad, op.result.type), (value,), lost), mark)
             self.set_marks(op.result, known)
@@ -203,7 +200,7 @@ class NarrowingTracker(MarkedValues[Narrowed]):
     def _infinite(self, op: Operation, value: TileValue, result: TileValue) -> Tensor | None:
         if _is_finite(result):
             return None
-        wide = computable(self._ev.full(value, op.operands[0].type))
+        wide = computable(self._ev.full(value, Cast(op).source.type))
         narrow = computable(self._ev.full(result, op.result.type))
         return narrow.isinf() & wide.isfinite()
 
@@ -213,7 +210,7 @@ class NarrowingTracker(MarkedValues[Narrowed]):
         low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if is_signed else (0.0, 2.0**bits)
         if _is_within(value, low, high):
             return None
-        whole = self._ev.full(value, op.operands[0].type).double().trunc()
+        whole = self._ev.full(value, Cast(op).source.type).double().trunc()
         return ~((whole >= low) & (whole < high))
 
     def _cut_off(self, op: Operation, value: TileValue) -> tuple[Tensor | None, Tensor | None]:
@@ -221,14 +218,14 @@ class NarrowingTracker(MarkedValues[Narrowed]):
         bits = _bits(op.result)
         half = 1 << (bits - 1)
         if isinstance(value, int):
-            value = self._ev.dense(value, op.operands[0].type)
+            value = self._ev.dense(value, Cast(op).source.type)
         if isinstance(value, AffineTile):
             low, high = value.bounds(exact=True)
             if -half <= low and high < half:
                 return None, None
         elif _is_within(value, -half, half):
             return None, None
-        wide = self._ev.full(value, op.operands[0].type).to(torch.int64)
+        wide = self._ev.full(value, Cast(op).source.type).to(torch.int64)
         lost = wide < -half
         if bits < 64:
             lost = lost | (wide >= 2 * half)
@@ -241,14 +238,14 @@ class NarrowingTracker(MarkedValues[Narrowed]):
     def _led(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """Tell of lost elements that an access goes by."""
         mask = mask_of(op)
-        for origin, mark in self.marked.get(op.operands[0], {}).values():
+        for origin, mark in self.marked.get(accessed(op), {}).values():
             used = self.of_active(mark)
             if mask is not None:
                 place = next(at for at, value in enumerate(op.operands) if value is mask)
                 used = used & self._ev.dense(operands[place], mask.type).bool()
             if not bool(used.any()):
                 continue
-            used = self._ev.full(used, op.operands[0].type)
+            used = self._ev.full(used, accessed(op).type)
             program, *lane = used.nonzero()[0].tolist()
             at = origin.place_of(program, tuple(lane))
             offender = Offender(self._ev.program_at(program), at[1:], None)

@@ -17,10 +17,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
@@ -215,7 +218,7 @@ class PaddingTracker(MarkedValues[Origin]):
         if combiner is None or pad is None:
             return [None] * len(op.results), {}
         axis = tt.Combining(op).axis + 1
-        extent = ir.shape_of(op.operands[0].type)[axis - 1]
+        extent = ir.shape_of(tt.Combining(op).sources[0].type)[axis - 1]
         if pad.shape[axis] != extent:
             pad = pad.expand(*pad.shape[:axis], extent, *pad.shape[axis + 1 :])
         whole = pad.all(axis, keepdim=True)
@@ -234,7 +237,7 @@ class PaddingTracker(MarkedValues[Origin]):
 
     def _is_neutral(self, op: Operation, tile: TileValue, left_out: Tensor, combiner: str) -> bool:
         """Whether elements that are left out change nothing where they are."""
-        type_ = op.operands[0].type
+        type_ = tt.Combining(op).sources[0].type
         values = self._ev.full(tile, type_)
         neutral = neutral_of(combiner, values.dtype)
         axis = tt.Combining(op).axis + 1
@@ -255,9 +258,9 @@ class PaddingTracker(MarkedValues[Origin]):
             mark = each[place]
             if mark is None:
                 continue
-            mark = ev.full(mark, op.operands[place].type)
+            mark = ev.full(mark, dot.factors[place].type)
             mark = mark & ~mark.all(dim, keepdim=True)
-            values = ev.full(operands[place], op.operands[place].type)
+            values = ev.full(operands[place], dot.factors[place].type)
             if bool((mark & (_numbers(values) != 0)).any()):
                 cleaned[place] = mark
         return [result], cleaned
@@ -359,7 +362,7 @@ class PaddingTracker(MarkedValues[Origin]):
             extent, count, load = known
             other = next((one for one in op.operands if one is not value), value)
             divisor = extent if arith.DivF.matches(op) else 1 / extent
-            if op.operands[0] is not value or _constant(other) != divisor:
+            if arith.Binary(op).lhs is not value or _constant(other) != divisor:
                 continue
             hint = f"divide by the number of elements, not by the extent of the tile, {extent}"
             world = World(op, load, "mean", hint)
@@ -469,11 +472,7 @@ def _numbers(values: Tensor) -> Tensor:
 
 def _constant(value: Value) -> object:
     """The number that a value is everywhere; None where it is no constant."""
-    op = value.defining_op
-    while op is not None and (tt.Splat.matches(op) or tt.Broadcast.matches(op)):
-        op = op.operands[0].defining_op
-    constant = arith.Constant.cast(op)
-    return None if constant is None else constant.value
+    return constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
 
 
 def _shown(value: Tensor) -> str:

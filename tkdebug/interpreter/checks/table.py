@@ -6,12 +6,15 @@ from collections.abc import Callable, Collection
 
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
+from tkdebug.interpreter.checks.coverage import CoverageCheck
 from tkdebug.interpreter.checks.infs import InfCheck
 from tkdebug.interpreter.checks.narrowing import NarrowingCheck
 from tkdebug.interpreter.checks.padding import PaddingCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.races import RaceCheck
+from tkdebug.interpreter.checks.row_overruns import RowOverruns
 from tkdebug.interpreter.checks.uninitialised_reads import UninitialisedReads
+from tkdebug.interpreter.checks.unwritten_outputs import UnwrittenOutputs
 from tkdebug.interpreter.faults import FaultLog
 from tkdebug.interpreter.nans import NanCheck
 from tkdebug.interpreter.observers import Observer
@@ -20,8 +23,11 @@ from tkdebug.interpreter.undefined import UndefinedValues
 # By the name that asks for it (`tkdebug.knobs.CHECK_NAMES`).
 CHECKS: dict[str, Callable[[Module, FaultLog], Observer]] = {
     "uninitialised-read": UninitialisedReads,
+    "unwritten-output": UnwrittenOutputs,
     "race": RaceCheck,
     "nan": NanCheck,
+    "coverage": CoverageCheck,
+    "row-overrun": RowOverruns,
     "inf": InfCheck,
     "padding": PaddingCheck,
     "narrowing": NarrowingCheck,

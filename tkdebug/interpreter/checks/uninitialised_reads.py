@@ -1,4 +1,4 @@
-"""Tells of memory that is read, or returned, before anything has written it.
+"""Tells of memory that is read before anything has written it.
 
 What marks such memory is in memory itself (`unwritten`), so nothing is kept of accesses: what a
 load gave shows whether it read any. The elements are listed only where it did.
@@ -6,12 +6,10 @@ load gave shows whether it read any. The elements are listed only where it did.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.nan_scan import may_have_nan
 from tkdebug.interpreter.faults import FaultLog
@@ -29,33 +27,14 @@ class UninitialisedReads(Observer):
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
-        self._function = module.function
         self._written: frozenset[int] | None = None
-        # Tensors that nothing has written before the launch, and who stored to them first.
-        self._fresh: dict[Buffer, Operation | None] = {}
         # Elements that were read so far of tensors that the kernel does not write; None for those
         # that have no marks anywhere.
         self._read_elems: dict[Buffer, int | None] = {}
 
     def launch_begins(self, launch: LaunchContext) -> None:
-        """Note which tensors nothing has written, of those that the kernel may write."""
+        """Note what the kernel may write."""
         self._written = launch.written
-        for buffer in launch.buffers:
-            if self._may_be_written(buffer) and _may_be_fresh(buffer):
-                marked = _marked(buffer)
-                if marked is not None and bool(marked.all()):
-                    self._fresh[buffer] = None
-
-    def launch_ends(self) -> None:
-        """Tell of what was stored to in part only, or not at all without programs."""
-        no_programs = 0 in self._faults.grid
-        for buffer, stored_by in self._fresh.items():
-            op = self._function if no_programs else stored_by
-            marked = _marked(buffer)
-            if op is None or marked is None or not bool(marked.any()):
-                continue
-            first = int(marked.reshape(-1).to(torch.uint8).argmax())
-            self._faults.left_unwritten(op, buffer, first, int(marked.sum()))
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a load: whether it gave what nothing has written."""
@@ -64,11 +43,6 @@ class UninitialisedReads(Observer):
             return
         if _has_mark(values, access.buffer.tensor.dtype, mark):
             self._look_for_marks(access, mark)
-
-    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store."""
-        if self._fresh.get(access.buffer, access.op) is None and not access.is_empty:
-            self._fresh[access.buffer] = access.op
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic: all but an exchange compute with what is there."""
@@ -126,25 +100,3 @@ def _has_mark(values: Tensor, dtype: torch.dtype, mark: int) -> bool:
         low, high = bits.aminmax()
         may_have = int(low) <= mark <= int(high)
     return may_have and bool((bits == mark).any())
-
-
-def _may_be_fresh(buffer: Buffer) -> bool:
-    """Whether the first and the last element may have the mark."""
-    mark = _mark_of(buffer)
-    if mark is None or not buffer.hull_elems:
-        return False
-    memory = buffer.flat(buffer.tensor.dtype)
-    for end in (0, buffer.hull_elems - 1):
-        value = memory[buffer.storage_offset + end].item()
-        # The marks of floats are NaNs.
-        if value != mark and not math.isnan(value):
-            return False
-    return True
-
-
-def _marked(buffer: Buffer) -> Tensor | None:
-    """Where a tensor has not been written; None where its type has no mark, or it is empty."""
-    mark = MARKS.get(buffer.tensor.dtype)
-    if mark is None or not buffer.tensor.numel():
-        return None
-    return buffer.tensor.view(bits_type(buffer.tensor.element_size())) == mark

@@ -13,8 +13,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.ops import rounding
-from tkdebug.interpreter import conversions, shapes
+from tkdebug.interpreter import conversions, rounding, shapes
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.rules.types import Rule, Rules, one

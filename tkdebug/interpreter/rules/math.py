@@ -10,10 +10,10 @@ from torch import Tensor
 from tkdebug.compiler.dialects import math, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.ops import rounding
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.errors import UnsupportedError
+from tkdebug.interpreter import rounding
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.rules.libdevice import MEANINGS
 from tkdebug.interpreter.rules.types import Rule, Rules, one
 from tkdebug.interpreter.values import TileValue
 
@@ -60,14 +60,14 @@ def sqrt(ev: Evaluator, view: math.Sqrt, x: TileValue) -> TileValue:
 
 def libdevice(ev: Evaluator, view: tt.ExternElementwise, *operands: TileValue) -> TileValue:
     """tt.extern_elementwise."""
-    function = FUNCTIONS[view.function]
-    if function.meaning is None:
+    meaning = MEANINGS.get(view.function)
+    if meaning is None:
         where = view.op.location.primary
         raise UnsupportedError(
-            f"{where.file}:{where.line}: libdevice.{function.name} is not available under "
+            f"{where.file}:{where.line}: libdevice.{view.function} is not available under "
             "interpret; it needs a GPU (its numbers have no closed form here)"
         )
-    meaning, dtype = function.meaning, ev.dtype_of(view.result.type)
+    dtype = ev.dtype_of(view.result.type)
     unsigned = view.unsigned
 
     def compute(*tensors: Tensor) -> Tensor:

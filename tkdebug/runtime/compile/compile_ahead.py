@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.device.platform import platform_in_force
 
 if TYPE_CHECKING:
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
@@ -63,11 +64,12 @@ class CompileAhead:
         """Make the calls, and return when code is generated for all that they want."""
         from concurrent.futures import ThreadPoolExecutor, wait
 
-        from tkdebug.compiler.targets.nvptx.worker_process import POOL, STOP
+        from tkdebug.compiler.targets.backend import backend_named
 
         stop = threading.Event()
-        token = STOP.set(stop)
-        threads = ThreadPoolExecutor(POOL.size, thread_name_prefix="tkdebug-compile-ahead")
+        backend = backend_named(platform_in_force().backend)
+        size = backend.parallel_compiles
+        threads = ThreadPoolExecutor(size, thread_name_prefix="tkdebug-compile-ahead")
         futures = []
         code_keys = set()
 
@@ -77,15 +79,15 @@ class CompileAhead:
                 code_keys.add(begun.code_key)
                 futures.append(threads.submit(copy_context().run, begun.generate))
 
-        try:
-            self._make(calls, begin)
-            wait(futures)
-        except BaseException:  # also Ctrl-C: nobody wants the rest
-            stop.set()
-            raise
-        finally:
-            STOP.reset(token)
-            threads.shutdown(cancel_futures=stop.is_set())
+        with backend.stopped_by(stop):
+            try:
+                self._make(calls, begin)
+                wait(futures)
+            except BaseException:  # also Ctrl-C: nobody wants the rest
+                stop.set()
+                raise
+            finally:
+                threads.shutdown(cancel_futures=stop.is_set())
 
     def _make(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
+from functools import cache
 from typing import Any
 
 from tkdebug.errors import TkError, UnsupportedError, UsageError
@@ -17,19 +17,20 @@ from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.terminal_text import tell
 
-_NEEDED = {"llvmlite": "llvmlite", "cuda.bindings.nvjitlink": "cuda-bindings nvidia-nvjitlink"}
+
+def obstacle(target: str) -> str | None:
+    """What keeps this machine from generating code for an architecture, None when it can."""
+    from tkdebug.compiler.targets.backend import backend_of, target_of
+
+    return backend_of(target_of(target)).obstacle()
 
 
-def obstacle() -> str | None:
-    """What keeps this machine from generating code, None when it can."""
-    for module, packages in _NEEDED.items():
-        try:
-            found = find_spec(module) is not None
-        except ModuleNotFoundError:
-            found = False
-        if not found:
-            return f"code generation needs {module}; pip install {packages}"
-    return None
+@cache
+def tell_unsupported(target: str) -> None:
+    """Say once of a GPU that nothing is compiled for that kernels are interpreted."""
+    from tkdebug.compiler.targets.backend import unsupported_gpu
+
+    tell(f"{unsupported_gpu(target)}; kernels are interpreted and not compiled for it")
 
 
 def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object]) -> None:
@@ -48,14 +49,17 @@ def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object])
     if target is None or key in seen:
         return
     seen.add(key)
-    from tkdebug.compiler.targets import TARGETS, target_of
+    from tkdebug.compiler.targets.backend import target_of, targets, unsupported_gpu
     from tkdebug.runtime.compile.native_compilation import compile_native_kernel
 
+    if unsupported_gpu(target) is not None:
+        tell_unsupported(target)
+        return
     try:
         target_of(target)
     except UnsupportedError:
         raise UsageError(
-            f"TKDEBUG_CROSS_COMPILE: got {target!r}, expected one of {', '.join(TARGETS)}"
+            f"TKDEBUG_CROSS_COMPILE: got {target!r}, expected one of {', '.join(targets())}"
         ) from None
     options = src.options if src.options.arch else replace(src.options, arch=target)
     try:

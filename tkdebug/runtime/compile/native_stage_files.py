@@ -17,11 +17,9 @@ from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOv
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.passes.pipeline import SnapshotCallback
+    from tkdebug.compiler.targets.backend import ImageCallback, NativeStage
 
-_FILES = {"gpu-ir": "gpu-ir.mlir", "llvm-ir": "llvm-ir.ll", "ptx": "kernel.ptx"}
-_CUBIN_FILE = "kernel.cubin"
-# Stages whose edited file takes the place of what the compiler makes.
-_REPLACEABLE = ("llvm-ir", "ptx")
+GPU_IR_FILE = "gpu-ir.mlir"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +27,19 @@ class NativeStageFiles:
     """The files of one compile: those that are written, and edited ones.
 
     Attributes:
+        stages: those after the GPU IR.
         dump: writes stages; None where none are wanted.
         override: reads edited ones; None where there are none.
     """
 
+    stages: tuple[NativeStage, ...]
     dump: StageDump | None
     override: StageOverride | None
 
     @staticmethod
-    def of(src: Specialization) -> NativeStageFiles:
+    def of(src: Specialization, stages: tuple[NativeStage, ...]) -> NativeStageFiles:
         """The files that the knobs ask for, if any."""
-        return NativeStageFiles(StageDump.of(src), StageOverride.of(src))
+        return NativeStageFiles(stages, StageDump.of(src), StageOverride.of(src))
 
     @property
     def on_snapshot(self) -> SnapshotCallback | None:
@@ -52,9 +52,10 @@ class NativeStageFiles:
         return None if self.dump is None and self.override is None else self._on_stage
 
     def _on_stage(self, stage: str, text: str) -> str | None:
-        edited = None if self.override is None else self.override.read_text(_FILES[stage])
+        file = next(known.file for known in self.stages if known.name == stage)
+        edited = None if self.override is None else self.override.read_text(file)
         if self.dump is not None:
-            self.dump.write(_FILES[stage], text if edited is None else edited)
+            self.dump.write(file, text if edited is None else edited)
         return edited
 
     def refuse_gpu_ir(self) -> None:
@@ -63,24 +64,31 @@ class NativeStageFiles:
         Raises:
             UnsupportedError: there is one for the GPU IR.
         """
-        gpu_ir = None if self.override is None else self.override.path(_FILES["gpu-ir"])
+        gpu_ir = None if self.override is None else self.override.path(GPU_IR_FILE)
         if gpu_ir is not None:
             raise UnsupportedError(
                 f"TKDEBUG_OVERRIDE: {gpu_ir}: the GPU IR cannot be replaced "
-                f"by an edited file; {', '.join(_FILES[stage] for stage in _REPLACEABLE)}, "
-                f"{_CUBIN_FILE} and {TILE_IR_FILE} can"
+                f"by an edited file; {', '.join(stage.file for stage in self.stages)} "
+                f"and {TILE_IR_FILE} can"
             )
 
     def write_gpu_ir(self, module: Module) -> None:
         """Write the GPU IR after its passes, where it is wanted."""
         if self.dump is not None:
-            self.dump.write_ir(_FILES["gpu-ir"], module)
+            self.dump.write_ir(GPU_IR_FILE, module)
 
-    def final_cubin(self, cubin: bytes) -> bytes:
-        """The edited cubin, where there is one; it is dumped too."""
-        edited = None if self.override is None else self.override.read(_CUBIN_FILE)
+    @property
+    def on_image(self) -> ImageCallback | None:
+        """What is called with what is loaded, and may give an edited one."""
+        return None if self.dump is None and self.override is None else self._on_image
+
+    def _on_image(self, image: bytes) -> bytes:
+        file = next((stage.file for stage in self.stages if stage.is_image), None)
+        if file is None:
+            return image
+        edited = None if self.override is None else self.override.read(file)
         if edited is not None:
-            cubin = edited
+            image = edited
         if self.dump is not None:
-            self.dump.write(_CUBIN_FILE, cubin)
-        return cubin
+            self.dump.write(file, image)
+        return image

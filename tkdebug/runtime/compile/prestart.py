@@ -16,24 +16,20 @@ from importlib import import_module
 
 from tkdebug.errors import TkError
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.device.platform import platform_in_force
 
-# The driver's device file: asking torch would import it.
-_DEVICE_FILE = "/dev/nvidiactl"
 _LONGEST_LOAD_S = 30.0
 _MODULES = (
     "tkdebug.compiler.frontend",
     "tkdebug.compiler.ir.printer",
-    "tkdebug.compiler.targets.nvptx.compile",
     "tkdebug.runtime.compile.native_compilation",
-    "tkdebug.runtime.cuda.launcher",
-    "tkdebug.runtime.cuda.module",
 )
 
 
 @lru_cache(maxsize=1)
 def prestart() -> None:
     """Start loading, once a process, where kernels will probably run natively."""
-    if KNOBS.mode == "native" or (KNOBS.mode == "auto" and os.path.exists(_DEVICE_FILE)):
+    if KNOBS.mode == "native" or (KNOBS.mode == "auto" and platform_in_force().is_likely()):
         thread = threading.Thread(target=_load, name="tkdebug-prestart", daemon=True)
         # No more threads: the first compile loads then.
         with contextlib.suppress(RuntimeError):
@@ -50,14 +46,10 @@ def _await(thread: threading.Thread) -> None:
 
 def _load() -> None:
     with contextlib.suppress(ImportError, OSError, TkError):
-        from tkdebug.compiler.targets.nvptx.worker_process import POOL
+        from tkdebug.compiler.targets.backend import backend_named
 
-        # It loads its libraries while we load our modules.
-        POOL.start_one()
+        platform = platform_in_force()
+        backend_named(platform.backend).prestart()
         for module in _MODULES:
             import_module(module)
-        from tkdebug.compiler.targets import TARGETS
-        from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
-
-        # For what these load themselves.
-        gpu_pipeline(TARGETS["sm_90a"], 3)
+        platform.prestart()

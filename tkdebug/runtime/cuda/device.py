@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compiler.targets.backend import unsupported_gpu
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.runtime.cuda import driver_api
+from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.errors import NoDeviceError
 
 if TYPE_CHECKING:
@@ -134,8 +136,6 @@ def current_device() -> Device:
     """
     import torch
 
-    from tkdebug.runtime.device.driver import has_real_gpu
-
     if not has_real_gpu():
         raise NoDeviceError(_no_gpu())
     # Below torch.cuda, which may be stood in for; it initialises CUDA where nothing has yet.
@@ -168,12 +168,13 @@ def require_device() -> None:
 @cache
 def obstacle() -> str | None:
     """Why kernels cannot run natively in this process; None when they can."""
-    from tkdebug.runtime.device.driver import has_real_gpu
-
     if not has_real_gpu():
         return _no_gpu()
     try:
-        _ = current_device().target
+        found = current_device()
+        sentence = unsupported_gpu(found.capability)
+        if sentence is not None:
+            return f"{found.name}: {sentence}"
     except (TkError, UnsupportedError, RuntimeError) as error:
         return str(error)
     return None

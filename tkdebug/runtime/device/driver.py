@@ -8,38 +8,19 @@ force, and the CPU otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.device.platform import GPUTarget, platform_in_force
 from tkdebug.runtime.errors import OptionValueError
 
 if TYPE_CHECKING:
     import torch
 
-# As the driver reports an H200 (sm_90); clocks in kHz, bus width in bits.
-H200_PROPERTIES: Mapping[str, int] = {
-    "max_shared_mem": 232448,
-    "max_num_regs": 65536,
-    "multiprocessor_count": 132,
-    "warpSize": 32,
-    "sm_clock_rate": 1980000,
-    "mem_clock_rate": 3201000,
-    "mem_bus_width": 6016,
-}
 # Larger than any L2, so that zeroing it evicts what a benchmark left there.
 L2_EVICTION_BYTES = 256 << 20
-
-
-@dataclass(frozen=True)
-class GPUTarget:
-    """What code is generated for: backend, compute capability times ten, threads per warp."""
-
-    backend: str
-    arch: int | str
-    warp_size: int
 
 
 @cache
@@ -61,20 +42,7 @@ class DriverUtils:
         Raises:
             NoDeviceError: there is no device of that number.
         """
-        if not has_real_gpu():
-            return dict(H200_PROPERTIES)
-        from tkdebug.runtime.cuda.device import device as cuda_device
-
-        found = cuda_device(device)
-        return {
-            "max_shared_mem": found.max_shared_bytes,
-            "max_num_regs": found.max_registers,
-            "multiprocessor_count": found.multiprocessors,
-            "warpSize": found.warp_size,
-            "sm_clock_rate": found.sm_clock_khz,
-            "mem_clock_rate": found.memory_clock_khz,
-            "mem_bus_width": found.memory_bus_bits,
-        }
+        return platform_in_force().properties(device)
 
     def load_binary(
         self, name: str, cubin: bytes, shared_bytes: int, device: int
@@ -85,11 +53,7 @@ class DriverUtils:
             OutOfResources: the device has less than the kernel needs.
             CudaError: the driver refuses the cubin.
         """
-        from tkdebug.runtime.cuda.device import device as cuda_device
-        from tkdebug.runtime.cuda.module import load_kernel
-
-        found = load_kernel(cuda_device(device), cubin, name, 0, shared_bytes)
-        return found.module, found.function, found.registers, found.spills, found.max_threads
+        return platform_in_force().load_binary(name, cubin, shared_bytes, device)
 
 
 class Driver:
@@ -152,8 +116,7 @@ class Driver:
 
     def get_current_target(self) -> GPUTarget:
         """What kernels are compiled for."""
-        major, minor = self.get_device_capability()
-        return GPUTarget("cuda", major * 10 + minor, 32)
+        return platform_in_force().current_target()
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """The default `do_bench` of tuners."""
@@ -216,4 +179,12 @@ def compute_capability(arch: str | int | None) -> int:
 @cache
 def _capability(arch: str | int) -> int | None:
     match = re.fullmatch(r"(?:sm_?)?(\d{2,3})[af]?", str(arch))
-    return None if match is None else int(match[1])
+    if match is not None:
+        return int(match[1])
+    from tkdebug.compiler.targets.backend import backends
+
+    for backend in backends():
+        target = backend.find(arch)
+        if target is not None:
+            return target.capability[0] * 10 + target.capability[1]
+    return None

@@ -18,6 +18,7 @@ from functools import lru_cache
 from tkdebug.errors import UsageError
 from tkdebug.events import Mode
 from tkdebug.knobs import KNOBS, MODE_NAMES, ModeName
+from tkdebug.runtime.device.platform import Platform, platform_in_force
 from tkdebug.terminal_text import tell
 
 OWN_MODE: ContextVar[ModeName | None] = ContextVar("tkdebug_mode", default=None)
@@ -64,7 +65,7 @@ def current_mode(kernel: str | None = None) -> Mode:
     if patterns and kernel is not None and _matches(kernel, patterns):
         return "interpret"
     wanted = OWN_MODE.get() or MAIN_THREAD.mode or KNOBS.mode
-    return _auto() if wanted == "auto" else wanted
+    return _auto(platform_in_force()) if wanted == "auto" else wanted
 
 
 @lru_cache(maxsize=4096)
@@ -72,16 +73,13 @@ def _matches(kernel: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(kernel, pattern) for pattern in patterns)
 
 
-@lru_cache(maxsize=1)
-def _auto() -> Mode:
-    """Native where there is a GPU that tkdebug compiles for."""
-    from tkdebug.runtime.cuda.device import obstacle
-    from tkdebug.runtime.device.driver import has_real_gpu
-
-    reason = obstacle()
+@lru_cache(maxsize=4)
+def _auto(platform: Platform) -> Mode:
+    """Native where there is a device that tkdebug compiles for."""
+    reason = platform.obstacle()
     if reason is None:
         return "native"
     # The user may expect a GPU that is there to be used.
-    if has_real_gpu():
+    if platform.is_there():
         tell(f"kernels are interpreted although a GPU is there: {reason}")
     return "interpret"

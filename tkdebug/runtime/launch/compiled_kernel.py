@@ -18,7 +18,7 @@ from tkdebug.errors import LaunchError
 from tkdebug.events import LaunchRecord, Mode, next_launch_id
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos, shown_value
 from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like, language_dtype
-from tkdebug.runtime.device.driver import GPUTarget
+from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import ArgumentTypeError, MissingArtifactError
 from tkdebug.runtime.launch.grid import Grid, grid_dimensions
 

@@ -10,6 +10,7 @@ import importlib
 import threading
 from functools import cache
 
+from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.plugin_hooks import add_plugin_hooks
 
 # What `runtime` imports inside of functions, since torch or the compiler come with it.
@@ -21,7 +22,6 @@ _MODULES = (
     "tkdebug.compiler.passes",
     "tkdebug.interpreter",
     "tkdebug.runtime.compile.cross_compilation",
-    "tkdebug.runtime.cuda.device",
     "tkdebug.runtime.device.driver",
     "tkdebug.runtime.arguments.tensor_places",
 )
@@ -36,7 +36,7 @@ def load_what_launches_import() -> None:
 
 
 def _load() -> None:
-    for name in _MODULES:
+    for name in (*_MODULES, *platform_in_force().modules):
         try:
             importlib.import_module(name)
         except ImportError:

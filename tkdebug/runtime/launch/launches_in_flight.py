@@ -7,7 +7,6 @@ are kept as addresses and numbers, others not at all.
 from __future__ import annotations
 
 import itertools
-import struct
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from tkdebug.events import LaunchRecord
 from tkdebug.runtime.launch.grid import Grid
 
 if TYPE_CHECKING:
-    from tkdebug.linemap.core_dumps import Grid as DumpedGrid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 KEPT_LAUNCHES = 4096
@@ -50,33 +48,6 @@ class Flight:
         """
         settled_ns: int | None = getattr(self.span, "settled_ns", None)
         return settled_ns is not None and (time_s is None or settled_ns < time_s * _NS_PER_S)
-
-    def could_be(self, grid: DumpedGrid) -> bool:
-        """Whether it may be this grid of a core dump: same kernel, size and arguments."""
-        return (
-            grid.function == self.kernel.function
-            and grid.size == tuple(self.grid)
-            and self._passed(grid.parameters)
-        )
-
-    def _passed(self, parameters: bytes) -> bool:
-        """Whether the parameter memory holds what was passed, as far as that is known."""
-        from tkdebug.runtime.cuda.packing import kernel_slots
-
-        source = self.kernel.src
-        numbers = [p.num for p in source.fn.params if not p.is_constexpr]
-        values = {f"v{number}": v for number, v in zip(numbers, self.values, strict=True)}
-        at = 0
-        binary = self.kernel.binary
-        for slot in kernel_slots(source.fn.arg_names, source.specs, binary):
-            size = struct.calcsize(f"={slot.code}")
-            at = -(-at // slot.alignment) * slot.alignment
-            value = None if slot.is_tensor_map else values.get(slot.expression)
-            if value is not None and len(parameters) >= at + size:
-                if struct.pack(f"={slot.code}", value) != parameters[at : at + size]:
-                    return False
-            at += size
-        return True
 
 
 class InFlight:

@@ -1,7 +1,8 @@
-"""A kernel compiled to a cubin, and its launches on one device.
+"""A kernel compiled to machine code, and its launches on one device.
 
-Responsible for loading it when it is first launched, and for hooks around its launches. Packing and
-the driver's calls are `runtime.cuda`'s. Invariant: a launch without hooks is `submit` alone.
+Responsible for loading it when it is first launched, and for hooks around its launches. What a
+launch takes is the platform's (`device/platform.py`). Invariant: a launch without
+hooks is `submit` alone.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.frontend.arguments import Constant
+from tkdebug.compiler.targets import backend_of, target_of
 from tkdebug.events import HOOKS
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.needed_resources import locate
-from tkdebug.runtime.cuda.packing import kernel_slots
-from tkdebug.runtime.cuda.tensor_maps import SIZE_BYTES
-from tkdebug.runtime.device.driver import GPUTarget
+from tkdebug.runtime.device.platform import GPUTarget, Platform, platform_in_force
 from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.launch.allocation import make_workspace
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
@@ -30,17 +30,16 @@ from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.targets.backend import Binary
     from tkdebug.runtime.compile.specialization import Specialization
-    from tkdebug.runtime.cuda.binary import Binary
-    from tkdebug.runtime.cuda.launcher import LaunchShape
-    from tkdebug.runtime.cuda.timing import SpanTimer
+    from tkdebug.runtime.device.platform import SpanTimer
     from tkdebug.runtime.launch.allocation import Buffer
 
 _BYTES_PER_REGISTER = 4
 
 
 class NativeKernel(CompiledKernel):
-    """A kernel that runs on CUDA device `device`.
+    """A kernel that runs on device `device`.
 
     Attributes:
         binary: the compiled code.
@@ -67,13 +66,17 @@ class NativeKernel(CompiledKernel):
         self._tile_ir = tile_ir
         self.binary = binary
         self.device = device
-        self.kernel = binary.cubin
+        self.kernel = binary.image
         self.module: int | None = None
         self.n_regs = binary.registers
         self.n_spills = binary.spill_bytes // _BYTES_PER_REGISTER
         self.n_max_threads = binary.threads
+        target = target_of(binary.target)
+        major, minor = target.capability
+        name = backend_of(target).upstream_name
+        self._backend = target.backend
         self.metadata = self._make_metadata(
-            binary.shared_bytes, _gpu_target(binary.target)
+            binary.shared_bytes, GPUTarget(name, major * 10 + minor, target.threads_per_warp)
         )._replace(global_scratch_size=binary.workspace_bytes)
         self.asm = self._artifacts()
         self.submit: Callable[..., NativeKernel | None] = self._load_and_submit
@@ -84,10 +87,7 @@ class NativeKernel(CompiledKernel):
             "source": lambda: self.src.fn.kernel_source.text,
             "ttir": lambda: self.tile_ir,
             "ttgir": lambda: self.gpu_ir,
-            "llir": lambda: binary.llvm_ir,
-            "ptx": lambda: binary.ptx,
-            "cubin": lambda: binary.cubin,
-            "sass": lambda: self.sass,
+            **binary.stages(),
         }
         aliases = {"tile-ir": "ttir", "gpu-ir": "ttgir", "llvm-ir": "llir"}
         return Artifacts(self.name, stages, aliases, {})
@@ -104,17 +104,6 @@ class NativeKernel(CompiledKernel):
 
         return print_module(self.gpu_module)
 
-    @cached_property
-    def sass(self) -> str:
-        """The machine code as text.
-
-        Raises:
-            TkError: nvdisasm is not installed.
-        """
-        from tkdebug.compiler.targets.nvptx.disassembly import disassemble
-
-        return disassemble(self.binary.cubin)
-
     def _init_handles(self) -> None:
         """Load the binary and make `submit` out of it.
 
@@ -123,60 +112,41 @@ class NativeKernel(CompiledKernel):
             NoDeviceError: there is no GPU.
             CudaError: the driver refuses.
         """
-        from tkdebug.runtime.cuda import device as devices
-        from tkdebug.runtime.cuda.launcher import make_submit
-        from tkdebug.runtime.cuda.module import load_kernel
-
         if self.function is not None:
             return
-        devices.require_device()
-        binary = self.binary
-        device = devices.device(self.device)
+        platform = self._platform()
+        platform.require()
         LOAD_HOOKS.loading(self)
         try:
-            loaded = load_kernel(
-                device, binary.cubin, binary.entry, binary.threads, binary.shared_bytes
-            )
+            loaded = platform.load(self)
         except OutOfResources as error:
             locate(error, self.src)
             raise
         self.n_regs = loaded.registers
         self.n_spills = loaded.spills
         self.n_max_threads = loaded.max_threads
-        names = self.src.fn.arg_names
-        passed = [
-            f"v{parameter.num}" for parameter in self.src.fn.params if not parameter.is_constexpr
-        ]
-        self.submit = make_submit(
-            self.name,
-            kernel_slots(names, self.src.specs, self.binary),
-            passed,
-            self._launch_shape(loaded.function),
-            self._recover,
-            by_pointers=self._submit_by_pointers,
-            new_workspace=self._new_workspace,
-        )
+        self.submit = loaded.submit
         self.module = loaded.module
         self.function = loaded.function
         LOAD_HOOKS.loaded(self)
 
-    def _launch_shape(self, function: int) -> LaunchShape:
-        from tkdebug.runtime.cuda.launcher import LaunchShape
+    def _platform(self) -> Platform:
+        """What it is launched on.
 
-        options = self.src.options
-        return LaunchShape(
-            function,
-            self.binary.threads,
-            self.binary.shared_bytes,
-            # Code generation makes no use of clusters.
-            1,
-            options.launch_cooperative_grid,
-            options.launch_pdl,
-            self.binary.workspace_bytes,
-        )
+        Raises:
+            NoDeviceError: that is another kind of device than it is compiled for.
+        """
+        platform = platform_in_force()
+        if self._backend != platform.backend:
+            raise NoDeviceError(
+                f"compiled kernel {self.name}: it is for {self.binary.target} ({self._backend}), "
+                f"the devices here are {platform.backend}'s; compile it for one of theirs"
+            )
+        return platform
 
-    def _new_workspace(self, size_bytes: int, stream: int) -> Buffer:
-        return make_workspace(size_bytes, SIZE_BYTES, self.device, stream)
+    def new_workspace(self, size_bytes: int, alignment: int, stream: int) -> Buffer:
+        """Memory that one launch gives to its programs."""
+        return make_workspace(size_bytes, alignment, self.device, stream)
 
     def _load_and_submit(
         self, x: int, y: int, z: int, stream: int, *passed: Any
@@ -184,9 +154,8 @@ class NativeKernel(CompiledKernel):
         self._init_handles()
         return self.submit(x, y, z, stream, *passed)
 
-    def _submit_by_pointers(
-        self, x: int, y: int, z: int, stream: int, *passed: Any
-    ) -> NativeKernel:
+    def submit_by_pointers(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel:
+        """Launch the kernel that does without tensor maps that launches make."""
         self._without_launch_maps.submit(x, y, z, stream, *passed)
         return self._without_launch_maps
 
@@ -197,17 +166,6 @@ class NativeKernel(CompiledKernel):
 
         return compile_native_kernel(replace(self.src, launch_maps=False), self.device)
 
-    def _recover(self, status: int, is_last: bool) -> None:
-        """Make another try possible after a launch that failed with `status`, or raise."""
-        from tkdebug.runtime.cuda import driver_api
-        from tkdebug.runtime.cuda.device import device
-
-        if status in (driver_api.INVALID_CONTEXT, driver_api.NOT_INITIALIZED) and not is_last:
-            # A thread that has called nothing of CUDA yet, such as autograd's.
-            device(self.device).make_current()
-            return
-        raise driver_api.cuda_error(status, f"kernel {self.name}: launch")
-
     def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
         """Run on `grid`, none of whose axes is 0, with a value for each parameter.
 
@@ -215,21 +173,19 @@ class NativeKernel(CompiledKernel):
             PointerError: a tensor that the kernel's device cannot access.
             CudaError: the driver refuses.
         """
-        import torch
-
-        from tkdebug.runtime.cuda.device import require_device
-
-        require_device()
-        current = int(torch._C._cuda_getDevice())  # noqa: SLF001
+        platform = self._platform()
+        platform.require()
+        device_now, stream_of = platform.getters()
+        current = device_now()
         if current != self.device:
             raise NoDeviceError(
                 f"compiled kernel {self.name}: it is loaded on cuda:{self.device}, the current "
                 f"device is cuda:{current}; launch inside `with torch.cuda.device({self.device}):`"
             )
         if stream is None:
-            stream = int(torch._C._cuda_getCurrentRawStream(current))  # noqa: SLF001
+            stream = stream_of(current)
         passed = tuple(
-            self._passed(parameter.name, value)
+            self._passed(platform, parameter.name, value)
             for parameter, value in zip(self.src.fn.params, values, strict=True)
             if not parameter.is_constexpr
         )
@@ -238,13 +194,11 @@ class NativeKernel(CompiledKernel):
         else:
             self.submit(*grid, stream, *passed)
 
-    def _passed(self, name: str, value: Any) -> Any:
-        from tkdebug.runtime.cuda.pointers import accessible_address
-
+    def _passed(self, platform: Platform, name: str, value: Any) -> Any:
         if isinstance(self.src.arguments[name], Constant) or isinstance(value, TensorDescriptor):
             return value
         if is_tensor_like(value):
-            return accessible_address(self.name, name, value, self.device)
+            return platform.accessible_address(self.name, name, value, self.device)
         return value
 
     def launch_hooked(
@@ -281,10 +235,7 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def _timer(self) -> SpanTimer:
-        from tkdebug.runtime.cuda.device import device
-        from tkdebug.runtime.cuda.timing import span_timer
-
-        return span_timer(device(self.device))
+        return self._platform().span_timer(self.device)
 
     def _submit_timed(
         self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]
@@ -295,11 +246,3 @@ class NativeKernel(CompiledKernel):
             span.end()
             record.device_ns = span
         return ran
-
-
-def _gpu_target(name: str) -> GPUTarget:
-    from tkdebug.compiler.targets import target_of
-
-    target = target_of(name)
-    major, minor = target.capability
-    return GPUTarget("cuda", major * 10 + minor, target.threads_per_warp)

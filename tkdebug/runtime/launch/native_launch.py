@@ -29,9 +29,8 @@ from tkdebug.runtime.arguments.specialize import (
     launch_key,
 )
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.cuda.device import obstacle
-from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE, current_mode
+from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.jit.parameters import refuse_variadic
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_text import PREFIX, launch_text
@@ -109,12 +108,10 @@ class NativePath:
         """
         if grid is WARMUP:
             return int(value.data_ptr())
-        from tkdebug.runtime.cuda.device import require_device
-        from tkdebug.runtime.cuda.pointers import accessible_address
-
-        require_device()
+        platform = platform_in_force()
+        platform.require()
         name = self._fn.params[position].name
-        return accessible_address(self._fn.__name__, name, value, device)
+        return platform.accessible_address(self._fn.__name__, name, value, device)
 
     def _check_inside(self, position: int, value: Any, device: int) -> None:
         """Check the tensors of a tuple or descriptor."""
@@ -203,7 +200,7 @@ def _make_launch(
     import torch
 
     refuse_variadic(fn.__name__, fn.signature)
-    getters = _torch_getters()
+    getters = _getters()
     own: dict[str, Any] = {
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
@@ -222,7 +219,7 @@ def _make_launch(
         "hooks": HOOKS,
         "own_mode": OWN_MODE.get,
         "main": MAIN_THREAD,
-        "native_modes": ("native", "auto") if obstacle() is None else ("native",),
+        "native_modes": _native_modes(),
         "MISSING": MISSING,
         "WARMUP": WARMUP,
     }
@@ -238,11 +235,11 @@ def _make_launch(
     return launch
 
 
-def _torch_getters() -> tuple[Callable[[], int], Callable[[int], int]]:
-    """Functions for the current device and for a device's current stream, below torch.cuda."""
-    import torch
+def _native_modes() -> tuple[str, ...]:
+    """The modes in which a launch is native here."""
+    return ("native", "auto") if platform_in_force().obstacle() is None else ("native",)
 
-    if not has_real_gpu():
-        # A launch is refused before these are asked; a warm-up compiles for the default target.
-        return (lambda: 0), (lambda index: 0)
-    return torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream  # noqa: SLF001
+
+def _getters() -> tuple[Callable[[], int], Callable[[int], int]]:
+    """Functions for the current device and for a device's current stream."""
+    return platform_in_force().getters()

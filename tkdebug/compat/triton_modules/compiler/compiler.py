@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tkdebug.compat.launch_hooks import LazyDict
 from tkdebug.compat.upstream_compiler import ASTSource, IRSource, compile, make_backend, triton_key
-from tkdebug.runtime.device.driver import GPUTarget
+from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import OutOfResources
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 

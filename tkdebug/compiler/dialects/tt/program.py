@@ -88,6 +88,7 @@ class Func(OpView):
     mappable = attribute_def("mappable", tuple[str, ...], ())
     tensor_maps = attribute_def("tensor_maps", tuple[str, ...], ())
     num_warps = late_attribute_def("num_warps", int)
+    threads_per_warp = attribute_def("threads_per_warp", int, 32)
     target = optional_attribute_def("target", str)
     shared_bytes = attribute_def("shared_bytes", int, 0)
     fp_fusion = attribute_def("fp_fusion", bool, True)

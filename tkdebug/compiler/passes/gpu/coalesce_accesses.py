@@ -35,8 +35,6 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 ACCESSES = (tt.Load.name, tt.Store.name, tt.AtomicRmw.name, tt.AtomicCas.name)
 _ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
 
-_LANES = 32
-
 
 @dataclass(frozen=True, slots=True)
 class CoalesceAccesses:
@@ -55,14 +53,14 @@ class CoalesceAccesses:
         Raises:
             IRError: the function does not say how many warps run it.
         """
-        warps = num_warps_of(module)
+        warps, warp_size = num_warps_of(module), tt.Func(module.function).threads_per_warp
         infos = analyse(module.function)
         groups: dict[tuple[object, ...], list[_Access]] = {}
         for access in _accesses(module, infos, self.vector_atomics):
             groups.setdefault(access.group, []).append(access)
         _adopt_scattered(groups)
         for group in groups.values():
-            layout = _layout(group, warps)
+            layout = _layout(group, warps, warp_size)
             for access in group:
                 OpView(access.op).layout = layout
                 rewriter.record_change(access.op, "choose-layout")
@@ -74,7 +72,8 @@ class CoalesceAccesses:
                     element_of(op.result.type).bits // 8,
                 )
                 order = tuple(reversed(range(len(shape))))
-                OpView(op).layout = tiled(shape, order, MAX_ACCESS_BYTES // element_bytes, warps)
+                elems = MAX_ACCESS_BYTES // element_bytes
+                OpView(op).layout = tiled(shape, order, elems, warps, warp_size)
                 rewriter.record_change(op, "choose-layout")
 
 
@@ -180,17 +179,17 @@ def _adopt_scattered(groups: dict[tuple[object, ...], list[_Access]]) -> None:
                 break
 
 
-def _layout(group: Sequence[_Access], num_warps: int) -> LinearLayout:
+def _layout(group: Sequence[_Access], num_warps: int, warp_size: int) -> LinearLayout:
     first = next((access for access in group if access.runs), group[0])
     elems = max(access.elems for access in group)
     # A gap behind the loops costs one store; shorter accesses inside cost each iteration.
     loops = max(access.loops for access in group)
     elems = min(elems, *(access.most_elems for access in group if access.loops == loops))
-    return tiled(first.shape, first.order, elems, num_warps)
+    return tiled(first.shape, first.order, elems, num_warps, warp_size)
 
 
 def tiled(
-    shape: tuple[int, ...], order: tuple[int, ...], elems: int, num_warps: int
+    shape: tuple[int, ...], order: tuple[int, ...], elems: int, num_warps: int, warp_size: int
 ) -> LinearLayout:
     """A blocked layout with `elems` consecutive elements a thread, fewer where threads would idle.
 
@@ -202,14 +201,15 @@ def tiled(
         order: axes, fastest first.
         elems: elements of a thread along `order[0]`.
         num_warps: warps of the block.
+        warp_size: threads of a warp.
     """
     size = 1
     for extent in shape:
         size *= extent
     rank = len(shape)
     held = [1] * rank
-    held[order[0]] = min(elems, shape[order[0]], max(1, size // (_LANES * num_warps)))
-    lanes, left = [1] * rank, _LANES
+    held[order[0]] = min(elems, shape[order[0]], max(1, size // (warp_size * num_warps)))
+    lanes, left = [1] * rank, warp_size
     for axis in order:
         lanes[axis] = min(left, shape[axis] // held[axis])
         left //= lanes[axis]

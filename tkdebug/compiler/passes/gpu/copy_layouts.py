@@ -21,14 +21,13 @@ from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes.gpu.pipelined_loads import PipelinedLoad
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-_WARP_LANES = 32
-
 
 def widen_copies(
     loop: Operation,
     loads: Sequence[PipelinedLoad],
     infos: Mapping[Value, AxisInfo],
     num_warps: int,
+    warp_size: int,
     rewriter: Rewriter,
 ) -> bool:
     """Give the vectors among `loads` the layout of few wide copies, and convert what they give.
@@ -38,14 +37,14 @@ def widen_copies(
     """
     changed = False
     for load in loads:
-        layout = None if load.is_bulk else _wide_layout(load.op, infos, num_warps)
+        layout = None if load.is_bulk else _wide_layout(load.op, infos, num_warps, warp_size)
         if layout is not None and _registers(layout) < _registers(_encoding(load.op)):
             changed |= _Remake(loop, layout, rewriter).load(load.op)
     return changed
 
 
 def _wide_layout(
-    op: Operation, infos: Mapping[Value, AxisInfo], num_warps: int
+    op: Operation, infos: Mapping[Value, AxisInfo], num_warps: int, warp_size: int
 ) -> LinearLayout | None:
     """As many elements a thread as one access moves; None for what is no vector."""
     type_ = op.result.type
@@ -54,7 +53,7 @@ def _wide_layout(
     access = tt.Load(op)
     mask = None if access.mask is None else infos[access.mask]
     width = min(accessible_elems(op, 0, infos[access.pointer], mask), type_.shape[0])
-    made = blocked((width,), (_WARP_LANES,), (num_warps,), (0,), type_.shape)
+    made = blocked((width,), (warp_size,), (num_warps,), (0,), type_.shape)
     return made.without_zero_bases(REGISTER)
 
 

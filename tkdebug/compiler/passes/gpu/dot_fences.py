@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.ir.core import Block, Operation, Value
 from tkdebug.compiler.ir.types import MemDescType
-from tkdebug.compiler.passes.gpu.arrivals import FENCE, is_landed
+from tkdebug.compiler.passes.gpu.mbarrier_ring import FENCE, is_landed
 
 
 def fences_of_loads(body: Block, loaded: Collection[Value]) -> list[Operation]:

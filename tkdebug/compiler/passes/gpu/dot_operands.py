@@ -6,7 +6,6 @@ of its own (`ttg.local_alloc`), which software pipelining can later fill straigh
 
 from __future__ import annotations
 
-from tkdebug.compiler.analysis.layout_inference import default_layout
 from tkdebug.compiler.analysis.tensor_maps import landing_layout
 from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.ir import Operation, Value
@@ -248,7 +247,7 @@ def _buffer(
         return known
     home = placement.layouts.find(value)
     if home is None:
-        home = default_layout(shape_of(value.type), placement.layouts.num_warps)
+        home = placement.layouts.default_layout(shape_of(value.type))
     contents = contents or placement.wanted(value, home)
     element = element_of(value.type)
     rewriter, anchor = placement.rewriter, placement.after(value)

@@ -29,7 +29,6 @@ from tkdebug.errors import IRError
 _MAX_SWEEPS = 1000
 # They compute across elements, so making them twice costs.
 _NOT_REMADE = names_of(tt.Scan, tt.Sort, tt.BitonicMerge, tt.Flip)
-_WARP_LANES = 32
 
 
 class LayoutAssignment:
@@ -37,10 +36,12 @@ class LayoutAssignment:
 
     Attributes:
         num_warps: warps of a block.
+        warp_size: threads of a warp.
     """
 
     def __init__(self, module: Module) -> None:
         self.num_warps = layout_inference.num_warps_of(module)
+        self.warp_size = tt.Func(module.function).threads_per_warp
         self._layouts: dict[Value, LinearLayout] = {}
         self._flexible: set[Operation] = set()
         # The layout that a reduction's result was sliced from.
@@ -48,6 +49,10 @@ class LayoutAssignment:
         # What a tensor core computed: other operands come to it, not it to them.
         self._heavy: set[Value] = set()
         self._module = module
+
+    def default_layout(self, shape: tuple[int, ...]) -> LinearLayout:
+        """The layout of a tile that nothing prefers another for."""
+        return layout_inference.default_layout(shape, self.num_warps, self.warp_size)
 
     @staticmethod
     def of(module: Module) -> LayoutAssignment:
@@ -113,7 +118,7 @@ class LayoutAssignment:
             return False
         shape = shape_of(op.result.type)
         size = math.prod(shape)
-        return max(shape) == size <= self.num_warps * _WARP_LANES
+        return max(shape) == size <= self.num_warps * self.warp_size
 
     def _set(self, value: Value, layout: LinearLayout | None, heavy: bool = False) -> bool:
         if layout is None or value in self._layouts or not isinstance(value.type, TensorType):
@@ -178,17 +183,15 @@ class LayoutAssignment:
             return layout
         shape = shape_of(op.results[0].type)
         if op.name in (tt.Histogram.name, tt.TopK.name):
-            return layout_inference.default_layout(shape, self.num_warps)
+            return self.default_layout(shape)
         if tt.Gather.matches(op):
-            return self._layouts.get(tt.Gather(op).indices) or layout_inference.default_layout(
-                shape, self.num_warps
-            )
+            return self._layouts.get(tt.Gather(op).indices) or self.default_layout(shape)
         tiles = [value for value in op.operands if isinstance(value.type, TensorType)]
         if not tiles or all(value.defining_op in self._flexible for value in tiles):
             if tt.Reduce.matches(op):
-                source = layout_inference.default_layout(shape_of(tiles[0].type), self.num_warps)
+                source = self.default_layout(shape_of(tiles[0].type))
                 return layout_inference.result_layout(op, source)
-            return layout_inference.default_layout(shape, self.num_warps)
+            return self.default_layout(shape)
         if tt.Split.matches(op):
             return views.split(self._split_source(op))
         return None
@@ -197,7 +200,7 @@ class LayoutAssignment:
         home = self._layouts.get(tt.Split(op).source)
         wanted = None if home is None else views.split_source(home)
         if wanted is None:
-            half = layout_inference.default_layout(shape_of(op.results[0].type), self.num_warps)
+            half = self.default_layout(shape_of(op.results[0].type))
             wanted = views.join(half)
         return wanted
 
@@ -226,7 +229,7 @@ class LayoutAssignment:
                 return True
             layout = self._demand(value, set())
             if layout is None:
-                layout = layout_inference.default_layout(shape_of(value.type), self.num_warps)
+                layout = self.default_layout(shape_of(value.type))
             for each in tied.values if tied is not None else (value,):
                 self._set(each, layout)
             return True
@@ -308,7 +311,7 @@ class LayoutAssignment:
         home = self._layouts.get(value)
         if home is not None:
             return home
-        return layout_inference.default_layout(shape_of(value.type), self.num_warps)
+        return self.default_layout(shape_of(value.type))
 
     def _wanted_by(self, op: Operation) -> LinearLayout | None:
         layout = OpView(op).layout
@@ -321,7 +324,7 @@ class LayoutAssignment:
             if source is not None:
                 return self._layouts[source]
             (value, *_) = tt.Reduce(op).sources
-            return layout_inference.default_layout(shape_of(value.type), self.num_warps)
+            return self.default_layout(shape_of(value.type))
         if tt.Histogram.matches(op):
             # Values and their mask lie alike.
             return self._own_or_default(tt.Histogram(op).source)

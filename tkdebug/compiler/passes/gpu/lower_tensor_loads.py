@@ -14,7 +14,7 @@ from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_lay
 from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import I1, I32, MemDescType, TensorType, element_of, shape_of
-from tkdebug.compiler.passes.gpu.arrivals import Arrivals, holds_block, make_mutable
+from tkdebug.compiler.passes.gpu.mbarrier_ring import MbarrierRing, holds_block, make_mutable
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -40,7 +40,7 @@ def _lower(op: Operation, rewriter: Rewriter) -> None:
     assert isinstance(block, TensorType)
     type_ = MemDescType(shape_of(block), element_of(block), landing_layout(block), True)
     buffer = build.op(ttg.LocalAlloc, (), type_, alignment=LANDING_ALIGNMENT)
-    arrivals = Arrivals.make([op], 1, rewriter, op, _RULE)
+    arrivals = MbarrierRing.make([op], 1, rewriter, op, _RULE)
     first, always = build.constant(I32, 0), build.constant(I1, 1)
     copies = arrivals.copy(op, _RULE, first, [buffer], [tt.DescriptorLoad(op).offsets], always)
     arrivals.wait(op, _RULE, first, first)

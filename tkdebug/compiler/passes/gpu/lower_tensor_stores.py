@@ -15,7 +15,7 @@ from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape_of
 from tkdebug.compiler.ops import bulk_copies
-from tkdebug.compiler.passes.gpu.arrivals import FENCE
+from tkdebug.compiler.passes.gpu.mbarrier_ring import FENCE
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 

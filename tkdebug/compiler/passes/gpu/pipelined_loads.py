@@ -35,7 +35,7 @@ from tkdebug.compiler.layouts import OFFSET, LinearLayout, shared
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.ops.traits import is_effect_free
-from tkdebug.compiler.passes.gpu.run_ahead import Slice, loads_behind
+from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 
 DOTS = (tt.Dot.name, ttg.LocalDot.name, ttng.WarpGroupDot.name)
@@ -114,7 +114,7 @@ def pipelined_loads(
             continue
         if written and any(_root(accessed(x)) in {None, *written} for x in (op, *lookups)):
             continue
-        if Slice.of(loop, op.operands, [lookup.result for lookup in lookups]) is None:
+        if BackwardSlice.of(loop, op.operands, [lookup.result for lookup in lookups]) is None:
             continue
         load = replace(_with_buffer(op), lookups=tuple(lookups))
         if load.is_bulk or _copy_bytes(load, infos) >= _MIN_COPY_BYTES:

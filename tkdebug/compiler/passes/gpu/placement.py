@@ -71,7 +71,7 @@ class Placement:
             return
         for result in op.results:
             shape = shape_of(result.type)
-            self.wanted(result, layout_inference.default_layout(shape, self.layouts.num_warps))
+            self.wanted(result, self.layouts.default_layout(shape))
 
     def after(self, value: Value) -> Operation:
         """The op before which something computed from `value` may stand at the earliest."""
@@ -103,7 +103,7 @@ class Placement:
         if op.name not in layout_inference.SOURCES and not tt.Load.matches(op):
             source = layout_inference.operand_layout(op, layout)
         crowded = tt.Load.matches(op) and layout.in_size(REGISTER) > _MOST_REGISTERS_OF_A_LOAD
-        own = layout_inference.default_layout(layout.shape, self.layouts.num_warps)
+        own = self.layouts.default_layout(layout.shape)
         if crowded and layout != own:
             return self._convert_after(op, self.wanted(value, own), layout)
         if source is None:
@@ -131,7 +131,7 @@ class Placement:
         op = value.defining_op
         assert op is not None
         (source, *_) = op.operands
-        own = layout_inference.default_layout(shape_of(source.type), self.layouts.num_warps)
+        own = self.layouts.default_layout(shape_of(source.type))
         given = layout_inference.result_layout(op, own)
         assert given is not None, f"{op.name} has no layout rule"
         return self._convert_after(op, self.wanted(value, given), layout)

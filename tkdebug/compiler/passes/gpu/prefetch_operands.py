@@ -106,7 +106,7 @@ class _Operand:
     @staticmethod
     def of(dot: Operation, index: int, loop: Operation) -> _Operand | None:
         """Operand `index` of a dot in the body of `loop`, if slices of it can be read."""
-        operand = (tt.Dot(dot).a, tt.Dot(dot).b)[index]
+        operand = tt.Dot(dot).factors[index]
         body, load = loop.regions[0].block, operand.defining_op
         if load is None or load.name != _LOAD:
             return None
@@ -232,7 +232,7 @@ def _operand_type(dot: Operation, index: int, shape: tuple[int, ...]) -> TensorT
     assert acc is not None
     assert isinstance(width, int)
     layout = dot_operand(acc, index, width, shape).without_zero_bases(REGISTER)
-    return TensorType(shape, element_of((tt.Dot(dot).a, tt.Dot(dot).b)[index].type), layout)
+    return TensorType(shape, element_of(tt.Dot(dot).factors[index].type), layout)
 
 
 class _Prefetch:
@@ -320,7 +320,7 @@ class _Prefetch:
             self.rewriter.move_before(op, anchor, "step-ring-early")
 
     def _first(self, x: _Operand, anchor: Operation, slot: Value) -> Value:
-        """Slice 0 of what a ring's buffer `slot` holds."""
+        """BackwardSlice 0 of what a ring's buffer `slot` holds."""
         build = OpBuilder(self.rewriter, anchor, "read-ahead", x.load.location)
         buffer = ttg.MemDescView(x.views[0]).buffer
         for view in x.views:

@@ -37,7 +37,7 @@ class RereadOperands:
         """Look at the dots of every loop."""
         for loop in [op for op in module.walk() if scf.For.matches(op)]:
             for dot in [op for op in loop.regions[0].block.operations if tt.Dot.matches(op)]:
-                for operand in dict.fromkeys((tt.Dot(dot).a, tt.Dot(dot).b)):
+                for operand in dict.fromkeys(tt.Dot(dot).factors):
                     if _lasts(operand, loop) and _words(loop, dot, operand) > self.registers:
                         _reread(operand, dot, rewriter)
         rewriter.commit()

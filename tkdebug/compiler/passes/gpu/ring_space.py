@@ -16,7 +16,7 @@ from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.passes.gpu.allocate_shared import Demand, collect_demands, footprint_bytes
-from tkdebug.compiler.passes.gpu.arrivals import WORD_BYTES, holds_block
+from tkdebug.compiler.passes.gpu.mbarrier_ring import WORD_BYTES, holds_block
 from tkdebug.compiler.passes.gpu.pipelined_loads import PipelinedLoad
 
 

@@ -23,10 +23,9 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets import Target
+from tkdebug.compiler.targets.target import FP8_MMA, WGMMA, Target
 
 _FP8 = ("f8E4M3FN", "f8E5M2")
-_WARP_LANES = 32
 _WGMMA_MAX_N = 256
 _WGMMA_K_BYTES = 32
 # 32-bit registers of a thread that operands and accumulators of an FMA dot may take together.
@@ -78,7 +77,9 @@ class SelectTensorCores:
             dot.layout = _mma_layout(op, shape, num_warps)
             dot.k_width = max(1, 32 // element_of(dot.a.type).bits)
         else:
-            layout = _fma_layout(shape, num_warps, element_of(op.result.type).bits)
+            layout = _fma_layout(
+                shape, num_warps, self.target.threads_per_warp, element_of(op.result.type).bits
+            )
             dot.unit = "fma"
             dot.layout = layout
             if self._reads_memory(op, layout):
@@ -87,7 +88,7 @@ class SelectTensorCores:
     def _reads_memory(self, op: Operation, acc: LinearLayout) -> bool:
         """Whether operands on FMA units take too many registers, but fit shared memory."""
         registers, size_bytes = acc.in_size(REGISTER), 0
-        for index, value in enumerate((tt.Dot(op).a, tt.Dot(op).b)):
+        for index, value in enumerate(tt.Dot(op).factors):
             shape, bits = shape_of(value.type), element_of(value.type).bits
             operand = fma_operand(acc, index, shape).without_zero_bases(REGISTER)
             registers += operand.in_size(REGISTER)
@@ -105,7 +106,7 @@ class SelectTensorCores:
         a, b = (element_of(value.type).name for value in (tt.Dot(op).a, tt.Dot(op).b))  # type: ignore[union-attr]
         acc = str(element_of(op.result.type))
         shape = shape_of(op.result.type)
-        if not self.target.wgmma or len(shape) != 2 or num_warps % 4:
+        if not self.target.has(WGMMA) or len(shape) != 2 or num_warps % 4:
             return False
         k_bytes = shape_of(tt.Dot(op).a.type)[1] * element_of(tt.Dot(op).a.type).bits // 8
         if shape[0] < 64 or shape[1] < 16 or k_bytes < _WGMMA_K_BYTES:
@@ -134,7 +135,7 @@ class SelectTensorCores:
             precision = tt.Dot(op).input_precision
             return acc == "f32" and precision in ("tf32", "tf32x3")
         if a in _FP8 and b in _FP8:
-            return acc == "f32" and self.target.fp8_mma
+            return acc == "f32" and self.target.has(FP8_MMA)
         return a == b == "i8" and acc == "i32"
 
 
@@ -170,13 +171,13 @@ def _mma_layout(op: Operation, shape: tuple[int, ...], num_warps: int) -> Linear
     return mma_v2(shape, tuple(warps)).without_zero_bases(REGISTER)
 
 
-def _fma_layout(shape: tuple[int, ...], num_warps: int, bits: int) -> LinearLayout:
+def _fma_layout(shape: tuple[int, ...], num_warps: int, warp_size: int, bits: int) -> LinearLayout:
     """Square boxes per thread, so that each operand read serves many products.
 
     They are no wider than one access, so that those of neighbouring threads meet no bank twice.
     """
     rank = len(shape)
-    threads = _WARP_LANES * num_warps
+    threads = warp_size * num_warps
     elements = math.prod(shape)
     box = [1] * rank
     widest = min(4, _ACCESS_BYTES * 8 // bits)
@@ -185,7 +186,7 @@ def _fma_layout(shape: tuple[int, ...], num_warps: int, bits: int) -> LinearLayo
             if box[d] * 2 > shape[d] or elements // math.prod(box) <= threads:
                 break
             box[d] *= 2
-    lanes, left = [1] * rank, _WARP_LANES
+    lanes, left = [1] * rank, warp_size
     for d in (rank - 1, rank - 2):
         wanted = 8 if d == rank - 1 else left
         lanes[d] = min(max(1, shape[d] // box[d]), wanted, left)

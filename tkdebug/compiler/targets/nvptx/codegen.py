@@ -18,7 +18,7 @@ from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.compiler.targets.nvptx.probing import deadly_op
 from tkdebug.compiler.targets.nvptx.wgmma_rows import with_wgmma_rows
 from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
-from tkdebug.compiler.targets.targets import Target
+from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.cubins import CubinError

@@ -7,47 +7,26 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.passes.plugin_passes import with_plugins
+from tkdebug.compiler.targets.backend import (
+    NativeOptions,
+    ResourceCallback,
+    StageCallback,
+)
+from tkdebug.compiler.targets.nvptx.binary import Binary
 from tkdebug.compiler.targets.nvptx.codegen import NativeCode, generate
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
-from tkdebug.compiler.targets.targets import Target
-
-# (stage, text) -> an edited text to go on with, or None.
-StageCallback = Callable[[str, str], str | None]
-
-
-# (threads, bytes of shared memory) of a block; raises when there is less.
-ResourceCallback = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class NativeOptions:
-    """How a kernel is compiled.
-
-    Attributes:
-        num_warps: warps of a block.
-        num_stages: depth of software pipelines.
-        max_registers: most registers of a thread; None leaves it to ptxas.
-        debug: whether device asserts are checked.
-        fp_fusion: whether products and sums become FMA.
-        flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
-        launch_maps: whether launches may make tensor maps of what the kernel describes.
-    """
-
-    num_warps: int = 4
-    num_stages: int = 3
-    max_registers: int | None = None
-    debug: bool = True
-    fp_fusion: bool = True
-    flush_subnormals: bool = True
-    launch_maps: bool = True
+from tkdebug.compiler.targets.target import Target
+from tkdebug.errors import Frame
+from tkdebug.linemap.line_table import OpPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +37,7 @@ class CompiledModule:
         symbol: the kernel's name in the cubin.
         module: the GPU IR.
         llvm_ir: text.
+        target: the architecture.
         code: PTX, cubin, registers, spills.
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
@@ -67,10 +47,55 @@ class CompiledModule:
     symbol: str
     module: Module
     llvm_ir: str
+    target: Target
     code: NativeCode
     shared_bytes: int
     num_warps: int
     passes: tuple[PassRun, ...]
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the code was taken from the disk."""
+        return not self.code.times_ns
+
+    def binary(self) -> Binary:
+        """What is launched."""
+        code, function = self.code, self.module.function
+        return Binary(
+            llvm_ir=self.llvm_ir,
+            ptx=code.ptx,
+            cubin=code.cubin,
+            entry=self.symbol,
+            target=self.target.name,
+            threads=self.num_warps * self.target.threads_per_warp,
+            shared_bytes=self.shared_bytes,
+            registers=code.registers,
+            spill_bytes=code.spill_store_bytes,
+            tensor_maps=tensor_maps(function),
+            made_maps=tuple(made for _, made in made_maps(function)),
+            workspace_bytes=workspace_bytes(function),
+            ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
+        )
+
+    def texts(self) -> Mapping[str, str]:
+        """The texts that sessions keep."""
+        return {"llvm-ir": self.llvm_ir, "ptx": self.code.ptx}
+
+    def text_frames(self) -> Mapping[str, dict[int, tuple[Frame, ...]]]:
+        """The source frames of the PTX's lines."""
+        frames = {op.id: op.location.frames for op in self.module.walk()}
+        lines = {
+            line.line: frames[line.op_id]
+            for line in self.code.ptx_lines
+            if line.op_id is not None and line.op_id in frames
+        }
+        return {"ptx": lines}
+
+    def line_table(self, tile_ops: Mapping[int, OpPlace]) -> Mapping[str, object]:
+        """From source lines to SASS, as data."""
+        from tkdebug.compiler.targets.nvptx.line_tables import line_table_data
+
+        return line_table_data(self, self.target, tile_ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +121,11 @@ class LoweredModule:
     shared_bytes: int
     num_warps: int
     passes: tuple[PassRun, ...]
+
+    @property
+    def code_key(self) -> Hashable:
+        """What is the same where the same code is generated."""
+        return self.llvm_ir, self.target.name, self.max_registers
 
 
 def compile_module(
@@ -162,6 +192,8 @@ def lower_to_llvm(
     function = tt.Func(module.function)
     function.num_warps = options.num_warps
     function.target = target.name
+    if target.threads_per_warp != function.threads_per_warp:
+        function.threads_per_warp = target.threads_per_warp
     if not options.fp_fusion:
         function.fp_fusion = False
     if not options.flush_subnormals:
@@ -212,6 +244,7 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
         lowered.symbol,
         module,
         lowered.llvm_ir,
+        lowered.target,
         code,
         lowered.shared_bytes,
         lowered.num_warps,

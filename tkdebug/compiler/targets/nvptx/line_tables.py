@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.ir import Module
+from tkdebug.compiler.op_facts import op_places
 from tkdebug.compiler.rewriting.rewriter import RewriteRecord
+from tkdebug.compiler.targets.backend import target_of
 from tkdebug.compiler.targets.nvptx.disassembly import DisassemblyError, disassemble
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
-from tkdebug.compiler.targets.occupancy import occupancy
-from tkdebug.compiler.targets.targets import Target, target_of
+from tkdebug.compiler.targets.nvptx.occupancy import occupancy
+from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.linemap.call_credits import credit_calls
 from tkdebug.linemap.cubin_resources import CubinKernel, read_kernels
@@ -30,20 +31,6 @@ if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.compile import CompiledModule
 
 Sass = Mapping[str, tuple[SassInstruction, ...]]
-
-
-def op_places(module: Module) -> dict[int, OpPlace]:
-    """The ops of Tile IR as they are now, by id; to be taken before GPU passes change it."""
-    return {
-        op.id: OpPlace(
-            id=op.id,
-            tile_name=op.name,
-            gpu_name=None,
-            chains=tuple(dict.fromkeys(place.frames for place in op.location.sources)),
-            column=op.location.primary.column,
-        )
-        for op in module.walk()
-    }
 
 
 def kernel_table(

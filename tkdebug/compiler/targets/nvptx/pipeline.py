@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.passes.accumulate_dots import AccumulateDots
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.drop_asserts import DropAsserts
+from tkdebug.compiler.passes.fold_add_into_accumulator import FoldAddIntoAccumulator
 from tkdebug.compiler.passes.gpu.allocate_shared import AllocateShared
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.carry_base_pointers import CarryBasePointers
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
-from tkdebug.compiler.passes.gpu.defer_reductions import DeferReductions
-from tkdebug.compiler.passes.gpu.delay_conversions import DelayConversions
 from tkdebug.compiler.passes.gpu.insert_barriers import InsertBarriers
 from tkdebug.compiler.passes.gpu.lower_tensor_loads import LowerTensorLoads
 from tkdebug.compiler.passes.gpu.lower_tensor_stores import LowerTensorStores
-from tkdebug.compiler.passes.gpu.overlap_dots import OverlapDots
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
+from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
 from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
+from tkdebug.compiler.passes.gpu.sink_conversions import SinkConversions
 from tkdebug.compiler.passes.gpu.sink_past_loops import SinkPastLoops
+from tkdebug.compiler.passes.gpu.sink_reductions import SinkReductions
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
 from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
@@ -28,8 +28,8 @@ from tkdebug.compiler.passes.pipeline import Pass
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
 from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
-from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+from tkdebug.compiler.targets.target import VECTOR_ATOMICS, Target
 
 
 def gpu_pipeline(
@@ -49,9 +49,9 @@ def gpu_pipeline(
         LowerDescriptors(),
         LowerScaledDot(),
         WidenDotOperands(target),
-        AccumulateDots(),
+        FoldAddIntoAccumulator(),
         SplitDotPrecision(),
-        CoalesceAccesses(target.vector_atomics),
+        CoalesceAccesses(target.has(VECTOR_ATOMICS)),
         SelectTensorCores(target),
         AssignLayouts(),
         EliminateCommonSubexpressions(),
@@ -59,18 +59,18 @@ def gpu_pipeline(
         EliminateDeadCode(),
         CarryBasePointers(),
         EliminateDeadCode(),
-        DeferReductions(),
+        SinkReductions(),
         LowerTensorStores(),
         RereadOperands(),
         PipelineLoops(num_stages, target.shared_bytes_per_block, scratch_bytes),
         LowerTensorLoads(),
-        OverlapDots(),
+        PipelineWgmma(),
         PrefetchOperands(),
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
         EliminateDeadCode(),
         SinkPastLoops(),
-        DelayConversions(),
+        SinkConversions(),
         AllocateShared(scratch_bytes),
         InsertBarriers(scratch_bytes),
     )

@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from tkdebug.compiler.targets.nvptx import ptxas
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.occupancy import occupancy
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
 from tkdebug.compiler.targets.nvptx.warp_time import WarpTime
-from tkdebug.compiler.targets.occupancy import occupancy
-from tkdebug.compiler.targets.targets import TARGETS, Target
+from tkdebug.compiler.targets.target import Target
 from tkdebug.linemap.elf_sections import SectionsError
 
 # PTX ISA, "Release Notes": the CUDA release that each version came with.

@@ -23,6 +23,7 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.targets.target import BF16_ARITHMETIC, VECTOR_ATOMICS
 
 _WORD_BITS = 32
 _LETTERS = {16: "h", 32: "r", 64: "l"}
@@ -80,7 +81,7 @@ def _group(ctx: Lowering, op: Operation) -> int:
     pointer, type_ = tt.AtomicRmw(op).pointer, ctx.element_type(op.result)
     if not isinstance(pointer.type, TensorType) or tt.AtomicRmw(op).kind != "fadd":
         return 1
-    vectors = ctx.target.vector_atomics
+    vectors = ctx.target.has(VECTOR_ATOMICS)
     longest = {"half": 8 if vectors else 2, "bfloat": 8 if vectors else 1, "float": 4 * vectors}
     mask = tt.AtomicRmw(op).mask
     masks = None if mask is None else ctx.axis_info[mask]
@@ -148,7 +149,7 @@ def _update(
     if kind in ("fmax", "fmin"):
         return _float_extremum(ctx, op, sem, kind, pointer, value, predicate)
     if kind == "fadd":
-        if type_ == "bfloat" and not ctx.target.bf16_arithmetic:
+        if type_ == "bfloat" and not ctx.target.has(BF16_ARITHMETIC):
             return _loop_of_swaps(ctx, op, sem, pointer, value, predicate)
         name = _FLOAT_ADDS[type_]
     else:

@@ -31,6 +31,7 @@ from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
     store_vector,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.targets.target import STMATRIX
 
 
 def lower_convert_layout(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
@@ -164,7 +165,7 @@ def _matrix_trip(
     Where both sides have vectors of that width anyway it takes as long on an H200 and fewer
     registers: a row's elements stay in order.
     """
-    if not ctx.target.stmatrix or element_bytes != 2:
+    if not ctx.target.has(STMATRIX) or element_bytes != 2:
         return None
     trip = plan_matrix_trip(source, target)
     plan = None if trip is None else plan_matrices(source, trip.buffer, element_bytes)

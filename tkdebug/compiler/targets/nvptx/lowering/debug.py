@@ -44,7 +44,7 @@ def _text(ctx: Lowering, text: str) -> LLVMValue:
 
 def _acting(ctx: Lowering, op: Operation) -> LLVMValue | None:
     """i1: whether this thread acts for its elements of the first operand; None when all do."""
-    value = op.operands[0]
+    (value, *_) = op.operands
     if isinstance(value.type, TensorType):
         return ctx.owner(ctx.layout(value))
     return ctx.is_first_thread

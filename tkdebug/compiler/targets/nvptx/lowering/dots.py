@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.dialects import tt, ttg
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import ScalarType, element_of
 from tkdebug.compiler.layouts import LANE
@@ -152,7 +153,7 @@ class _Operand:
 
     @staticmethod
     def of(ctx: Lowering, op: Operation, index: int) -> _Operand:
-        value = op.operands[index]
+        value = DotLike(op).factors[index]
         layout = ctx.layout(value)
         k_dim = layout.out_dims[-1 if index == 0 else -2]
         width = layout.unpack_out(layout.packed_bases(LANE)[0])[k_dim]

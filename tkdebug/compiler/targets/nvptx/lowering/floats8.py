@@ -19,6 +19,7 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.float_formats import FORMATS, Float8
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers, llvm_scalar
+from tkdebug.compiler.targets.target import FP8_CONVERSIONS
 
 # Formats that cvt knows, as the intrinsics write them.
 _HARDWARE = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
@@ -90,7 +91,7 @@ def _distinct(
 
 def _widened(ctx: Lowering, values: Registers, source: str) -> Registers:
     """Fp8 as half or float, whichever is nearer."""
-    if source in _HARDWARE and ctx.target.fp8_conversions:
+    if source in _HARDWARE and ctx.target.has(FP8_CONVERSIONS):
         return _distinct(values, lambda all_: _from_pairs(ctx, all_, _HARDWARE[source]))
     match source:
         case "f8E5M2":
@@ -152,7 +153,7 @@ def _from_bits(ctx: Lowering, value: LLVMValue, format_: Float8) -> LLVMValue:
 def narrowed(ctx: Lowering, values: Registers, target: str, toward_zero: bool) -> Registers:
     """Floats as fp8 of format `target`, saturating, to nearest even or toward zero."""
     wide = "half" if values[0].type == "half" else "float"
-    if target in _HARDWARE and ctx.target.fp8_conversions and not toward_zero:
+    if target in _HARDWARE and ctx.target.has(FP8_CONVERSIONS) and not toward_zero:
         return _distinct(values, lambda all_: _to_pairs(ctx, all_, wide, _HARDWARE[target]))
     return _distinct(
         values,

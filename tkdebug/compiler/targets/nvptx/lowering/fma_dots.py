@@ -81,7 +81,7 @@ class _Streamed:
 
     @staticmethod
     def of(op: Operation, index: int, acc: LinearLayout, fixed: int) -> _Streamed:
-        memory = buffer_type(op.operands[index])
+        memory = buffer_type(DotLike(op).factors[index])
         shape = memory.buffer_shape
         k_axis = len(shape) - (1 if index == 0 else 2)
         k_dim = memory.layout.out_dims[k_axis]
@@ -135,7 +135,7 @@ def lower_local_dot(
     wide = "float" if acc_type in ("half", "bfloat") else acc_type
     streams, bases = [], []
     for index, pointer in enumerate((a[0], b[0])):
-        base, fixed = buffer_place(ctx, op, op.operands[index], pointer)
+        base, fixed = buffer_place(ctx, op, DotLike(op).factors[index], pointer)
         bases.append(base)
         streams.append(_Streamed.of(op, index, layout, fixed))
     depth = shape_of(DotLike(op).a.type)[-1]
@@ -220,7 +220,7 @@ def _step(ctx: Lowering, type_: str) -> Step:
 
 
 def _widened(ctx: Lowering, op: Operation, index: int, x: Registers, wide: str) -> Registers:
-    element = element_of(op.operands[index].type)
+    element = element_of(DotLike(op).factors[index].type)
     x = floats8.readable(ctx, element, x)
     return [_converted(ctx, value, wide) for value in x]
 

@@ -27,17 +27,19 @@ from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
     store_vector,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
+from tkdebug.compiler.targets.target import STMATRIX
 
 
 def lower_local_alloc(
     ctx: Lowering, op: Operation, x: Registers | None = None
 ) -> Sequence[Registers]:
     """The place that AllocateShared chose; the initial contents are stored there."""
-    offset = ttg.LocalAlloc(op).offset
+    alloc = ttg.LocalAlloc(op)
+    offset = alloc.offset
     assert isinstance(offset, int), f"{op.name} #{op.id} was given no place"
     base = ctx.shared(offset)
-    if x is not None:
-        store_tile(ctx, op, op.operands[0], x, op.result, base)
+    if x is not None and alloc.source is not None:
+        store_tile(ctx, op, alloc.source, x, op.result, base)
     return ([base],)
 
 
@@ -148,7 +150,7 @@ def store_tile(
     owner = ctx.owner(source)
     plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed)
     is_narrow = len(plan.groups[0]) * memory.element_bytes < MAX_ACCESS_BYTES
-    if ctx.target.stmatrix and is_narrow and owner is None:
+    if ctx.target.has(STMATRIX) and is_narrow and owner is None:
         matrices = plan_matrices(layout, memory.layout, memory.element_bytes, fixed)
         if matrices is not None:
             rows = matrix_addresses(ctx, base, matrices, memory.layout, memory.element_bytes, fixed)

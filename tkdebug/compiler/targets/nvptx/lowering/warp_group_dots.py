@@ -328,7 +328,7 @@ class _Block:
         return "\n".join([*lines, "}"])
 
     def _instruction(self) -> str:
-        a, b = (_PTX_TYPES[str(element_of(value.type))] for value in self.op.operands[:2])
+        a, b = (_PTX_TYPES[str(element_of(value.type))] for value in DotLike(self.op).factors)
         acc = "s32" if a == "s8" else "f32"
         return f"wgmma.mma_async.sync.aligned.m64n{self.shape.n}k{self.shape.k}.{acc}.{a}.{b}"
 

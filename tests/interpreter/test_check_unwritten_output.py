@@ -1,0 +1,248 @@
+"""`--check unwritten-output`: gaps in fresh tensors, told once something reads them."""
+
+from functools import partial
+
+import pytest
+import torch
+import unwritten_kernels as kernels
+from marked_lines import line_of, only
+
+from tkdebug.compat.marked_empties import mark_empties
+from tkdebug.compat.watched_gaps import watch_gaps
+from tkdebug.instrument import add_hook
+from tkdebug.interpreter.unwritten import MARKS
+from tkdebug.interpreter.unwritten_gaps import HELD_GAPS
+from tkdebug.knobs import scope
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+
+line = partial(line_of, kernels)
+ones = torch.ones
+
+
+@pytest.fixture(autouse=True)
+def told():
+    faults = []
+    with scope(checks=("unwritten-output",)), add_hook(fault=faults.append):
+        undo = mark_empties(), watch_gaps()
+        yield faults
+        for stop in reversed(undo):
+            stop()
+
+
+def double(n, blocks, dtype=torch.float32):
+    """An output of `n` elements of which `blocks` blocks of 16 are written."""
+    out = torch.empty(n, dtype=dtype)
+    kernels.double.interpret[(blocks,)](ones(n, dtype=dtype), out, n, BLOCK=16)
+    return out
+
+
+# Gaps that are read
+
+
+@pytest.mark.parametrize("dtype", MARKS)
+def test_sum_of_an_output_with_a_gap(told, dtype):
+    out = double(50, 3, dtype)
+    assert not told
+    out.sum()
+    fault = only(told)
+    assert (fault.kind, fault.severity) == ("unwritten-output", "warning")
+    assert (fault.line, fault.tensor) == (line("GAP double"), "out_ptr")
+    assert (fault.index, fault.count) == (48, 2)
+    assert "2 of the 50 elements of `out_ptr`" in fault.message
+    assert "the grid, (3, 1, 1), too small" in fault.hint
+    out.sum()
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda out: torch.allclose(out, ones(50)),
+        lambda out: torch.testing.assert_close(out[:48], 2 * ones(48)) or (out - 1).max(),
+        lambda out: repr(out),
+        lambda out: out.clone().mean(),
+        lambda out: out.reshape(5, 10).t().contiguous().tolist(),
+        lambda out: torch.cat([ones(3), out]).sum(),
+        lambda out: ones(50).copy_(out).sum(),
+        lambda out: out[40:].to("cpu", copy=True) @ ones(10),
+        lambda out: torch.stack((out, out)).argmax(),
+        lambda out: bool((out == 2).all()),
+    ],
+)
+def test_ways_to_read_a_gap(told, look):
+    look(double(50, 3))
+    assert only(told).line == line("GAP double")
+
+
+def test_gap_that_a_later_launch_reads(told):
+    x, out = double(50, 3), torch.zeros(50)
+    kernels.double.interpret[(3,)](x, out, 50, BLOCK=16)
+    assert not told
+    kernels.double.interpret[(4,)](x, out, 50, BLOCK=16)
+    assert (only(told).line, only(told).tensor) == (line("GAP double"), "out_ptr")
+
+
+def test_gap_that_an_atomic_reads(told):
+    kernels.add_into.interpret[(1,)](ones(64), double(50, 3), 50, BLOCK=64)
+    assert only(told).index == 48
+
+
+def test_partial_sums_whose_rest_is_added_up(told):
+    out = torch.empty(4)
+    parts = torch.empty(4, 16)
+    kernels.part_sums.interpret[(4,)](ones(50), parts, 50, 13, 16, BLOCK=16)
+    kernels.add_parts.interpret[(4,)](parts, out, 50, 13, 16, ALL=True, BLOCK=16)
+    assert (only(told).line, only(told).tensor) == (line("GAP part_sums"), "parts_ptr")
+
+
+def test_last_row_left_out(told):
+    x, out, mean = ones(5, 20), torch.empty(5, 20), torch.empty(5)
+    kernels.norm.interpret[(4,)](x, out, mean, 20, BLOCK=32)
+    out.isnan()
+    fault = only(told)
+    assert (fault.line, fault.index, fault.count) == (line("GAP norm"), 80, 20)
+
+
+def test_columns_left_out(told):
+    out = torch.empty(5, 20)
+    kernels.norm.interpret[(5,)](ones(5, 16), out[:, :], torch.empty(5), 16, BLOCK=16)
+    out.max()
+    assert (only(told).line, only(told).count) == (line("GAP norm"), 20)
+
+
+def test_grid_without_programs(told):
+    out = torch.empty(10)
+    kernels.none_at_all.interpret[(10 // 16,)](out, BLOCK=16)
+    out.sum()
+    assert (only(told).line, only(told).count) == (line("GAP none_at_all"), 10)
+
+
+def test_store_by_a_descriptor(told):
+    out = torch.empty(48)
+    desc = TensorDescriptor.from_tensor(out, [16])
+    kernels.by_descriptor.interpret[(2,)](ones(16), desc, BLOCK=16)
+    out.sum()
+    assert (only(told).line, only(told).index) == (line("GAP by_descriptor"), 32)
+
+
+def test_output_that_is_still_there_and_unread_at_the_end(told):
+    kept = double(50, 3)
+    HELD_GAPS.end()
+    assert only(told).index == 48
+    del kept
+
+
+# What is right
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda out: out[:48].sum(),
+        lambda out: out.view(5, 10)[:4].clone().sum(),
+        lambda out: out.zero_().sum(),
+        lambda out: out.__setitem__(slice(48, 50), 0) or out.sum(),
+        lambda out: out[48:].copy_(ones(2)) is None or out.sum(),
+        lambda out: torch.add(ones(50), 1, out=out).sum(),
+        lambda out: (out.shape, out.stride(), out.is_contiguous(), out.data_ptr(), len(out)),
+        lambda out: torch.empty_like(out).fill_(1).sum() + out.new_zeros(3).sum(),
+        lambda out: out.clone()[:48].sum(),
+        lambda out: torch.nn.functional.pad(out, (0, 2))[:48].sum(),
+        lambda out: torch.where(torch.arange(50) < 48, out, torch.zeros(50)).sum(),
+        lambda out: out.masked_fill(torch.arange(50) >= 48, 0).sum(),
+        lambda out: out.nan_to_num().sum(),
+    ],
+)
+def test_ways_to_leave_a_gap_alone(told, look):
+    out = double(50, 3)
+    look(out)
+    del out
+    HELD_GAPS.end()
+    assert not told
+
+
+def test_output_that_is_written_in_full(told):
+    double(50, 4).sum()
+    double(48, 3).sum()
+    assert not told
+
+
+def test_scratch_whose_rest_nobody_reads(told):
+    parts, out = torch.empty(4, 16), torch.empty(4)
+    kernels.part_sums.interpret[(4,)](ones(50), parts, 50, 13, 16, BLOCK=16)
+    kernels.add_parts.interpret[(4,)](parts, out, 50, 13, 16, ALL=False, BLOCK=16)
+    assert float(out.sum()) == 50
+    HELD_GAPS.end()
+    assert not told
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bfloat16])
+def test_half_of_a_square_that_is_read_and_dropped(told, dtype):
+    square, out = torch.empty(20, 20, dtype=dtype), torch.empty(20, dtype=dtype)
+    kernels.store_lower_half.interpret[(1,)](square, 20, BLOCK=32)
+    kernels.lower_half.interpret[(1,)](square, out, 20, BLOCK=32)
+    assert float(out.sum()) == 210
+    square.tril().sum()
+    HELD_GAPS.end()
+    assert not told
+
+
+def test_kernel_that_copies_a_gap(told):
+    out, copy = double(50, 3), torch.empty(50)
+    kernels.copy.interpret[(1,)](out, copy, 50, BLOCK=64)
+    copy[:48].sum()
+    HELD_GAPS.end()
+    assert not told
+
+
+def test_scratch_that_is_let_go_of(told):
+    def scratch():
+        double(50, 3)
+
+    scratch()
+    HELD_GAPS.end()
+    again = [double(50, 4) for _ in range(3)]
+    assert not told
+    assert all(float(out.sum()) == 100 for out in again)
+
+
+def test_gap_that_another_launch_fills(told):
+    out = double(50, 3)
+    kernels.fill_rest.interpret[(1,)](out, 48, 50, BLOCK=16)
+    out.sum()
+    HELD_GAPS.end()
+    assert not told
+
+
+def test_output_that_was_not_fresh(told):
+    out = torch.empty(50)
+    out[40:] = 0
+    kernels.double.interpret[(1,)](ones(50), out, 16, BLOCK=16)
+    out[:16].sum()
+    assert not told
+
+
+def test_output_that_nothing_is_stored_to(told):
+    kernels.double.interpret[(4,)](ones(50), torch.empty(50), 0, BLOCK=16)
+    HELD_GAPS.end()
+    assert not told
+
+
+def test_gaps_beside_the_view_that_was_passed(told):
+    both = torch.empty(2, 48)
+    kernels.double.interpret[(3,)](ones(48), both[0], 48, BLOCK=16)
+    both[0].sum()
+    assert not told
+
+
+def test_rows_that_are_padded(told):
+    out = torch.empty(5, 32)[:, :20]
+    kernels.norm.interpret[(5,)](ones(5, 20), out.contiguous(), torch.empty(5), 20, BLOCK=32)
+    HELD_GAPS.end()
+    assert not told
+
+
+def test_nothing_is_watched_afterwards():
+    stack = torch._C._len_torch_function_stack()
+    watch_gaps()()
+    assert torch._C._len_torch_function_stack() == stack

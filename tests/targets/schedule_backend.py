@@ -1,0 +1,215 @@
+"""A second backend: its code is a text that says what each op of the GPU IR does, in order.
+
+Its devices have warps of 16 threads and launch nothing: they write down what they are given.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir.core import Operation
+from tkdebug.compiler.ir.types import encoding_of
+from tkdebug.compiler.layouts import LANE, REGISTER, WARP
+from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
+from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
+from tkdebug.compiler.passes.pipeline import run_pipeline
+from tkdebug.compiler.targets.backend import NativeOptions, NativeStage, Observers
+from tkdebug.compiler.targets.target import Target
+from tkdebug.linemap.resources import Occupancy
+from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel
+
+WARP_SIZE = 16
+PRINTER = Target(
+    "printer1",
+    "schedule",
+    (1, 0),
+    threads_per_warp=WARP_SIZE,
+    shared_bytes_per_sm=4096,
+    shared_bytes_per_block=1024,
+    warps_per_sm=8,
+    blocks_per_sm=2,
+    registers_per_sm=1024,
+    registers_per_thread=16,
+    threads_per_block=128,
+)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    module: Module
+    schedule: str
+    num_warps: int
+
+    @property
+    def code_key(self) -> str:
+        return self.schedule
+
+
+@dataclass(frozen=True)
+class Binary:
+    entry: str
+    schedule: str
+    threads: int
+    target: str = PRINTER.name
+    shared_bytes: int = 0
+    registers: int = 1
+    spill_bytes: int = 0
+    workspace_bytes: int = 0
+
+    @property
+    def image(self) -> bytes:
+        return self.schedule.encode()
+
+    def stages(self) -> Mapping[str, Callable[[], str | bytes]]:
+        return {"schedule": lambda: self.schedule}
+
+
+@dataclass(frozen=True)
+class Generated:
+    module: Module
+    schedule: str
+    num_warps: int
+    is_cached: bool = False
+
+    def binary(self) -> Binary:
+        return Binary(self.module.name, self.schedule, self.num_warps * WARP_SIZE)
+
+    def texts(self) -> Mapping[str, str]:
+        return {"schedule": self.schedule}
+
+    def text_frames(self) -> Mapping[str, dict[int, Any]]:
+        ops = list(self.module.function.walk())
+        return {"schedule": {line: op.location.frames for line, op in enumerate(ops, 1)}}
+
+    def line_table(self, tile_ops: Mapping[int, Any]) -> Mapping[str, object]:
+        from tkdebug.linemap.line_table_data import absent
+
+        return absent("a schedule has no instructions")
+
+
+class ScheduleBackend:
+    name = "schedule"
+    upstream_name = "schedule"
+    targets: Mapping[str, Target] = {PRINTER.name: PRINTER}
+    stages = (NativeStage("schedule", "schedule.txt"),)
+    parallel_compiles = 1
+
+    def find(self, asked: object) -> Target | None:
+        return self.targets.get(str(asked))
+
+    def unsupported(self, asked: object) -> str | None:
+        return f"{asked} prints nothing" if str(asked).startswith("printer") else None
+
+    def obstacle(self) -> str | None:
+        return None
+
+    def fixed_options(self, target: Target) -> Mapping[str, object]:
+        return {"ir_override": None}
+
+    def linked_libraries(self) -> frozenset[str]:
+        return frozenset()
+
+    def cluster_problem(self, target: Target, num_ctas: int) -> str | None:
+        return "printers have no clusters" if num_ctas > 1 else None
+
+    def pipeline(self, target: Target, options: NativeOptions) -> tuple[Any, ...]:
+        return CoalesceAccesses(), AssignLayouts(), EliminateDeadCode()
+
+    def scratch_bytes(self, op: Operation) -> int:
+        return 0
+
+    def lower(
+        self, module: Module, options: NativeOptions, target: Target, observers: Observers
+    ) -> Lowered:
+        function = tt.Func(module.function)
+        function.num_warps = options.num_warps
+        function.threads_per_warp = target.threads_per_warp
+        function.target = target.name
+        passes = self.pipeline(target, options)
+        run_pipeline(module, passes, snapshot=observers.snapshot, on_run=observers.on_run)
+        if observers.on_resources is not None:
+            observers.on_resources(options.num_warps * target.threads_per_warp, 0)
+        text = "".join(f"{line(op)}\n" for op in module.function.walk())
+        edited = None if observers.on_stage is None else observers.on_stage("schedule", text)
+        return Lowered(module, text if edited is None else edited, options.num_warps)
+
+    def generate(
+        self, lowered: Lowered, on_stage: object = None, on_image: object = None
+    ) -> Generated:
+        return Generated(lowered.module, lowered.schedule, lowered.num_warps)
+
+    def occupancy(
+        self, target: Target, threads: int, registers: int, shared_bytes: int
+    ) -> Occupancy:
+        return Occupancy(1, 1, target.warps_per_sm, {}, ())
+
+    def stopped_by(self, stop: threading.Event) -> nullcontext[None]:
+        return nullcontext()
+
+    def prestart(self) -> None:
+        pass
+
+
+def line(op: Operation) -> str:
+    """`tt.load: 2 registers, 16 lanes, 4 warps` for an op that makes a tile."""
+    layouts = [encoding_of(result.type) for result in op.results]
+    if not layouts or layouts[0] is None:
+        return op.name
+    counts = (layouts[0].in_size(dim) for dim in (REGISTER, LANE, WARP))
+    return "{}: {} registers, {} lanes, {} warps".format(op.name, *counts)
+
+
+@dataclass(eq=False)
+class PrinterPlatform:
+    """Remembers launches: grid, stream, arguments."""
+
+    launches: list[tuple[tuple[int, int, int], int, tuple[Any, ...]]] = field(default_factory=list)
+    backend: str = "schedule"
+    modules: tuple[str, ...] = ()
+
+    def is_there(self) -> bool:
+        return True
+
+    def is_likely(self) -> bool:
+        return True
+
+    def obstacle(self) -> str | None:
+        return None
+
+    def require(self) -> None:
+        pass
+
+    def current_target(self) -> GPUTarget:
+        return GPUTarget("schedule", PRINTER.name, WARP_SIZE)
+
+    def properties(self, device: int) -> dict[str, int]:
+        return {"multiprocessor_count": 1, "warpSize": WARP_SIZE}
+
+    def load_binary(self, name: str, image: bytes, shared_bytes: int, device: int) -> Any:
+        return 1, 1, 1, 0, PRINTER.threads_per_block
+
+    def getters(self) -> tuple[Callable[[], int], Callable[[int], int]]:
+        # Tensors of the CPU are on its device.
+        return (lambda: -1), (lambda device: 7)
+
+    def accessible_address(self, kernel: str, argument: str, value: Any, device: int) -> int:
+        return int(value.data_ptr())
+
+    def load(self, kernel: Any) -> LaunchableKernel:
+        def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
+            self.launches.append(((x, y, z), stream, arguments))
+
+        return LaunchableKernel(1, 1, 1, 0, PRINTER.threads_per_block, submit)
+
+    def span_timer(self, device: int) -> Any:
+        raise AssertionError("nothing is timed here")
+
+    def prestart(self) -> None:
+        pass

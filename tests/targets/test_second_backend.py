@@ -1,0 +1,122 @@
+"""The border between tkdebug and its targets: a backend and a platform of this test's own."""
+
+from __future__ import annotations
+
+import linecache
+
+import pytest
+import torch
+from schedule_backend import PRINTER, WARP_SIZE, PrinterPlatform, ScheduleBackend
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug import knobs
+from tkdebug.compiler.targets import backend_of, register_backend, target_of, targets
+from tkdebug.compiler.targets.backend import Backend, forget_backend
+from tkdebug.errors import UnsupportedError
+from tkdebug.events import HOOKS, Hook
+from tkdebug.runtime.device.platform import GPUTarget, Platform, platform
+from tkdebug.runtime.errors import NoDeviceError, OptionValueError, OutOfResources
+
+
+@pytest.fixture
+def printer():
+    register_backend(ScheduleBackend())
+    device: Platform = PrinterPlatform()
+    try:
+        with platform(device):
+            yield device
+    finally:
+        forget_backend("schedule")
+
+
+def make_kernel():
+    @tkdebug.jit
+    def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = offsets < n
+        tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) * 2, mask=mask)
+
+    return scale
+
+
+def source_line(frame):
+    return linecache.getline(frame.file, frame.line)
+
+
+@pytest.fixture
+def x():
+    return torch.arange(100.0)
+
+
+def test_kernel_is_compiled_and_launched_by_another_backend(printer, x):
+    out = torch.empty_like(x)
+    kernel = make_kernel()[(2,)](x, out, 100, BLOCK=64, num_warps=2)
+    assert printer.launches == [((2, 1, 1), 7, (x.data_ptr(), out.data_ptr(), 100))]
+    schedule = kernel.asm["schedule"].splitlines()
+    # 64 elements are too few for more than 2 a thread of 2 warps of 16.
+    assert f"tt.load: 2 registers, {WARP_SIZE} lanes, 2 warps" in schedule
+    assert schedule.index("tt.store") > schedule.index("arith.mulf: 2 registers, 16 lanes, 2 warps")
+    assert kernel.metadata.target == GPUTarget("schedule", 10, WARP_SIZE)
+    assert kernel.n_max_threads == PRINTER.threads_per_block
+    assert set(kernel.asm) == {"source", "ttir", "ttgir", "schedule"}
+    assert "threads_per_warp = 16" in kernel.asm["ttgir"]
+
+
+def test_layouts_of_another_warp_size_are_verified(printer, x):
+    with knobs.scope(verify_each=True):
+        make_kernel()[(2,)](x, x, 100, BLOCK=256, num_warps=4)
+    assert len(printer.launches) == 1
+
+
+def test_its_stages_reach_hooks_and_files(printer, x, tmp_path):
+    compiled = []
+    hook = Hook(compiled=compiled.append)
+    HOOKS.add(hook)
+    try:
+        with knobs.scope(dump_dir=tmp_path):
+            make_kernel()[(1,)](x, x, 64, BLOCK=64)
+    finally:
+        HOOKS.remove(hook)
+    (event,) = compiled
+    line = 1 + event.artifacts["schedule"].splitlines().index("tt.store")
+    assert "tl.store" in source_line(event.op_lines["schedule"][line][-1])
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "schedule.txt").read_text() == event.artifacts["schedule"]
+    assert not (folder / "kernel.ptx").exists()
+
+
+def test_limits_and_options_are_the_targets(printer, x):
+    with pytest.raises(OutOfResources) as error:
+        make_kernel()[(1,)](x, x, 64, BLOCK=64, num_warps=16)
+    assert (error.value.required, error.value.limit) == (256, PRINTER.threads_per_block)
+    with pytest.raises(OptionValueError, match="printers have no clusters"):
+        make_kernel()[(1,)](x, x, 64, BLOCK=64, num_ctas=2)
+
+
+def test_mode_auto_is_native_where_its_device_is(printer):
+    assert tkdebug.current_mode() == "native"
+    with tkdebug.mode("interpret"):
+        assert tkdebug.current_mode() == "interpret"
+
+
+def test_its_targets_are_found_by_name(printer):
+    assert target_of("printer1") is PRINTER
+    assert list(targets())[-1] == "printer1"
+    with pytest.raises(
+        UnsupportedError, match="printer9 prints nothing; run with --mode interpret"
+    ):
+        target_of("printer9")
+
+
+def test_kernel_of_one_backend_is_not_launched_by_another(printer, x):
+    kernel = make_kernel()[(1,)](x, x, 64, BLOCK=64)
+    nvidia: Backend = backend_of(target_of("sm_90a"))
+
+    class OtherPlatform(PrinterPlatform):
+        pass
+
+    other = OtherPlatform(backend=nvidia.name)
+    with platform(other), pytest.raises(NoDeviceError, match="it is for printer1"):
+        kernel[(1,)](x, x, 64, 64)
+    assert other.launches == []

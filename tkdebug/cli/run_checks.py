@@ -1,0 +1,113 @@
+"""What `tkdebug run` is asked for, and what is wrong with it, before the script runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.findings import check_baseline
+from tkdebug.cli.mistakes import check_variables
+from tkdebug.cli.native_target import check_target_of_run
+from tkdebug.cli.places import check_writable
+from tkdebug.cli.script import Program, command_program, find_program, stdin_program
+from tkdebug.errors import UsageError
+from tkdebug.instrument.report import format_of
+from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
+from tkdebug.knobs import KNOBS, ModeName
+
+
+def program_of(arguments: Arguments) -> Program:
+    """What to run; a script on stdin is read.
+
+    Raises:
+        NoProgramError: there is nothing that could be.
+    """
+    if arguments.is_code:
+        return command_program(arguments.target, arguments.target_argv)
+    if reads_stdin(arguments):
+        return stdin_program(arguments.target_argv)
+    return find_program(arguments.target, arguments.target_argv, arguments.is_module)
+
+
+def reads_stdin(arguments: Arguments) -> bool:
+    """Whether the script is read from stdin."""
+    return arguments.target == "-" and not (arguments.is_module or arguments.is_code)
+
+
+def mode_of(arguments: Arguments) -> ModeName:
+    """How kernels run; what is to be checked has to be interpreted."""
+    mode = arguments.mode or KNOBS.mode
+    return "interpret" if arguments.checks and mode == "auto" else mode
+
+
+def wants_tui(arguments: Arguments) -> bool:
+    """Whether the run is to be shown in the TUI.
+
+    Raises:
+        UsageError: it is, and cannot be.
+    """
+    from tkdebug.cli import terminal
+
+    if reads_stdin(arguments):
+        if arguments.tui:
+            raise UsageError("--tui: stdin holds the script; write it into a file")
+        return False
+    if arguments.tui is None:
+        return terminal.opens_tui_by_default()
+    if arguments.tui and not terminal.has_textual():
+        raise UsageError("--tui: the TUI needs the package textual; pip install textual")
+    if arguments.tui and os.name != "posix":
+        raise UsageError("--tui: running a script in the TUI needs a POSIX system; use --no-tui")
+    if arguments.tui and not terminal.has_terminal():
+        raise UsageError("--tui: stdin, stdout and stderr are not a terminal; use --no-tui")
+    return arguments.tui
+
+
+def check_run(arguments: Arguments) -> None:
+    """Report every mistake that can be seen before the script runs.
+
+    Raises:
+        UsageError: there is one.
+    """
+    check_variables()
+    mode = mode_of(arguments)
+    _check_mode(arguments, mode)
+    check_target_of_run(arguments, mode)
+    if arguments.session is not None:
+        session = file_behind(arguments.session)
+        check_replaceable(session)
+        check_free(session)
+        check_writable("-o", session)
+    _check_files(arguments)
+
+
+def _check_mode(arguments: Arguments, mode: ModeName) -> None:
+    if mode != "native":
+        return
+    if arguments.checks:
+        raise UsageError(f"--check {arguments.checks[0]}: native kernels are not checked")
+    from tkdebug.runtime.device.platform import platform_in_force
+
+    reason = platform_in_force().obstacle()
+    if reason is not None:
+        raise UsageError(f"--mode native: {reason}")
+
+
+def _check_files(arguments: Arguments) -> None:
+    is_file = not (arguments.is_module or arguments.is_code or reads_stdin(arguments))
+    script = Path(arguments.target) if is_file else None
+    read = {"the script": script, "the session": arguments.session}
+    check_baseline(arguments, {**read, "the report": arguments.report})
+    if arguments.report is not None:
+        check_writable("--report", arguments.report, read)
+        _ = report_format(arguments, arguments.report)
+
+
+def report_format(arguments: Arguments, path: Path) -> str:
+    """The format of a report: as asked, or by its file's name.
+
+    Raises:
+        UsageError: the name says none.
+    """
+    return arguments.report_format or format_of(path, "--report-format")

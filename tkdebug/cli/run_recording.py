@@ -1,0 +1,64 @@
+"""The script of `tkdebug run` in this process, recorded: where to, and with what around it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.findings import record_baseline
+from tkdebug.cli.native_target import cross_compiling
+from tkdebug.cli.run_checks import mode_of
+from tkdebug.cli.script import Ending, Program, run_program
+from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
+from tkdebug.instrument.session_creation import file_behind
+from tkdebug.knobs import KNOBS
+
+if TYPE_CHECKING:
+    from tkdebug.compat.gpu_crashes import ArmedCoreDumps
+
+
+@contextlib.contextmanager
+def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path, bool]]:
+    """Where to record, and whether that is kept: without a name, a temporary file."""
+    if session is not None:
+        yield file_behind(session), not temporary
+        return
+    owner = os.getpid()
+    folder = tempfile.mkdtemp(prefix="tkdebug-")
+    try:
+        yield Path(folder) / "run.tkd", False
+    finally:
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_recorded(
+    arguments: Arguments, program: Program, recorder: Recorder, crashes: ArmedCoreDumps
+) -> Ending:
+    """Run the script with tkdebug's modules in place of Triton's, and record it."""
+    from tkdebug import compat
+
+    recorder.start()
+    os.environ[SESSION_VARIABLE] = str(recorder.path)
+    ending = Ending(1)
+    try:
+        installed = compat.install(
+            mode=mode_of(arguments),
+            quick=arguments.quick or KNOBS.quick,
+            interpret=arguments.interpret or KNOBS.interpret_kernels,
+            checks=arguments.checks or KNOBS.checks,
+        )
+        with installed, cross_compiling(arguments.native_target):
+            record_baseline()
+            ending = run_program(program)
+            crashes.conclude()
+    finally:
+        os.environ.pop(SESSION_VARIABLE, None)
+        recorder.stop(ending.exit_status)
+    return ending

@@ -1,0 +1,150 @@
+"""Bulk copies to buffers and the mbarriers they land at, as passes build them.
+
+One mbarrier serves all copies that land together: one thread announces their bytes and issues
+them, all wait. An mbarrier's phases alternate, so whoever waits keeps their parity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.analysis.data_flow import traced
+from tkdebug.compiler.analysis.tensor_map_use import LOAD
+from tkdebug.compiler.analysis.tensor_maps import landing_layout
+from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.location import Location, fuse
+from tkdebug.compiler.ir.types import I32, I64, MemDescType, TensorType
+from tkdebug.compiler.layouts import shared
+from tkdebug.compiler.ops import bulk_copies
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+
+FENCE = ttng.FenceAsyncShared.name
+WORD_BYTES = 8
+
+
+@dataclass(frozen=True)
+class MbarrierRing:
+    """The mbarriers of a ring of buffers, one for each place in it.
+
+    Attributes:
+        loads: the `tt.descriptor_load`s whose blocks land together.
+        words: the memory of the mbarriers.
+        count: how many there are.
+    """
+
+    loads: tuple[Operation, ...]
+    words: Value
+    count: int
+    rewriter: Rewriter
+
+    @staticmethod
+    def make(
+        loads: Sequence[Operation], count: int, rewriter: Rewriter, anchor: Operation, rule: str
+    ) -> MbarrierRing:
+        """Make `count` mbarriers before `anchor`.
+
+        The fence is for the copies' sake: they see what threads have done to shared memory before,
+        to the mbarriers and to the buffers' bytes.
+        """
+        location = fuse(*(load.location for load in loads))
+        build = OpBuilder(rewriter, anchor, rule, location)
+        layout = shared((1,), 1, 1, 1, (0,))
+        type_ = MemDescType((count, 1), I64, layout, True)
+        words = build.op(ttg.LocalAlloc, (), type_, alignment=WORD_BYTES)
+        arrivals = MbarrierRing(tuple(loads), words, count, rewriter)
+        for place in range(count):
+            barrier = arrivals.at(build, build.constant(I32, place))
+            build.effect(bulk_copies.INIT, (barrier,), count=1)
+        build.effect(FENCE, ())
+        return arrivals
+
+    @property
+    def location(self) -> Location:
+        """Where the blocks are loaded."""
+        return fuse(*(load.location for load in self.loads))
+
+    def at(self, build: OpBuilder, place: Value) -> Value:
+        """The mbarrier of one place."""
+        return build.op(ttg.MemDescIndex, (self.words, place))
+
+    def copy(
+        self,
+        anchor: Operation,
+        rule: str,
+        place: Value,
+        buffers: Sequence[Value],
+        coordinates: Sequence[Sequence[Value]],
+        comes: Value,
+    ) -> list[Operation]:
+        """Start the copies to one place of the ring, where `comes`: one for each load."""
+        build = OpBuilder(self.rewriter, anchor, rule, self.location)
+        barrier = self.at(build, place)
+        size_bytes = 0
+        for buffer in buffers:
+            assert isinstance(buffer.type, MemDescType)
+            size_bytes += buffer.type.buffer_bytes
+        build.effect(bulk_copies.EXPECT, (barrier, comes), size_bytes=size_bytes)
+        copies = []
+        for load, buffer, place_in_tensor in zip(self.loads, buffers, coordinates, strict=True):
+            at_load = OpBuilder(self.rewriter, anchor, rule, load.location)
+            operands = (
+                tt.DescriptorLoad(load).descriptor,
+                buffer,
+                barrier,
+                comes,
+                *place_in_tensor,
+            )
+            copies.append(at_load.effect(bulk_copies.LOAD, operands))
+        return copies
+
+    def wait(
+        self, anchor: Operation, rule: str, place: Value, phase: Value, *also: Location
+    ) -> Operation:
+        """Wait at one place's mbarrier; `also` is where what the wait does beside that comes from.
+
+        Bulk copies land for tensor cores as well as for threads, with no fence.
+        """
+        location = fuse(*(load.location for load in self.loads), *also)
+        build = OpBuilder(self.rewriter, anchor, rule, location)
+        return build.effect(bulk_copies.WAIT, (self.at(build, place), phase))
+
+    def end(self, anchor: Operation, rule: str) -> None:
+        """End the lives of the mbarriers; nothing is on its way."""
+        build = OpBuilder(self.rewriter, anchor, rule, self.location)
+        for place in range(self.count):
+            barrier = self.at(build, build.constant(I32, place))
+            build.effect(bulk_copies.INVAL, (barrier,))
+
+
+def holds_block(alloc: Operation, buffer: MemDescType) -> bool:
+    """Whether what `alloc` makes lies as `buffer` does."""
+    type_ = alloc.result.type
+    assert isinstance(type_, MemDescType)
+    return type_.layout == buffer.layout and not type_.is_multiple
+
+
+def is_landed(buffer: Value) -> bool:
+    """Whether a bulk copy will bring what a buffer holds, so that no thread stores to it."""
+    alloc = ttg.LocalAlloc.defining(traced(buffer, ttg.MemDescTrans.names))
+    if alloc is None or alloc.source is None:
+        return False
+    load = alloc.source.defining_op
+    if load is None or load.name != LOAD:
+        return False
+    assert isinstance(load.result.type, TensorType)
+    type_ = alloc.result.type
+    assert isinstance(type_, MemDescType)
+    return type_.layout == landing_layout(load.result.type)
+
+
+def make_mutable(buffer: Value) -> None:
+    """Views of a buffer that was immutable."""
+    for user in buffer.uses:
+        for result in user.results:
+            if isinstance(result.type, MemDescType):
+                type_ = result.type
+                result.type = MemDescType(type_.shape, type_.element, type_.layout, True)
+                make_mutable(result)

@@ -1,0 +1,198 @@
+"""What a loop computes from its counter and carried values, computed for later iterations.
+
+A `BackwardSlice` is the effect-free part of a loop's body that some values need. Its clones stand
+before the loop (for the first iterations) and in the body (for the iteration that runs ahead).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir.control_flow import IterArg, iter_arg, iter_args
+from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.types import I1, TensorType
+from tkdebug.compiler.ops.traits import is_effect_free
+from tkdebug.compiler.rewriting.cloning import clone_before
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class BackwardSlice:
+    """What is needed to run ahead of a loop.
+
+    Attributes:
+        loop: an `scf.for`.
+        ops: ops of its body, in order.
+        carried: those of its iter args that the ops depend on, in order.
+    """
+
+    loop: Operation
+    ops: tuple[Operation, ...]
+    carried: tuple[IterArg, ...]
+
+    @staticmethod
+    def of(
+        loop: Operation, values: Iterable[Value], given: Collection[Value] = ()
+    ) -> BackwardSlice | None:
+        """The slice of `values` and of the carried values they depend on, from one iteration on.
+
+        None when something with effects is in it, such as a load whose result is not `given`.
+        """
+        body = loop.regions[0].block
+        ops: set[Operation] = set()
+        carried: set[Value] = set()
+        worklist = list(values)
+        while worklist:
+            value = worklist.pop()
+            owner = value.owner
+            if value in given:
+                continue
+            argument = iter_arg(value) if owner is body else None
+            if argument is not None and value not in carried:
+                carried.add(value)
+                worklist.append(argument.yielded)
+            elif isinstance(owner, Operation) and owner.block is body and owner not in ops:
+                if owner.regions or not is_effect_free(owner):
+                    return None
+                ops.add(owner)
+                worklist += owner.operands
+        return BackwardSlice(
+            loop,
+            tuple(op for op in body.operations if op in ops),
+            tuple(each for each in iter_args(loop) if each.argument in carried),
+        )
+
+    def first(self) -> dict[Value, Value]:
+        """What stands for the carried values in the first iteration."""
+        return {each.argument: each.initial for each in self.carried}
+
+    def clone(
+        self, known: Mapping[Value, Value], rewriter: Rewriter, anchor: Operation, rule: str
+    ) -> dict[Value, Value]:
+        """Clone the ops before `anchor`.
+
+        Args:
+            known: what stands for the loop's counter and the carried values.
+            rewriter: builds the clones.
+            anchor: where to.
+            rule: under which they are recorded.
+
+        Returns:
+            What stands for each value of the body; values from outside stand for themselves.
+        """
+        clones = dict(known)
+        clone_before(anchor, self.ops, clones, rewriter, rule)
+        return clones
+
+    def next(self, clones: Mapping[Value, Value]) -> dict[Value, Value]:
+        """What stands for the carried values one iteration after that of `clones`."""
+        return {each.argument: clones.get(each.yielded, each.yielded) for each in self.carried}
+
+
+def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | None:
+    """The loads of the body that `values` are computed from; None if one depends on another.
+
+    Loads whose results are handed from one iteration to a later one count as depending on others.
+    """
+    body = loop.regions[0].block
+    found: set[Operation] = set()
+    seen: set[Value] = set()
+    worklist = list(values)
+    while worklist:
+        value = worklist.pop()
+        owner = value.owner
+        if value in seen or not isinstance(owner, Operation) or owner.block is not body:
+            continue
+        seen.add(value)
+        if tt.Load.matches(owner):
+            found.add(owner)
+        else:
+            worklist += owner.operands
+    loads = [op for op in body.operations if op in found]
+    if any(BackwardSlice.of(loop, op.operands) is None for op in loads):
+        return None
+    return loads
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """What stands for a body's values in iterations that run ahead.
+
+    Attributes:
+        values: for carried values, in the iteration whose copies come next.
+        found: for what was looked up for that iteration.
+        scouted: for carried values, in the iteration whose look-ups come next.
+    """
+
+    values: Mapping[Value, Value]
+    found: Mapping[Value, Value]
+    scouted: Mapping[Value, Value]
+
+    def all(self) -> tuple[Value, ...]:
+        """Everything, in an order that depends on the loop alone."""
+        return (*self.values.values(), *self.found.values(), *self.scouted.values())
+
+    def map(self, change: Callable[[Value], Value]) -> Prologue:
+        """The same with each value changed, in that order."""
+        parts = (self.values, self.found, self.scouted)
+        return Prologue(*({key: change(value) for key, value in part.items()} for part in parts))
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """Loads whose results addresses are computed from, made an iteration earlier than those.
+
+    Attributes:
+        ops: the loads.
+        slice: how their operands are computed.
+        made: those that take their place.
+    """
+
+    ops: tuple[Operation, ...]
+    slice: BackwardSlice
+    made: list[Operation]
+
+    @staticmethod
+    def of(loop: Operation, ops: tuple[Operation, ...]) -> Lookups:
+        """The look-ups of `ops`, of which none depends on another."""
+        slice_ = BackwardSlice.of(loop, [value for op in ops for value in op.operands])
+        assert slice_ is not None
+        return Lookups(ops, slice_, [])
+
+    def look_up(
+        self, known: Mapping[Value, Value], comes: Value, rewriter: Rewriter, anchor: Operation
+    ) -> tuple[dict[Value, Value], dict[Value, Value]]:
+        """Load for one iteration, if it comes; what stands for the results and carried values."""
+        clones = self.slice.clone(known, rewriter, anchor, "look-up-ahead")
+        found: dict[Value, Value] = {}
+        for op in self.ops:
+            build = OpBuilder(rewriter, anchor, "look-up-ahead", op.location)
+            pointer, *rest = (clones.get(value, value) for value in op.operands)
+            mask = masked(build, pointer, rest[0] if rest else None, comes)
+            value = build.op(tt.Load, (pointer, mask, *rest[1:]), op.result.type, **op.attributes)
+            assert value.defining_op is not None
+            self.made.append(value.defining_op)
+            value.name = op.result.name
+            found[op.result] = value
+        return found, self.slice.next(clones)
+
+    def erase_unused(self, served: BackwardSlice, rewriter: Rewriter) -> None:
+        """Erase the loads that only `served` needed, which now runs ahead."""
+        for op in reversed(served.ops):
+            if not any(result.uses for result in op.results):
+                rewriter.erase(op, "erase-dead")
+        for op in self.ops:
+            if not op.result.uses:
+                rewriter.replace_with_ops(op, "look-up-ahead", self.made)
+
+
+def masked(build: OpBuilder, pointer: Value, mask: Value | None, comes: Value) -> Value:
+    """The mask of an access that is made only where `comes`."""
+    everywhere = comes
+    if isinstance(pointer.type, TensorType):
+        type_ = TensorType(pointer.type.shape, I1, pointer.type.encoding)
+        everywhere = build.op(tt.Splat, (comes,), type_)
+    return everywhere if mask is None else build.op(arith.AndI, (mask, everywhere))

@@ -1,0 +1,354 @@
+"""`SinkReductions`: a loop that sums up reductions reduces across threads once, after it.
+
+    for …:                                     for …:
+        total = total + reduce(x)      =>          parts = parts + reduce_in_thread(x)
+                                               total = total + reduce(parts)
+
+Each thread combines what it holds along the axis; the parts of the threads meet behind the loop. So
+shuffles, shared memory and barriers leave the loop. What lies in a thread is cut out by views,
+which move nothing: an axis whose bits belong to registers and to threads becomes two axes.
+
+The combination must be commutative and associative, as `tl.reduce` asks for anyway; sums of floats
+round in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import ClassVar
+
+from tkdebug.compiler.analysis.layout_inference import axis_of
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.ir.control_flow import IterArg, iter_args
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.location import Location, fuse
+from tkdebug.compiler.ir.types import TensorType, Type, element_of
+from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
+from tkdebug.compiler.ops.arith import wrap
+from tkdebug.compiler.rewriting.cloning import clone_region
+from tkdebug.compiler.rewriting.op_builder import OpBuilder
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+
+_RULE = "sink-reduction"
+# What leaves the other operand as it is, signs of zero and NaN included.
+_FLOAT_IDENTITIES: Mapping[str, float] = {
+    arith.AddF.name: -0.0,
+    arith.MulF.name: 1.0,
+    arith.MaximumF.name: -math.inf,
+    arith.MinimumF.name: math.inf,
+    arith.MaxNumF.name: math.nan,
+    arith.MinNumF.name: math.nan,
+}
+_INTEGER_IDENTITIES: Mapping[str, int] = {
+    arith.AddI.name: 0,
+    arith.OrI.name: 0,
+    arith.XOrI.name: 0,
+    arith.MaxUI.name: 0,
+    arith.MulI.name: 1,
+    arith.AndI.name: -1,
+    arith.MinUI.name: -1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkReductions:
+    """Moves reductions across threads out of scf.for, innermost loops first."""
+
+    name: ClassVar[str] = "sink-reductions"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Look at every carried value of every loop."""
+        for loop in reversed([op for op in module.walk() if scf.For.matches(op)]):
+            for found in list(_sums(loop)):
+                _defer(found, rewriter)
+                rewriter.commit()
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A reduction that is added.
+
+    Attributes:
+        adding: the op that combines a sum with the reduction's result.
+        conversions: of that result, last first.
+        reduce: the reduction.
+        groups: bits of the reduced axis, from the top: (whether threads hold them, how many).
+    """
+
+    adding: Operation
+    conversions: tuple[Operation, ...]
+    reduce: Operation
+    groups: tuple[tuple[bool, int], ...]
+
+    def locations(self) -> list[Location]:
+        """Of all that is reduced and converted."""
+        return [op.location for op in (*self.conversions, *self.reduce.walk())]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A carried value that reductions are added to.
+
+    Attributes:
+        carried: the iter arg of an scf.for.
+        terms: what an iteration adds, in order; all are alike.
+    """
+
+    carried: IterArg
+    terms: tuple[_Term, ...]
+
+
+def _sums(loop: Operation) -> Iterator[_Sum]:
+    for carried in iter_args(loop):
+        value, terms = carried.argument, list[_Term]()
+        while (term := _term(value)) is not None and (not terms or _are_alike(terms[0], term)):
+            terms.append(term)
+            value = term.adding.result
+        if terms and carried.yielded is value and _only_user(value) is not None:
+            yield _Sum(carried, tuple(terms))
+
+
+def _term(value: Value) -> _Term | None:
+    """The reduction that is added to `value`; None where that is used for anything else."""
+    adding, owner = _only_user(value), value.owner
+    block = owner.block if isinstance(owner, Operation) else owner
+    if adding is None or adding.block is not block or identity(adding) is None:
+        return None
+    pair = arith.Binary(adding)
+    chain = _chain(pair.rhs if pair.lhs is value else pair.lhs, adding)
+    if not chain or not _combines_like(chain[-1], adding):
+        return None
+    groups = _groups(chain[-1])
+    return None if groups is None else _Term(adding, tuple(chain[:-1]), chain[-1], groups)
+
+
+def _are_alike(a: _Term, b: _Term) -> bool:
+    """Whether the parts of both can be added up."""
+    return (
+        a.adding.name == b.adding.name
+        and tt.Reduce(a.reduce).sources[0].type == tt.Reduce(b.reduce).sources[0].type
+        and a.reduce.attributes == b.reduce.attributes
+    )
+
+
+def _chain(value: Value, user: Operation) -> list[Operation]:
+    """The conversions that `value` comes through, last first, and what they convert.
+
+    Each is in the block of `user` and has no other user; the chain ends where that does not hold.
+    """
+    chain: list[Operation] = []
+    while not chain or ttg.ConvertLayout.matches(chain[-1]):
+        op = value.defining_op
+        if op is None or op.block is not user.block or _only_user(value) is None:
+            break
+        chain.append(op)
+        if ttg.ConvertLayout.matches(op):
+            value = ttg.ConvertLayout(op).source
+    return chain
+
+
+def _only_user(value: Value) -> Operation | None:
+    """The op that uses a value, if it does so once and nobody else does."""
+    return next(iter(value.uses)) if list(value.uses.values()) == [1] else None
+
+
+def _combines_like(op: Operation, adding: Operation) -> bool:
+    """Whether `op` is a reduction of one tile by what `adding` does."""
+    if not tt.Reduce.matches(op) or len(op.operands) != 1:
+        return False
+    block = op.regions[0].block
+    combine, *rest = block.operations
+    return (
+        len(rest) == 1
+        and combine.name == adding.name
+        and combine.attributes == adding.attributes
+        and set(combine.operands) == set(block.arguments)
+        and rest[0].operands == combine.results
+    )
+
+
+def identity(op: Operation) -> float | int | None:
+    """The number with which `op` gives its other operand; None when it has none."""
+    if op.name in _FLOAT_IDENTITIES:
+        return _FLOAT_IDENTITIES[op.name]
+    if len(op.results) != 1:
+        return None
+    bits = element_of(op.result.type).bits
+    if op.name in (arith.MaxSI.name, arith.MinSI.name):
+        return -(1 << (bits - 1)) if arith.MaxSI.matches(op) else (1 << (bits - 1)) - 1
+    number = _INTEGER_IDENTITIES.get(op.name)
+    return None if number is None else wrap(number, bits)
+
+
+def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:
+    """Who holds the bits of the reduced axis; None when threads hold none, or bits are mixed."""
+    source = tt.Reduce(reduce).sources[0].type
+    assert isinstance(source, TensorType)
+    assert source.encoding is not None
+    layout, axis = source.encoding, axis_of(reduce)
+    out = layout.out_dims[axis]
+    holders: dict[int, bool] = {}
+    for dim in layout.in_dims:
+        for vector in layout.packed_bases(dim):
+            place = layout.unpack_out(vector)
+            along = place.pop(out)
+            if not along:
+                continue
+            if along & (along - 1) or any(place.values()) or along in holders:
+                return None
+            holders[along] = dim != REGISTER
+    if True not in holders.values():
+        return None
+    by_threads = [by_thread for _, by_thread in sorted(holders.items(), reverse=True)]
+    return tuple((by_thread, len(list(bits))) for by_thread, bits in groupby(by_threads))
+
+
+def _defer(found: _Sum, rewriter: Rewriter) -> None:
+    result, initial = found.carried.result, found.carried.initial
+    users = list(result.uses)
+    parts = [_in_thread(term, rewriter) for term in found.terms]
+    _carry(found, parts, rewriter)
+    total, made = _total(found, initial, rewriter)
+    for user in users:
+        user.replace_operand(result, total)
+        rewriter.record_change(user, _RULE)
+    operands = [tt.Reduce(term.reduce).sources[0] for term in found.terms]
+    new_ops = [part.defining_op for part in parts if part not in operands]
+    new_ops += made
+    for term in found.terms:
+        for old in (*term.conversions, term.reduce):
+            rewriter.replace_with_ops(old, _RULE, [op for op in new_ops if op is not None])
+
+
+def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
+    """Let the loop carry and add what threads hold, from the number on that changes nothing."""
+    carried, first = found.carried, found.terms[0]
+    type_ = parts[0].type
+    number = identity(first.adding)
+    assert number is not None
+    start = OpBuilder(rewriter, carried.loop, _RULE, first.adding.location).constant(type_, number)
+    carried.begin_with(start)
+    rewriter.record_change(carried.loop, _RULE)
+    sums = [term.adding.result for term in found.terms]
+    for value in (carried.argument, *sums, carried.result):
+        value.type = type_
+    value = carried.argument
+    for term, part in zip(found.terms, parts, strict=True):
+        is_first = arith.Binary(term.adding).lhs is value
+        term.adding.operands = (value, part) if is_first else (part, value)
+        rewriter.record_change(term.adding, _RULE)
+        value = term.adding.result
+
+
+def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list[Operation | None]]:
+    """Behind the loop: the parts reduced, converted, and added to what the loop began with.
+
+    Gives the sum, and the ops that stand for the reductions and conversions.
+    """
+    first, following = found.terms[0], _following(found.carried.loop)
+    others = [location for term in found.terms[1:] for location in term.locations()]
+    location = fuse(first.reduce.location, *others)
+    total = _reduce(
+        first.reduce, found.carried.result, axis_of(first.reduce), following, rewriter, location
+    )
+    assert total.type == first.reduce.result.type
+    made = [total.defining_op]
+    for old in reversed(first.conversions):
+        build = OpBuilder(rewriter, following, _RULE, old.location)
+        total = build.op(ttg.ConvertLayout, (total,), old.result.type)
+        made.append(total.defining_op)
+    build = OpBuilder(rewriter, following, _RULE, first.adding.location)
+    comes_first = arith.Binary(first.adding).lhs is found.carried.argument
+    pair = (initial, total) if comes_first else (total, initial)
+    return build.op(first.adding.name, pair, total.type, **first.adding.attributes), made
+
+
+def _following(loop: Operation) -> Operation:
+    assert loop.block is not None
+    return loop.block.operations[loop.block.operations.index(loop) + 1]
+
+
+def _in_thread(term: _Term, rewriter: Rewriter) -> Value:
+    """What each thread combines of the reduction's operand.
+
+    The axis is cut into groups of bits; those of threads become one axis in its place, those of
+    registers one behind all others, which is reduced.
+    """
+    reduce, axis = term.reduce, axis_of(term.reduce)
+    value = tt.Reduce(reduce).sources[0]
+    if all(by_thread for by_thread, _ in term.groups):
+        return value
+    build = OpBuilder(rewriter, reduce, _RULE)
+    shape = list(_shape(value))
+    sizes = [1 << bits for _, bits in term.groups]
+    value = _view(build, tt.Reshape.name, value, [*shape[:axis], *sizes, *shape[axis + 1 :]])
+    places = {
+        wanted: [axis + i for i, (by_thread, _) in enumerate(term.groups) if by_thread is wanted]
+        for wanted in (True, False)
+    }
+    after = range(axis + len(sizes), len(shape) + len(sizes) - 1)
+    order = (*range(axis), *places[True], *after, *places[False])
+    value = _view(build, tt.Trans.name, value, [_shape(value)[d] for d in order], order=order)
+    threads, registers = (
+        math.prod(size for size, (by, _) in zip(sizes, term.groups, strict=True) if by is wanted)
+        for wanted in (True, False)
+    )
+    merged = [*shape[:axis], threads, *shape[axis + 1 :], registers]
+    value = _view(build, tt.Reshape.name, value, merged)
+    return _reduce(reduce, value, len(shape), reduce, rewriter, reduce.location)
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    assert isinstance(value.type, TensorType)
+    return value.type.shape
+
+
+def _view(
+    build: OpBuilder, name: str, value: Value, shape: list[int], order: tuple[int, ...] = ()
+) -> Value:
+    """A view of a tile, in the layout that follows; the tile itself where nothing changes."""
+    type_ = value.type
+    assert isinstance(type_, TensorType)
+    assert type_.encoding is not None
+    if tuple(shape) == type_.shape and order == tuple(sorted(order)):
+        return value
+    encoding = (
+        views.transpose(type_.encoding, order) if order else views.reshape(type_.encoding, shape)
+    )
+    attributes = {"order": order} if order else {}
+    return build.op(name, (value,), TensorType(tuple(shape), type_.element, encoding), **attributes)
+
+
+def _reduce(
+    like: Operation,
+    value: Value,
+    axis: int,
+    anchor: Operation,
+    rewriter: Rewriter,
+    location: Location,
+) -> Value:
+    """`value` reduced along `axis` as `like` does it."""
+    new = rewriter.build_before(
+        anchor,
+        like.name,
+        [value],
+        [_reduced_type(value.type, axis)],
+        {**like.attributes, "axis": axis},
+        location=location,
+        regions=[clone_region(like.regions[0], {}, rewriter, _RULE)],
+    )
+    rewriter.record_new(new, _RULE)
+    return new.result
+
+
+def _reduced_type(type_: Type, axis: int) -> Type:
+    assert isinstance(type_, TensorType)
+    shape = (*type_.shape[:axis], *type_.shape[axis + 1 :])
+    if not shape:
+        return type_.element
+    layout = type_.encoding
+    assert isinstance(layout, LinearLayout)
+    return TensorType(shape, type_.element, views.slice_layout(layout, axis))

@@ -1,0 +1,370 @@
+"""What tkdebug asks of a code generator: the protocol, and those that are registered.
+
+The passes, the interpreter, the runtime and the commands know targets by this page alone; what is
+NVIDIA's is in `nvptx/`. A backend's kernels are launched by the platform of its name
+(`runtime/device/platform.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from tkdebug.errors import Frame, UnsupportedError
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.ir.core import Operation
+    from tkdebug.compiler.passes.pipeline import Pass, RunCallback, SnapshotCallback
+    from tkdebug.compiler.targets.target import Target
+    from tkdebug.linemap.line_table import OpPlace
+    from tkdebug.linemap.resources import Occupancy
+
+# (stage, text) -> an edited text to go on with, or None.
+StageCallback = Callable[[str, str], str | None]
+# What is loaded -> what is to be loaded.
+ImageCallback = Callable[[bytes], bytes]
+# (threads, bytes of shared memory) of a block; raises when there is less.
+ResourceCallback = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeOptions:
+    """How a kernel is compiled.
+
+    Attributes:
+        num_warps: warps of a block.
+        num_stages: depth of software pipelines.
+        max_registers: most registers of a thread; None leaves it to the assembler.
+        debug: whether device asserts are checked.
+        fp_fusion: whether products and sums become FMA.
+        flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
+        launch_maps: whether launches may make tensor maps of what the kernel describes.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    max_registers: int | None = None
+    debug: bool = True
+    fp_fusion: bool = True
+    flush_subnormals: bool = True
+    launch_maps: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStage:
+    """A stage after the GPU IR.
+
+    Attributes:
+        name: in sessions, such as `llvm-ir`.
+        file: its file in dumps.
+        is_image: whether it is what is loaded, bytes and no text.
+    """
+
+    name: str
+    file: str
+    is_image: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Who looks on while a kernel is lowered.
+
+    Attributes:
+        snapshot: called after each pass that changed something.
+        on_run: called after each pass, also one that failed.
+        on_stage: called with the text of each stage; it may give an edited one to go on with.
+        on_resources: called with threads and bytes of shared memory of a block before code is
+            generated, which for tiles that fit nowhere would take minutes.
+    """
+
+    snapshot: SnapshotCallback | None = None
+    on_run: RunCallback | None = None
+    on_stage: StageCallback | None = None
+    on_resources: ResourceCallback | None = None
+
+
+class LoweredKernel(Protocol):
+    """A kernel that is ready for code generation."""
+
+    @property
+    def code_key(self) -> Hashable:
+        """What is the same where the same code is generated."""
+        ...
+
+    @property
+    def module(self) -> Module:
+        """The GPU IR."""
+        ...
+
+
+class Binary(Protocol):
+    """What code generation makes of a kernel, as the launch path sees it."""
+
+    @property
+    def target(self) -> str:
+        """Name of the architecture."""
+        ...
+
+    @property
+    def entry(self) -> str:
+        """Name of the kernel in the image."""
+        ...
+
+    @property
+    def image(self) -> bytes:
+        """What is loaded."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        ...
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+        ...
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread."""
+        ...
+
+    @property
+    def spill_bytes(self) -> int:
+        """What of a thread's registers went to memory."""
+        ...
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Global memory that the launch gives to each program."""
+        ...
+
+    def stages(self) -> Mapping[str, Callable[[], str | bytes]]:
+        """What makes each stage after the GPU IR, by the name that `kernel.asm` has for it."""
+        ...
+
+
+class GeneratedKernel(Protocol):
+    """A kernel with its code."""
+
+    @property
+    def module(self) -> Module:
+        """The GPU IR."""
+        ...
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the code was taken from the disk."""
+        ...
+
+    def binary(self) -> Binary:
+        """What is launched."""
+        ...
+
+    def texts(self) -> Mapping[str, str]:
+        """The texts that sessions keep, by stage."""
+        ...
+
+    def text_frames(self) -> Mapping[str, dict[int, tuple[Frame, ...]]]:
+        """The call chains of lines (1-based) of these texts, where lines are known."""
+        ...
+
+    def line_table(self, tile_ops: Mapping[int, OpPlace]) -> Mapping[str, object]:
+        """From source lines to instructions, as data; data that says why where there is none.
+
+        Args:
+            tile_ops: the ops of the Tile IR, by id.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """A code generator for one kind of GPU."""
+
+    @property
+    def name(self) -> str:
+        """As its targets have it."""
+        ...
+
+    @property
+    def upstream_name(self) -> str:
+        """What scripts call it: the `backend` of a `GPUTarget`."""
+        ...
+
+    @property
+    def targets(self) -> Mapping[str, Target]:
+        """The architectures that it compiles for, by name, the newest last."""
+        ...
+
+    @property
+    def stages(self) -> tuple[NativeStage, ...]:
+        """The stages after the GPU IR, in order."""
+        ...
+
+    def find(self, asked: object) -> Target | None:
+        """The target that a name, a number or a capability stands for; None for none of its."""
+        ...
+
+    def unsupported(self, asked: object) -> str | None:
+        """What is to be said of a GPU of its kind that it does not compile for.
+
+        None where `asked` is no GPU of its kind.
+        """
+        ...
+
+    def obstacle(self) -> str | None:
+        """What keeps this machine from generating code; None when it can."""
+        ...
+
+    def fixed_options(self, target: Target) -> Mapping[str, object]:
+        """Launch options that code generation does not look at, with the only value of each."""
+        ...
+
+    def linked_libraries(self) -> frozenset[str]:
+        """Names of `extern_libs` that are linked without being asked for."""
+        ...
+
+    def cluster_problem(self, target: Target, num_ctas: int) -> str | None:
+        """Why programs cannot run in clusters of `num_ctas` blocks there; None where they can."""
+        ...
+
+    def pipeline(self, target: Target, options: NativeOptions) -> Sequence[Pass]:
+        """The passes from Tile IR (after its own passes) to GPU IR that can be lowered."""
+        ...
+
+    def scratch_bytes(self, op: Operation) -> int:
+        """Bytes of shared memory that the lowering of `op` needs for itself."""
+        ...
+
+    def lower(
+        self, module: Module, options: NativeOptions, target: Target, observers: Observers
+    ) -> LoweredKernel:
+        """Run the passes and lower; done in the calling thread.
+
+        Args:
+            module: Tile IR, which becomes the GPU IR.
+            options: warps, stages, registers.
+            target: the architecture.
+            observers: who looks on.
+
+        Raises:
+            CompileError: an op is not supported.
+        """
+        ...
+
+    def generate(
+        self,
+        lowered: LoweredKernel,
+        on_stage: StageCallback | None = None,
+        on_image: ImageCallback | None = None,
+    ) -> GeneratedKernel:
+        """Generate code; several threads may call this side by side.
+
+        Raises:
+            CompileError: code generation refuses the kernel.
+        """
+        ...
+
+    def occupancy(
+        self, target: Target, threads: int, registers: int, shared_bytes: int
+    ) -> Occupancy:
+        """How many blocks fit on a multiprocessor, and what limits them."""
+        ...
+
+    @property
+    def parallel_compiles(self) -> int:
+        """How many `generate` calls are worth making side by side."""
+        ...
+
+    def stopped_by(self, stop: threading.Event) -> AbstractContextManager[None]:
+        """Code generation begun inside ends early once `stop` is set."""
+        ...
+
+    def prestart(self) -> None:
+        """Load what the first compile will need, in a thread of its own."""
+        ...
+
+
+# Name -> the backend, or where it is: `module:attribute`, imported when it is first asked for.
+_BACKENDS: dict[str, Backend | str] = {
+    "nvptx": "tkdebug.compiler.targets.nvptx.backend:NVPTX",
+}
+
+
+def register_backend(backend: Backend) -> None:
+    """Make `backend` known by its name, in the place of one of that name."""
+    _BACKENDS[backend.name] = backend
+
+
+def forget_backend(name: str) -> None:
+    """Undo `register_backend`."""
+    _BACKENDS.pop(name, None)
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of this name.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
+    found = _BACKENDS.get(name)
+    if found is None:
+        raise UnsupportedError(f"backend {name!r}: expected one of {', '.join(_BACKENDS)}")
+    if isinstance(found, str):
+        module, _, attribute = found.partition(":")
+        loaded: Backend = getattr(import_module(module), attribute)
+        _BACKENDS[name] = found = loaded
+    return found
+
+
+def backend_of(target: Target) -> Backend:
+    """The backend that compiles for `target`."""
+    return backend_named(target.backend)
+
+
+def backends() -> Iterator[Backend]:
+    """Those that are registered, in that order."""
+    for name in tuple(_BACKENDS):
+        yield backend_named(name)
+
+
+def default_backend() -> Backend:
+    """Whose rules hold where nothing says what is compiled for."""
+    return next(backends())
+
+
+def targets() -> dict[str, Target]:
+    """The architectures that tkdebug compiles for, by name."""
+    return {name: target for backend in backends() for name, target in backend.targets.items()}
+
+
+def target_of(asked: str | int | tuple[int, int]) -> Target:
+    """The target that a name (`sm_90a`, `sm90`) or a compute capability (`(9, 0)`) stands for.
+
+    Raises:
+        UnsupportedError: tkdebug does not compile for it.
+    """
+    for backend in backends():
+        target = backend.find(asked)
+        if target is not None:
+            return target
+    sentence = unsupported_gpu(asked)
+    if sentence is None:
+        known = ", ".join(targets())
+        sentence = f"native mode: got architecture {asked!r}, expected one of {known}"
+    raise UnsupportedError(f"{sentence}; run with --mode interpret")
+
+
+def unsupported_gpu(asked: object) -> str | None:
+    """What is to be said of a GPU that is known by name but not compiled for; None otherwise."""
+    known = list(backends())
+    if any(backend.find(asked) is not None for backend in known):
+        return None
+    sentences = (backend.unsupported(asked) for backend in known)
+    return next((sentence for sentence in sentences if sentence is not None), None)

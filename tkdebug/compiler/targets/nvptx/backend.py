@@ -1,0 +1,175 @@
+"""NVIDIA's backend: the rest of this package, behind `targets.backend.Backend`.
+
+Code generation is imported when a kernel is compiled, since it takes long to load.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from tkdebug.compiler.targets.backend import (
+    ImageCallback,
+    LoweredKernel,
+    NativeOptions,
+    NativeStage,
+    Observers,
+    StageCallback,
+)
+from tkdebug.compiler.targets.nvptx import architectures
+from tkdebug.compiler.targets.target import CLUSTER, Target
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.ir.core import Operation
+    from tkdebug.compiler.passes.pipeline import Pass
+    from tkdebug.compiler.targets.nvptx.compile import CompiledModule, LoweredModule
+    from tkdebug.linemap.resources import Occupancy
+
+_NEEDED = {"llvmlite": "llvmlite", "cuda.bindings.nvjitlink": "cuda-bindings nvidia-nvjitlink"}
+
+
+class NvptxBackend:
+    """LLVM IR, PTX and cubins."""
+
+    name = architectures.BACKEND
+    upstream_name = "cuda"
+    targets: Mapping[str, Target] = architectures.TARGETS
+    stages = (
+        NativeStage("llvm-ir", "llvm-ir.ll"),
+        NativeStage("ptx", "kernel.ptx"),
+        NativeStage("cubin", "kernel.cubin", is_image=True),
+    )
+
+    def find(self, asked: object) -> Target | None:
+        """The target of a compute capability, `(9, 0)` or 90, or a name, `sm_90a` or `sm90`."""
+        return architectures.find(asked)
+
+    def unsupported(self, asked: object) -> str | None:
+        """What is to be said of a GPU that it does not compile for; None for other names."""
+        return architectures.unsupported(asked)
+
+    def obstacle(self) -> str | None:
+        """What keeps this machine from generating code, None when it can."""
+        for module, packages in _NEEDED.items():
+            try:
+                found = find_spec(module) is not None
+            except ModuleNotFoundError:
+                found = False
+            if not found:
+                return f"code generation needs {module}; pip install {packages}"
+        return None
+
+    def fixed_options(self, target: Target) -> Mapping[str, object]:
+        """Options that code generation does not look at, with the only value of each."""
+        return {
+            "ir_override": None,
+            "extern_libs": (),
+            "warp_size": target.threads_per_warp,
+            "ptx_version": None,
+            "ptx_options": None,
+            "instrumentation_mode": "",
+        }
+
+    def linked_libraries(self) -> frozenset[str]:
+        """Libraries that are linked from where they are installed."""
+        return frozenset(("libdevice",))
+
+    def cluster_problem(self, target: Target, num_ctas: int) -> str | None:
+        """Why programs cannot run in clusters there."""
+        if num_ctas <= 1 or target.has(CLUSTER):
+            return None
+        return (
+            f"num_ctas > 1 requires NVIDIA SM90+ (Hopper), got num_ctas={num_ctas} for {target}; "
+            "leave it out"
+        )
+
+    def pipeline(self, target: Target, options: NativeOptions) -> Sequence[Pass]:
+        """The passes between Tile IR and lowering."""
+        from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
+
+        return gpu_pipeline(
+            target, options.num_stages, debug=options.debug, launch_maps=options.launch_maps
+        )
+
+    def scratch_bytes(self, op: Operation) -> int:
+        """Bytes of shared memory that the lowering of `op` needs for itself."""
+        from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+
+        return scratch_bytes(op)
+
+    def lower(
+        self, module: Module, options: NativeOptions, target: Target, observers: Observers
+    ) -> LoweredModule:
+        """GPU passes, then LLVM IR."""
+        from tkdebug.compiler.targets.nvptx.compile import lower_to_llvm
+
+        return lower_to_llvm(
+            module,
+            options,
+            target,
+            snapshot=observers.snapshot,
+            on_run=observers.on_run,
+            on_stage=observers.on_stage,
+            on_resources=observers.on_resources,
+        )
+
+    def generate(
+        self,
+        lowered: LoweredKernel,
+        on_stage: StageCallback | None = None,
+        on_image: ImageCallback | None = None,
+    ) -> CompiledModule:
+        """PTX and cubin, by a worker process or from the disk."""
+        from tkdebug.compiler.targets.nvptx.compile import LoweredModule, generate_code
+
+        assert isinstance(lowered, LoweredModule)
+        compiled = generate_code(lowered, on_stage)
+        if on_image is None:
+            return compiled
+        cubin = on_image(compiled.code.cubin)
+        return replace(compiled, code=replace(compiled.code, cubin=cubin))
+
+    def occupancy(
+        self, target: Target, threads: int, registers: int, shared_bytes: int
+    ) -> Occupancy:
+        """How many blocks fit on a multiprocessor, and what limits them."""
+        from tkdebug.compiler.targets.nvptx.occupancy import occupancy
+
+        return occupancy(target, threads, registers, shared_bytes)
+
+    @property
+    def parallel_compiles(self) -> int:
+        """As many as there may be workers."""
+        from tkdebug.compiler.targets.nvptx import worker_process
+
+        return worker_process.POOL.size
+
+    @contextmanager
+    def stopped_by(self, stop: threading.Event) -> Iterator[None]:
+        """Workers asked inside are ended once `stop` is set."""
+        from tkdebug.compiler.targets.nvptx.worker_process import STOP
+
+        token = STOP.set(stop)
+        try:
+            yield
+        finally:
+            STOP.reset(token)
+
+    def prestart(self) -> None:
+        """Start a worker and load what lowering takes."""
+        from tkdebug.compiler.targets.nvptx.worker_process import POOL
+
+        # It loads its libraries while we load our modules.
+        POOL.start_one()
+        import_module("tkdebug.compiler.targets.nvptx.compile")
+        # For what the passes load themselves.
+        self.pipeline(self.targets["sm_90a"], NativeOptions())
+
+
+NVPTX = NvptxBackend()

@@ -1,0 +1,70 @@
+"""What code generation makes of a kernel, with what only `runtime.cuda` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A kernel's machine code and what it needs.
+
+    Attributes:
+        llvm_ir: text.
+        ptx: text.
+        cubin: the ELF image.
+        entry: name of the kernel in it.
+        target: name of the architecture, such as sm_90a.
+        threads: of a block.
+        shared_bytes: dynamic shared memory of a block.
+        registers: of a thread.
+        spill_bytes: of a thread, that went to local memory.
+        tensor_maps: by the position of the parameter, for descriptors that are passed as such.
+        made_maps: those that the launch makes of its arguments, in parameters behind all others.
+        workspace_bytes: global memory that each program needs for tensor maps it makes itself; the
+            launch allocates it, and passes its address in a parameter behind all others.
+        ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
+    """
+
+    llvm_ir: str
+    ptx: str
+    cubin: bytes
+    entry: str
+    target: str
+    threads: int
+    shared_bytes: int
+    registers: int
+    spill_bytes: int
+    tensor_maps: Mapping[int, TensorMap] = field(default_factory=dict)
+    made_maps: tuple[MadeMap, ...] = ()
+    workspace_bytes: int = 0
+    ptx_ops: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def image(self) -> bytes:
+        """What is loaded."""
+        return self.cubin
+
+    def stages(self) -> Mapping[str, Callable[[], str | bytes]]:
+        """What makes each stage after the GPU IR, by the name that `kernel.asm` has for it."""
+        return {
+            "llir": lambda: self.llvm_ir,
+            "ptx": lambda: self.ptx,
+            "cubin": lambda: self.cubin,
+            "sass": self.sass,
+        }
+
+    def sass(self) -> str:
+        """The machine code as text.
+
+        Raises:
+            TkError: nvdisasm is not installed.
+        """
+        from tkdebug.compiler.targets.nvptx.disassembly import disassemble
+
+        return disassemble(self.cubin)

@@ -1,0 +1,71 @@
+"""What an architecture offers, as data: limits, warp size, the names of its capabilities.
+
+Responsible for nothing that only one kind of GPU has. The architectures themselves are the
+backends' (`nvptx/architectures.py`); the device at hand (memory, clock, number of multiprocessors)
+is the runtime's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# The capabilities that our passes and lowerings ask for. A backend may have others, for its own.
+BF16_ARITHMETIC = "bf16_arithmetic"  # `add`, `sub`, `mul` on bfloat16, not only `fma.rn.bf16`
+FP8_CONVERSIONS = "fp8_conversions"  # `cvt` to and from e4m3x2 and e5m2x2
+FP8_MMA = "fp8_mma"  # `mma` on e4m3 and e5m2
+CLUSTER = "cluster"  # thread block clusters, distributed shared memory, `mapa`
+TMA = "tma"  # `cp.async.bulk.tensor`
+WGMMA = "wgmma"  # `wgmma.mma_async` and `setmaxnreg`
+STMATRIX = "stmatrix"
+VECTOR_ATOMICS = "vector_atomics"  # `atom.add` and `red.add` of 16 bytes of floats
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One architecture: what limits a kernel there, and what it can do.
+
+    Attributes:
+        name: as its tools write it, `sm_90a`.
+        backend: name of the backend that compiles for it.
+        capability: (major, minor) of its version.
+        threads_per_warp: lanes of a warp.
+        shared_bytes_per_sm: shared memory of a multiprocessor.
+        shared_bytes_per_block: most that one block may have, after opting in.
+        warps_per_sm: resident warps of a multiprocessor.
+        blocks_per_sm: resident blocks of a multiprocessor.
+        registers_per_sm: 32-bit registers of a multiprocessor; also the most one block may use.
+        registers_per_thread: most registers of one thread.
+        register_unit: registers are given to warps in multiples of this.
+        shared_bytes_reserved: what the system takes of every block's share.
+        shared_unit_bytes: shared memory is given out in multiples of this.
+        threads_per_block: most threads of one block.
+        capabilities: by name, such as those above.
+    """
+
+    name: str
+    backend: str
+    capability: tuple[int, int]
+    threads_per_warp: int
+    shared_bytes_per_sm: int
+    shared_bytes_per_block: int
+    warps_per_sm: int
+    blocks_per_sm: int
+    registers_per_sm: int
+    registers_per_thread: int
+    threads_per_block: int
+    register_unit: int = 1
+    shared_bytes_reserved: int = 0
+    shared_unit_bytes: int = 1
+    capabilities: frozenset[str] = frozenset()
+
+    @property
+    def threads_per_sm(self) -> int:
+        """Resident threads of a multiprocessor."""
+        return self.warps_per_sm * self.threads_per_warp
+
+    def has(self, capability: str) -> bool:
+        """Whether it has the capability of this name."""
+        return capability in self.capabilities
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,192 @@
+"""Tells of accesses that stay inside their tensor, but leave their row for the next one.
+
+Two shapes of this are certain; memory that is read as another shape than the tensor's looks like
+neither:
+
+- each program has a row, from its begin on, and more lanes than the row has elements; what cuts
+  them off is the end of the tensor, not of the row (`row * n + cols < rows * n`);
+- a tile of rows and columns whose lanes along the stride of the columns go beyond the row, while
+  the kernel takes the tensor's strides in the other order than the tensor has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.dimension_ranges import dimensions
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.lane_selections import LaneSelections
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.stride_hints import stride_hint
+from tkdebug.interpreter.values import AffineTile, Base, BoxMask, PointerTile, TileValue
+
+
+@dataclass(slots=True)
+class _Overrun:
+    """The first program of an access that leaves its row, and how many elements of all do."""
+
+    buffer: Buffer
+    offender: Offender
+    row: int
+    count: int
+    hint: str
+
+
+class RowOverruns(Observer):
+    """`--check row-overrun`."""
+
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+        self._selects_loaded = LaneSelections.of(module).any_by_lane
+        self._found: dict[Operation, _Overrun] = {}
+        # Of bases that were seen: their remainders by the row's stride, where programs have rows.
+        self._rows: dict[tuple[int, int], tuple[Base, Tensor | None]] = {}
+
+    def moments(self, op: Operation) -> Moments:
+        """Before loads and stores."""
+        is_seen = tt.Store.matches(op) or (tt.Load.matches(op) and not self._selects_loaded)
+        return Moments.BEFORE if is_seen else Moments.NEVER
+
+    @property
+    def key(self) -> tuple[type, bool]:
+        """Plans differ by whether loads are looked at."""
+        return type(self), self._selects_loaded
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Look at where the lanes of a load or store go."""
+        pointer = operands[0]
+        if not isinstance(pointer, PointerTile) or not isinstance(pointer.offset, AffineTile):
+            return
+        buffer, tile = pointer.buffer, pointer.offset
+        if len(buffer.dims) < 2 or buffer.itemsize != buffer.tensor.element_size():
+            return
+        (row, rows), (step, size) = buffer.dims[-2:]
+        if row != step * size or rows < 2 or dimensions(buffer) is None:
+            return
+        mask = _mask(op, operands)
+        lanes = [axis for axis, coef in enumerate(tile.coefs) if coef and tile.shape[axis] > 1]
+        if mask is None or mask == 0 or run.active is not None:
+            return
+        if len(lanes) == 1 and tile.coefs[lanes[0]] == step and isinstance(mask, BoxMask):
+            self._look_at_rows(run, op, buffer, tile, mask, lanes[0])
+        elif len(lanes) == 2 and {tile.coefs[axis] for axis in lanes} == {row, step}:
+            self._look_at_tile(run, op, buffer, tile, mask, lanes)
+
+    # Programs that have a row each
+
+    def _look_at_rows(
+        self,
+        run: Evaluator,
+        op: Operation,
+        buffer: Buffer,
+        tile: AffineTile,
+        mask: BoxMask,
+        axis: int,
+    ) -> None:
+        (row, _), (step, _) = buffer.dims[-2:]
+        low, high = mask.bounds[axis]
+        # A bound that is the same in all programs is the kernel's own for its row.
+        if isinstance(high, int) or not isinstance(low, int):
+            return
+        columns = None if tile.base is None else self._columns(tile.base, row)
+        if columns is None or tile.base is None:
+            return
+        first = int((columns[0] + tile.const) % row)
+        ends = first + step * high.clamp(max=tile.shape[axis])
+        over = ends - row
+        longest = int(over.max())
+        if longest <= 0 or (longest + row) % row == 0:
+            return
+        at = int((over > 0).to(torch.uint8).argmax())
+        lane = (row - first) // step
+        start = int(tile.base.tensor.reshape(-1)[at]) + tile.const
+        place = tuple(lane if a == axis else 0 for a in range(len(tile.shape)))
+        offender = Offender(run.program_at(at), place, start + lane * step)
+        count = int(over.clamp(min=0).sum()) // step
+        hint = (
+            "mask by the column, cols < n, and not by the offset: the end of a row is not the end"
+        )
+        self._note(op, _Overrun(buffer, offender, row // step, count, hint))
+
+    def _columns(self, base: Base, row: int) -> Tensor | None:
+        """What bases leave by the row's stride; None unless programs have rows of their own."""
+        key = id(base.tensor), row
+        known = self._rows.get(key)
+        if known is None:
+            known = self._rows[key] = base, _columns_of_rows(base, row)
+            if len(self._rows) > 64:
+                self._rows.pop(next(iter(self._rows)))
+        return known[1]
+
+    # Tiles whose strides are swapped
+
+    def _look_at_tile(
+        self,
+        run: Evaluator,
+        op: Operation,
+        buffer: Buffer,
+        tile: AffineTile,
+        mask: BoxMask | int,
+        lanes: list[int],
+    ) -> None:
+        if op in self._found:
+            return
+        (row, _), (step, size) = buffer.dims[-2:]
+        (across,) = (axis for axis in lanes if tile.coefs[axis] == step)
+        end = tile.shape[across]
+        if isinstance(mask, BoxMask):
+            high = mask.bounds[across][1]
+            end = min(end, high if isinstance(high, int) else int(high.max()))
+        if end <= size:
+            return
+        strides = stride_hint(op, buffer, self._faults.arguments)
+        if strides is None:
+            return
+        start = tile.const + (0 if tile.base is None else int(tile.base.tensor.reshape(-1)[0]))
+        lane = size - start % row // step
+        place = tuple(lane if axis == across else 0 for axis in range(len(tile.shape)))
+        offender = Offender(run.program_at(0), place, start + lane * step)
+        along = tile.shape[lanes[0] if lanes[1] == across else lanes[1]]
+        hint = f"the strides are taken in another order than the tensor's: {strides}"
+        self._note(op, _Overrun(buffer, offender, size, (end - size) * along, hint))
+
+    def _note(self, op: Operation, found: _Overrun) -> None:
+        known = self._found.setdefault(op, found)
+        if known is not found:
+            known.count += found.count
+
+    def launch_ends(self) -> None:
+        """Tell of them, but where the end of the tensor was left, too."""
+        for op, found in self._found.items():
+            if not self._faults.has_access_fault(op):
+                self._faults.row_overrun(
+                    op, found.buffer, found.offender, found.row, found.count, found.hint
+                )
+
+
+def _mask(op: Operation, operands: Sequence[TileValue]) -> BoxMask | int | None:
+    """The mask of a load or store, 1 without one; None where it is neither box nor number."""
+    value = mask_of(op)
+    mask = 1 if value is None else operands[op.operands.index(value)]
+    return mask if isinstance(mask, BoxMask | int) else None
+
+
+def _columns_of_rows(base: Base, row: int) -> Tensor | None:
+    if not base.is_per_program or base.tensor.numel() < 2:
+        return None
+    starts = base.tensor.reshape(-1)
+    steps = starts.sort().values.diff()
+    moves = steps[steps > 0]
+    is_next = moves.numel() > 0 and int(moves.min()) == row and not bool((moves % row).any())
+    return starts % row if is_next else None

@@ -1,0 +1,179 @@
+"""What a launch asks of the kind of device that kernels run on: the protocol, and the one in force.
+
+A platform launches what the backend it names compiles (`compiler/targets/backend.py`). CUDA's is in
+`runtime/cuda/`; nothing else in `runtime` calls a device's driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.launch.native_kernel import NativeKernel
+
+
+@dataclass(frozen=True)
+class GPUTarget:
+    """What code is generated for: backend, compute capability times ten, threads per warp."""
+
+    backend: str
+    arch: int | str
+    warp_size: int
+
+
+# `submit(x, y, z, stream, *arguments)`: launches on a grid of x, y, z.
+Submit = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchableKernel:
+    """A kernel on a device.
+
+    Attributes:
+        module: the device's handle of the image.
+        function: its handle of the kernel.
+        registers: per thread.
+        spills: registers kept in memory, per thread.
+        max_threads: most threads a block of it may have.
+        submit: launches it; it returns the kernel that ran where that is another.
+    """
+
+    module: int
+    function: int
+    registers: int
+    spills: int
+    max_threads: int
+    submit: Submit
+
+
+class Span(Protocol):
+    """A length of time on the device; called, it gives nanoseconds, None while it lasts."""
+
+    def end(self) -> None:
+        """Mark its end."""
+        ...
+
+    def __call__(self, wait: bool = False) -> int | None:
+        """Its length, once it is known."""
+        ...
+
+
+class SpanTimer(Protocol):
+    """Times what runs on a device."""
+
+    def start(self, stream: int) -> Span | None:
+        """Begin a span on `stream`; None where nothing is measured."""
+        ...
+
+
+class Platform(Protocol):
+    """One kind of device."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def backend(self) -> str:
+        """Name of the backend that compiles for it."""
+        ...
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What a first launch imports of it, whatever its mode."""
+        ...
+
+    def is_there(self) -> bool:
+        """Whether there is such a device, maybe one that nothing is compiled for."""
+        ...
+
+    def is_likely(self) -> bool:
+        """`is_there`, answered without loading anything: true where it may be."""
+        ...
+
+    def obstacle(self) -> str | None:
+        """Why kernels cannot run on it in this process; None when they can."""
+        ...
+
+    def require(self) -> None:
+        """Check that kernels can run on it.
+
+        Raises:
+            NoDeviceError: they cannot.
+        """
+        ...
+
+    def current_target(self) -> GPUTarget:
+        """What kernels are compiled for; without a device, what scripts are told instead."""
+        ...
+
+    def properties(self, device: int) -> dict[str, int]:
+        """Properties of a device by upstream's names: clocks in kHz, bus width in bits."""
+        ...
+
+    def load_binary(
+        self, name: str, image: bytes, shared_bytes: int, device: int
+    ) -> tuple[int, int, int, int, int]:
+        """Load a kernel of an image: module, function, registers, spills, most threads."""
+        ...
+
+    def getters(self) -> tuple[Callable[[], int], Callable[[int], int]]:
+        """Functions for the number of the current device, and for a device's current stream."""
+        ...
+
+    def accessible_address(self, kernel: str, argument: str, value: Any, device: int) -> int:
+        """The address of a tensor that is not known to be on `device`.
+
+        Raises:
+            PointerError: kernels on `device` cannot access it.
+        """
+        ...
+
+    def load(self, kernel: NativeKernel) -> LaunchableKernel:
+        """Load a kernel on its device.
+
+        Raises:
+            OutOfResources: the device has less than the kernel needs.
+            NoDeviceError: there is none.
+        """
+        ...
+
+    def span_timer(self, device: int) -> SpanTimer:
+        """What times launches on `device`."""
+        ...
+
+    def prestart(self) -> None:
+        """Load what the first launch will need."""
+        ...
+
+
+class _InForce:
+    """The platform that native launches use; None for CUDA's, which is loaded at first use."""
+
+    platform: Platform | None = None
+
+
+@lru_cache(maxsize=1)
+def _cuda() -> Platform:
+    # The only place that names it: what is launched is otherwise the protocol's.
+    platform: Platform = import_module("tkdebug.runtime.cuda.platform").CUDA
+    return platform
+
+
+def platform_in_force() -> Platform:
+    """What native launches run on."""
+    return _InForce.platform or _cuda()
+
+
+@contextmanager
+def platform(chosen: Platform) -> Iterator[None]:
+    """Native launches inside run on `chosen`, those of kernels first launched there also later."""
+    before = _InForce.platform
+    _InForce.platform = chosen
+    try:
+        yield
+    finally:
+        _InForce.platform = before
