@@ -164,7 +164,9 @@ def _without_neutralised(
         return mark
     for value, tile, axes in zip(op.operands, operands, data, strict=True):
         if not axes:
-            mark = mark & ~does_away(computable(ev.dense(tile, value.type)))
+            gone = does_away(computable(ev.dense(tile, value.type)))
+            if bool(gone.any()):  # else a mark of one row for all programs stays one
+                mark = mark & ~gone
     return mark
 
 

@@ -24,6 +24,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
@@ -44,7 +45,7 @@ from tkdebug.interpreter.padding_flow import (
 from tkdebug.interpreter.padding_worlds import World, different, differs
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.undefined_flow import united
-from tkdebug.interpreter.values import DescriptorTile, TileValue
+from tkdebug.interpreter.values import BoxTile, DescriptorTile, TileValue
 
 _SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
 _MOST_WORLDS = 8
@@ -108,7 +109,10 @@ class PaddingTracker(MarkedValues[Origin]):
         self._attend()
 
     def _attend(self) -> None:
-        self._ev.attend(self, bool(self.marked or self._worlds or self._counts))
+        is_attentive = bool(self.marked or self._worlds or self._counts)
+        if not is_attentive:
+            self._blank.clear()  # what loops do unseen would not be noted
+        self._ev.attend(self, is_attentive)
 
     def _branch(self, op: Operation) -> None:
         for source, target in forwarded(op):
@@ -179,7 +183,7 @@ class PaddingTracker(MarkedValues[Origin]):
                 self.marked[value] = {source: (Origin(source, mark, ()), mark)}
             else:
                 self.marked.pop(value, None)
-            if op.operands and all(map(self._is_blank, op.operands)):
+            if not OPS[op.name].effects and all(map(self._is_blank, op.operands)):
                 self._blank.add(value)
             else:
                 self._blank.discard(value)
@@ -233,14 +237,26 @@ class PaddingTracker(MarkedValues[Origin]):
                 self._counts[op.results[0]] = (extent, extent - left_out.sum(), load)
         if self._is_neutral(op, operands[0], left_out, combiner):
             return [result] * len(op.results), {}
-        return [result] * len(op.results), {0: left_out}
+        # A sum of which one element is not neutral picks that one, as networks that sort do.
+        values = self._ev.full(operands[0], tt.Combining(op).sources[0].type)
+        takes = values != neutral_of(combiner, values.dtype)
+        picks = ~(takes & ~pad).any(axis, keepdim=True) & (takes.sum(axis, keepdim=True) == 1)
+        left_out = left_out & ~picks
+        result = pad if is_scan else (whole | picks).squeeze(axis)
+        cleaned = {0: left_out} if bool(left_out.any()) else {}
+        return [result] * len(op.results), cleaned
 
     def _is_neutral(self, op: Operation, tile: TileValue, left_out: Tensor, combiner: str) -> bool:
         """Whether elements that are left out change nothing where they are."""
         type_ = tt.Combining(op).sources[0].type
+        axis = tt.Combining(op).axis + 1
+        if isinstance(tile, BoxTile) and tile.cropped_axes == (axis - 1,):
+            low, high = tile.box[axis - 1]
+            if not bool(left_out.narrow(axis, low, high - low).any()):
+                neutral = neutral_of(combiner, tile.fill.dtype)
+                return not bool((tile.fill != neutral).any())
         values = self._ev.full(tile, type_)
         neutral = neutral_of(combiner, values.dtype)
-        axis = tt.Combining(op).axis + 1
         if left_out.numel() == left_out.shape[axis]:
             places = left_out.reshape(-1).nonzero().reshape(-1)
             return not bool((values.index_select(axis, places) != neutral).any())
