@@ -22,7 +22,7 @@ from tkdebug.events import HOOKS, Fault, Hook, LaunchRecord
 from tkdebug.fault_text import counted
 from tkdebug.findings.baseline import KnownFault, fixed, identity, load, pieces
 from tkdebug.findings.comments import IgnoreComment, problem_lines, unused_lines
-from tkdebug.findings.reporting import used_baseline
+from tkdebug.findings.reporting import unmatched_lines, used_baseline
 from tkdebug.instrument.records import FaultKey, fault_key
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.knobs import KNOBS, parse_kinds
@@ -112,7 +112,6 @@ class Findings:
         if self.path is not None and not (self.updates and not self.path.exists()):
             self._known = load(self.path, "--tkdebug-update-baseline")
             given = self.path
-        self._folder = config.rootpath if self.path is None else self.path.parent
         # Entered before the stand-ins, whose child processes get the same.
         self.undo = ExitStack()
         self.undo.enter_context(
@@ -122,14 +121,17 @@ class Findings:
                 baseline=given,
             )
         )
-        enter = self._on_enter if given is not None else None
+        needs_names = given is not None or KNOBS.only_kernels
+        enter = self._on_enter if needs_names else None
         hook = Hook(enter=enter, record=self._on_record, shows_faults=False)
         HOOKS.add(hook)
         self.undo.callback(HOOKS.remove, hook)
 
     def add(self, faults: list[Fault]) -> None:
         """Count what came up in a phase of a test that does not expect it."""
-        self.tally.seen.update(identity(fault, self._folder) for fault in faults)
+        if self.path is not None:
+            folder = self.path.parent
+            self.tally.seen.update(identity(fault, folder) for fault in faults)
 
     def ignore(self, fault: Fault) -> None:
         """Count a fault that a comment ignores."""
@@ -175,6 +177,7 @@ class Findings:
         yield from problem_lines(tally.comments)
         if is_whole:
             yield from unused_lines(tally.comments, tally.ignored.values())
+            yield from unmatched_lines("--tkdebug-only", KNOBS.only_kernels, tally.kernels)
         gone: tuple[KnownFault, ...] = ()
         if self._known and self.path is not None and is_whole:
             gone = fixed(used_baseline(self.path, self._known), tally.seen, tally.kernels)

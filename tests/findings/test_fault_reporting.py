@@ -1,5 +1,7 @@
 """Faults of interpreted kernels on their way to the hooks: dropped, ignored, known."""
 
+import os
+import re
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from tkdebug.events import HOOKS, Fault, Hook
 from tkdebug.findings.baseline import identity, pieces
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.findings.reporting import kinds_looked_for, report
-from tkdebug.knobs import CHECK_NAMES, scope
+from tkdebug.knobs import CHECK_NAMES, KNOBS, scope
 
 
 @tkdebug.jit
@@ -177,9 +179,31 @@ def test_kinds_looked_for_follow_the_checks():
         assert "plugin-check" in kinds_looked_for()
 
 
-def test_relative_baseline_is_the_one_of_the_start(tmp_path, monkeypatch):
+def test_relative_baseline_is_the_one_of_the_start(monkeypatch):
     monkeypatch.setenv("TKDEBUG_BASELINE", "faults.json")
-    with scope():
-        from tkdebug.knobs import KNOBS
+    assert Path.cwd() / "faults.json" == KNOBS.baseline
 
-        assert Path.cwd() / "faults.json" == KNOBS.baseline
+
+def test_install_sets_the_knobs_of_this_process_and_of_its_children(heard, baseline):
+    launch(reads_past)
+    path = baseline()
+    with tkdebug.install(mode="interpret", only="r*", ignore=["nan", "race"], baseline=path):
+        launch(reads_past)
+        launch(ignores_wrongly)
+        assert os.environ["TKDEBUG_ONLY"] == "r*"
+        assert os.environ["TKDEBUG_IGNORE"] == "nan,race"
+        assert os.environ["TKDEBUG_BASELINE"] == str(path)
+    assert [fault.state for fault in heard[0]] == ["known"]
+    assert (KNOBS.only_kernels, KNOBS.ignored_kinds, KNOBS.baseline) == ((), (), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ignore": "nann"}, "'nann' is none; did you mean nan?"),
+        ({"baseline": "none.json"}, "none.json: there is no such baseline"),
+    ],
+)
+def test_install_refuses_what_is_wrong(options, words):
+    with pytest.raises(tkdebug.TkError, match=re.escape(words)):
+        tkdebug.install(**options)

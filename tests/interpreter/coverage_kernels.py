@@ -144,7 +144,38 @@ def split_k(
     tl.atomic_add(c_ptr + offs_m[:, None] * N + offs_n[None, :], acc, mask=c_mask)
 
 
+@tkdebug.jit
+def softmax(x_ptr, out_ptr, n, SHORT: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + cols, mask=cols < n - SHORT, other=-1e30)  # GAP softmax
+    e = tl.exp(x - tl.max(x))
+    tl.store(out_ptr + row * n + cols, e / tl.sum(e), mask=cols < n)
+
+
 # Right ones
+
+
+@tkdebug.jit
+def sum_of_steps(x_ptr, out_ptr, total_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    before = tl.load(x_ptr + offs, mask=offs < n - 1, other=0.0)
+    after = tl.load(out_ptr + offs + 1, mask=offs < n - 1, other=0.0)
+    tl.store(total_ptr, tl.sum(after * before))
+    tl.store(out_ptr + offs, before, mask=offs < n)
+
+
+@tkdebug.jit
+def all_but_the_last(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n - 1, other=0.0)
+    tl.store(out_ptr + offs, x, mask=offs < n)
+
+
+@tkdebug.jit
+def sum_of_all_but_the_last(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr, tl.sum(tl.load(x_ptr + offs, mask=offs < n - 1, other=0.0)))
 
 
 @tkdebug.jit
@@ -282,6 +313,14 @@ def patches(x_ptr, out_ptr, H, W, PATCH: tl.constexpr):
     offs = tl.arange(0, PATCH)
     at = (row * PATCH + offs)[:, None] * W + (column * PATCH + offs)[None, :]
     tl.store(out_ptr + tl.program_id(0), tl.sum(tl.load(x_ptr + at)))
+
+
+@tkdebug.jit
+def copy_first_half(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    x_block = tl.make_block_ptr(x_ptr, (n // 2,), (1,), (start,), (BLOCK,), (0,))
+    out_block = tl.make_block_ptr(out_ptr, (n,), (1,), (start,), (BLOCK,), (0,))
+    tl.store(out_block, tl.load(x_block, boundary_check=(0,)), boundary_check=(0,))
 
 
 @tkdebug.jit

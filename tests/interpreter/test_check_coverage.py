@@ -203,7 +203,22 @@ def test_split_k_whose_parts_overlap(budget):
     assert not run(kernels.split_k, (2, 4), a, b, c, m, n, k, 32, EXTRA=0, **TILES, budget=budget)
 
 
+@BUDGETS
+def test_softmax_without_the_last_column(budget):
+    arguments = ones(5, 20), zeros(5, 20), 20
+    faults = run(kernels.softmax, (5,), *arguments, SHORT=1, BLOCK=32, budget=budget)
+    fault = told(faults, "softmax", "x_ptr", 5, 19)
+    assert "compare with n, not n - 1" in fault.hint
+    assert not run(kernels.softmax, (5,), *arguments, SHORT=0, BLOCK=32, budget=budget)
+
+
 # What is right
+
+
+def test_last_elements_that_are_left_out_on_purpose():
+    assert not run(kernels.sum_of_steps, (1,), ones(20), ones(20), zeros(1), 20, BLOCK=32)
+    assert not run(kernels.all_but_the_last, (1,), ones(20), zeros(20), 20, BLOCK=32)
+    assert not run(kernels.sum_of_all_but_the_last, (1,), ones(20), zeros(1), 20, BLOCK=32)
 
 
 def test_rows_chosen_by_an_index():
@@ -293,6 +308,12 @@ def test_what_all_programs_read_beside_their_parts():
 
 def test_patches_that_leave_a_border():
     assert not run(kernels.patches, (4,), ones(35, 37), zeros(4), 35, 37, PATCH=16)
+
+
+@pytest.mark.parametrize("n", [128, 120, 24])
+def test_block_pointers_of_a_part(n):
+    grid = (-(-n // 16),)
+    assert not run(kernels.copy_first_half, grid, ones(n), zeros(n), n, BLOCK=16)
 
 
 def test_block_that_is_fetched_ahead_of_the_last_round():

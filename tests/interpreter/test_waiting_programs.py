@@ -80,7 +80,7 @@ def test_programs_that_wait_for_one_other(how, step, capsys):
 
 
 @pytest.mark.parametrize("how", ["cas", "volatile", "uncached"])
-def test_races_are_not_looked_for_where_programs_wait(how):
+def test_waiting_for_another_program_is_no_race(how):
     arguments = (flags(4), torch.ones(4, WIDTH), torch.zeros(4, WIDTH), -1)
     with scope(checks=("race",)):
         assert run(after_another, (4,), *arguments, HOW=how, BLOCK=WIDTH) == []

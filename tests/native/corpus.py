@@ -30,7 +30,6 @@ from unittest import mock
 
 import torch
 
-import tkdebug.interpreter.faults
 import tkdebug.interpreter.launch
 from tkdebug.compiler.ir import DescriptorType, Module
 from tkdebug.compiler.ir.parser import parse_module
@@ -318,10 +317,9 @@ def _run_text(text: str, grid: Any, values: list[Any], memory: Memory) -> str:
     except Exception as error:
         return f"not parsed again: {_detail(error)}"
     quiet = io.StringIO()
-    unheard = mock.patch.object(tkdebug.interpreter.faults, "HOOKS", mock.Mock())
-    with memory.as_before(), unheard, contextlib.redirect_stdout(quiet):
+    with memory.as_before(), contextlib.redirect_stdout(quiet):
         try:
-            faults = run_module(module, _values_for(module, values), grid)
+            faults = run_module(module, _values_for(module, values), grid, is_told=False)
         except Exception as error:
             return f"not run: {cause_of(error)}: {_detail(error)}"
         wrong = memory.difference()

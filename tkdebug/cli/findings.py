@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import check_writable
-from tkdebug.errors import TkError, UsageError, instead_of
+from tkdebug.errors import TkError, UsageError
 from tkdebug.events import HOOKS
 from tkdebug.fault_text import counted
 from tkdebug.findings.baseline import KnownFault, load, pieces
-from tkdebug.findings.reporting import used_baseline
+from tkdebug.findings.reporting import unmatched_lines, used_baseline
 from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
@@ -93,10 +92,9 @@ def not_looked_for(arguments: Arguments) -> tuple[str, ...]:
     return tuple(name for name in CHECK_NAMES if name not in checks and name not in ignored)
 
 
-def tell_unmatched(option: str, patterns: tuple[str, ...], session: Session) -> None:
-    """Say which patterns of an option are the name of no kernel, as when mistyped."""
+def tell_unmatched(session: Session, interpret: tuple[str, ...]) -> None:
+    """Say which patterns are the name of no kernel that was launched, as when mistyped."""
     names = [summary.kernel for summary in session.kernel_summaries()]
-    for pattern in patterns:
-        if names and not any(fnmatchcase(name, pattern) for name in names):
-            hint = instead_of(pattern, names)
-            tell(f"{option} {pattern}: no such kernel{hint}")
+    lines = unmatched_lines("--interpret", interpret, names)
+    for line in (*lines, *unmatched_lines("--only", KNOBS.only_kernels, names)):
+        tell(line)

@@ -58,8 +58,7 @@ def conclude(arguments: Arguments, outcome: Outcome) -> int:
     try:
         with Session.open(outcome.path) as session:
             faults = session.fault_groups()
-            tell_unmatched("--interpret", arguments.interpret, session)
-            tell_unmatched("--only", arguments.only, session)
+            tell_unmatched(session, arguments.interpret)
             if arguments.update_baseline and outcome.stopped is None:
                 update_baseline(arguments, session, faults)
             elif status == 0 and any(group.fault.fails for group in faults):

@@ -140,10 +140,8 @@ def _read(file: str, comment: Comment) -> IgnoreComment | None:
         return None
     kinds, problem = _kinds(found)
     if kinds and not comment.first:
-        kinds, problem = (
-            (),
-            "ignore outside of any statement: put it at the end of the line it is for",
-        )
+        kinds = ()
+        problem = "ignore outside of any statement: put it at the end of the line it is for"
     return IgnoreComment(file, comment.line, comment.first, comment.last, kinds, problem)
 
 

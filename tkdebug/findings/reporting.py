@@ -6,12 +6,13 @@ goes by its `state`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from tkdebug.errors import UsageError
+from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import ENDING_KINDS, HOOKS, IGNORABLE_KINDS, Fault
 from tkdebug.findings import baseline
 from tkdebug.findings.comments import is_ignored
@@ -58,6 +59,15 @@ def used_baseline(path: Path, known: Iterable[baseline.KnownFault]) -> baseline.
     """The baseline at `path`, for a run with the knobs as they are."""
     kinds = (*kinds_looked_for(), *sorted(ENDING_KINDS))
     return baseline.UsedBaseline(str(path), tuple(sorted(known)), kinds, KNOBS.only_kernels)
+
+
+def unmatched_lines(
+    option: str, patterns: Iterable[str], kernels: Collection[str]
+) -> Iterator[str]:
+    """A line for each pattern of an option that is the name of none of `kernels`."""
+    for pattern in patterns:
+        if kernels and not any(fnmatchcase(name, pattern) for name in kernels):
+            yield f"{option} {pattern}: no such kernel{instead_of(pattern, sorted(kernels))}"
 
 
 def _is_looked_for(kind: str, checks: tuple[str, ...]) -> bool:

@@ -166,12 +166,15 @@ def run_atomic(
         keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
         if keep.numel() == 0:
             continue
-        if run.followers:
-            elements = partial(elements_touched, run, buffer, offsets, allowed, shape)
-            tell_atomic(run, ObservedAccess(run, op, buffer, shape, elements))
         places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
         parts = tuple([operand.expand(whole).reshape(-1)[keep] for operand in operands])
-        out.reshape(-1)[keep] = apply(buffer.flat(kind), places, parts)
+        change = partial(apply, buffer.flat(kind), places, parts)
+        if run.followers:
+            elements = partial(elements_touched, run, buffer, offsets, allowed, shape)
+            observed = ObservedAccess(run, op, buffer, shape, elements)
+            out.reshape(-1)[keep] = tell_atomic(run, observed, change)
+        else:
+            out.reshape(-1)[keep] = change()
     return out
 
 

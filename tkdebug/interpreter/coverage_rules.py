@@ -21,6 +21,7 @@ from tkdebug.interpreter.kept_reads import Coverage, Read, Reading, times_read
 from tkdebug.interpreter.load_facts import Limit, LoadFacts
 from tkdebug.interpreter.values import AffineTile, TileValue
 
+Rule = Literal["tail", "mask", "part", "overlap", "block"]
 # Smaller tiles are windows (of a pooling, of a patch) as often as blocks.
 _SMALLEST_BLOCK = 8
 # Parts times indices up to which a split is looked at.
@@ -44,7 +45,7 @@ class Gap:
 
     load: Operation
     buffer: Buffer
-    rule: Literal["tail", "part", "overlap", "block"]
+    rule: Rule
     dimension: int | None
     first: int
     count: int
@@ -77,7 +78,11 @@ class Gaps:
     def _of_load(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
         found = None
         if facts.is_plain and not facts.starts_anywhere:
-            found = self._below_a_bound(facts, reads) or self._tail_of_loop(facts, reads)
+            found = (
+                self._below_a_bound(facts, reads)
+                or self._tail_of_loop(facts, reads)
+                or self._off_by_one(facts, reads)
+            )
         return found or self._split(facts, reads) or self._beside_blocks(facts, reads)
 
     # A bound that no program reaches
@@ -123,10 +128,12 @@ class Gaps:
         if not facts.adds_up_in_loop or len(reads) < 2:
             return None
         buffer = reads[0].buffer
-        for stride, size in buffer.dims:
+        for place, (stride, size) in enumerate(buffer.dims):
             block = reads[0].extent_along(stride)
             if block < _SMALLEST_BLOCK or not size % block or size not in self._reading.numbers:
                 continue
+            if _reaches_end(reads[-1], place):
+                continue  # as most do, in the last round: no need to look at all of them
             coverage = self._coverage(buffer)
             if coverage is None or (stride, size) not in coverage.dims:
                 continue
@@ -136,6 +143,21 @@ class Gaps:
                 if _is_even(reads, coverage.dims, place, whole):
                     unread = coverage.times[place] == 0
                     return _gap(facts.op, buffer, coverage, place, unread, "tail", True)
+        return None
+
+    # A mask that ends one too early
+
+    def _off_by_one(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        short_by = max((limit.short_by for limit in facts.limits), default=0)
+        coverage = self._coverage(reads[0].buffer) if short_by and facts.is_reduced else None
+        for place, (stride, size) in enumerate(coverage.dims if coverage is not None else ()):
+            assert coverage is not None
+            whole = size - short_by
+            if size not in self._reading.numbers or coverage.end(place) != whole:
+                continue
+            if reads[0].extent_along(stride) > 1 and _is_even(reads, coverage.dims, place, whole):
+                unread = coverage.times[place] == 0
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "mask", False)
         return None
 
     # Programs that add up parts of one dimension
@@ -195,10 +217,14 @@ class Gaps:
         if not facts.is_block or facts.starts_anywhere or not self._goes_beyond(facts, reads):
             return None
         coverage = self._coverage(reads[0].buffer)
-        for place, (stride, _) in enumerate(coverage.dims if coverage is not None else ()):
+        bounds = self._bounds(facts, reads)
+        for place, (stride, size) in enumerate(coverage.dims if coverage is not None else ()):
             assert coverage is not None
             block = reads[0].extent_along(stride)
             unread = coverage.times[place] == 0
+            # What the block pointer knows as the tensor may be a part of it.
+            if size not in bounds:
+                continue
             if block > 1 and int(unread.sum()) >= block:
                 in_loop = facts.is_in_loop
                 return _gap(facts.op, reads[0].buffer, coverage, place, unread, "block", in_loop)
@@ -212,6 +238,16 @@ class Gaps:
                 if difference is not None and difference.low_of_last + limit.shift >= 0:
                     return True
         return any(read.begins_behind_the_end for read in reads)
+
+    def _bounds(self, facts: LoadFacts, reads: list[Read]) -> set[TileValue]:
+        """The sizes that the blocks are checked against."""
+        found: set[object] = set()
+        for read in reads:
+            found.update(() if read.block is None else read.block[0].shape)
+        for limit in facts.limits:
+            for sides in self._reading.compared.get(limit.op, [])[:1]:
+                found.add(sides[1 - limit.index])
+        return {size for size in found if isinstance(size, int)}
 
     def _coverage(self, buffer: Buffer) -> Coverage | None:
         """How often each index of a tensor is read; None where that cannot be told."""
@@ -227,7 +263,7 @@ def _gap(
     coverage: Coverage,
     place: int,
     found: Tensor,
-    rule: Literal["tail", "part", "overlap", "block"],
+    rule: Rule,
     in_loop: bool,
 ) -> Gap:
     stride, size = coverage.dims[place]
@@ -275,6 +311,13 @@ def _difference(index: TileValue, bound: TileValue) -> _Difference | None:
     return _Difference(
         far + sum(max(step, 0) for step in steps), far + sum(min(step, 0) for step in steps)
     )
+
+
+def _reaches_end(read: Read, place: int) -> bool:
+    """Whether a read goes to the end of a dimension of its tensor."""
+    dims = read.buffer.dims
+    ranges = read.ranges(dims)
+    return ranges is not None and bool((ranges.highs[place] == dims[place][1]).any())
 
 
 def _moves(reads: list[Read], dims: Dimensions, place: int) -> bool:

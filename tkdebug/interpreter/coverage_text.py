@@ -25,6 +25,8 @@ def coverage_text(gap: Gap, grid: tuple[int, int, int]) -> tuple[str, str]:
         return f"a block lies wholly behind the end of {name}, while {message}", (
             "offsets of a block are in elements, program id * BLOCK, and in the order of the shape"
         )
+    if gap.rule == "mask":
+        return message, f"the mask ends before the last of {gap.size}: compare with n, not n - 1"
     if gap.rule == "part":
         return message, (
             f"the parts of the programs do not add up to {gap.size}: use tl.cdiv for the length "

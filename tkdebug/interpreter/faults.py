@@ -16,8 +16,9 @@ from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.coverage_rules import Gap
 from tkdebug.interpreter.coverage_text import coverage_text
 from tkdebug.interpreter.hints import access_hint, counted, loaded_offset
-from tkdebug.interpreter.races import Race, Touched
+from tkdebug.interpreter.races import Race
 from tkdebug.interpreter.stride_hints import stride_hint
+from tkdebug.interpreter.touched import Touched
 
 _VERBS = {
     "oob-load": "load reads",
@@ -314,10 +315,8 @@ class FaultLog:
 
     def race(self, op: Operation, buffer: Buffer, offender: Offender, race: Race) -> None:
         """Record an access that races with another program's."""
-        other = "another program"
-        if race.other is None:
-            other = "another element of the same tile"
-        elif race.other >= 0:
+        other = "another element of the same tile"
+        if race.other is not None:
             other = f"program {self.program_at(race.other)}"
         where = "here too" if race.other_op is op else f"at {_place(race.other_op, op)}"
         message = (

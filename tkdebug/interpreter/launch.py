@@ -24,8 +24,8 @@ from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks.selection import observers_in_force
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.faults import FaultLog
-from tkdebug.interpreter.footprint import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.plan import Plan
 from tkdebug.interpreter.registry import ADDRESSES
@@ -46,7 +46,7 @@ _PROGRESS_EVERY_NS = 100_000_000
 
 
 class Prepared:
-    """What is worked out once per module: plans of its blocks, its footprint, its writes."""
+    """What is worked out once per module: plans of its blocks, its memory usage, its writes."""
 
     def __init__(self, module: Module) -> None:
         self._module = module

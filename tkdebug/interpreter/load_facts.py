@@ -42,6 +42,8 @@ class Limit:
         shift: added to index - bound, it makes the comparison one with 0 by `<`.
         starts_anywhere: whether an argument alone says where the index begins.
         counts_rounds: whether a loop around it moves the index.
+        short_by: how much earlier it ends than another comparison of the same index does, for no
+            reason that the kernel shows: nothing is accessed beside the index. 0 where it does not.
     """
 
     op: Operation
@@ -49,6 +51,7 @@ class Limit:
     shift: int
     starts_anywhere: bool
     counts_rounds: bool
+    short_by: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class LoadFacts:
         adds_up_in_loop: whether the innermost one sums up or the like: carries a float.
         adds_to: axes of the grid whose programs add to one place, along which the load moves.
         starts_anywhere: whether an argument alone says where the offsets begin.
+        is_reduced: whether what it gives goes into a reduction or a dot.
     """
 
     op: Operation
@@ -73,6 +77,7 @@ class LoadFacts:
     adds_up_in_loop: bool
     adds_to: tuple[int, ...]
     starts_anywhere: bool
+    is_reduced: bool
 
     @property
     def is_block(self) -> bool:
@@ -99,6 +104,8 @@ class ModuleLoads:
             for op in ops
             if tt.AtomicRmw.matches(op) and tt.AtomicRmw(op).kind in ("add", "fadd")
         ]
+        self._ends = _Ends(ops, self._sources)
+        self._reduced = _Reduced(ops)
         self.loads = {op: self._facts(op) for op in ops if _is_load(op)}
         self.watched = frozenset(limit.op for load in self.loads.values() for limit in load.limits)
         readers = (op for op in ops if Effects.READ in OPS[op.name].effects)
@@ -131,6 +138,7 @@ class ModuleLoads:
             bool(loops) and _carries_float(loops[0]),
             self._axes_added_to(sources),
             any(self._is_argument(term) for place in places for term in terms(place)),
+            op in self._reduced,
         )
 
     def _axes_added_to(self, sources: Sources) -> tuple[int, ...]:
@@ -172,7 +180,8 @@ class ModuleLoads:
                 index = op.operands[place]
                 starts = any(self._is_argument(term) for term in terms(index))
                 rounds = any(map(self._moves_in_loop, op.operands))
-                yield Limit(op, place, shift, starts, rounds)
+                short_by = self._ends.short_by(index, op.operands[1 - place])
+                yield Limit(op, place, shift, starts, rounds, short_by)
 
     def _moves_in_loop(self, value: Value) -> bool:
         return LOOP in self._sources.of(value) or any(
@@ -215,3 +224,74 @@ def _carries_float(loop: Operation) -> bool:
     carried = [value.type for value in scf.For(loop).iter_args]
     elements = [ir.element_of(t) for t in carried if isinstance(t, ir.TensorType | ir.ScalarType)]
     return any(isinstance(e, ir.ScalarType) and e.is_float for e in elements)
+
+
+class _Ends:
+    """What the comparisons of a module compare, and with what."""
+
+    def __init__(self, ops: list[Operation], sources: ValueSources) -> None:
+        pairs = [op.operands for op in ops if arith.CmpI.matches(op)]
+        self._compared = {(_root(a), _end(b)) for pair in pairs for a, b in (pair, pair[::-1])}
+        # Constants that are added to indices: of what lies beside them.
+        self._steps = {abs(step) for op in ops for step in _steps(op, sources)}
+
+    def short_by(self, index: Value, bound: Value) -> int:
+        """How much earlier than another bound of `index` this one is; 0 if it may be meant."""
+        base, offset = _end(bound)
+        root = _root(index)
+        for other, (other_base, other_offset) in self._compared:
+            short_by = other_offset - offset
+            if other is root and other_base is base and short_by == 1 and 1 not in self._steps:
+                return short_by
+        return 0
+
+
+def _root(value: Value) -> Value:
+    """The value that one repeats in another shape."""
+    op = value.defining_op
+    while op is not None and op.name in _THROUGH:
+        value = op.operands[0]
+        op = value.defining_op
+    return value
+
+
+def _end(bound: Value) -> tuple[Value | None, int]:
+    """A bound as a value plus a constant."""
+    root = _root(bound)
+    constant = _constant(root)
+    if constant is not None:
+        return None, constant
+    op = root.defining_op
+    if arith.SubI.matches(op) or arith.AddI.matches(op):
+        assert op is not None
+        offset = _constant(_root(op.operands[1]))
+        if offset is not None:
+            return op.operands[0], -offset if arith.SubI.matches(op) else offset
+    return root, 0
+
+
+def _steps(op: Operation, sources: ValueSources) -> Iterator[int]:
+    """Constants that `op` adds to what differs by lane, round or program."""
+    if arith.AddI.matches(op) or arith.SubI.matches(op) or tt.AddPtr.matches(op):
+        constant = _constant(_root(op.operands[1]))
+        if constant is not None and not sources.of(op.operands[0]) <= {ARGUMENT}:
+            yield constant
+
+
+class _Reduced:
+    """Which values go into a reduction or a dot, by way of other ops."""
+
+    def __init__(self, ops: list[Operation]) -> None:
+        self._values: set[Value] = set()
+        for op in reversed(ops):
+            if tt.Reduce.matches(op) or tt.Dot.matches(op) or self._gives_some(op):
+                self._values.update(op.operands)
+
+    def __contains__(self, op: Operation) -> bool:
+        return any(result in self._values for result in op.results)
+
+    def _gives_some(self, op: Operation) -> bool:
+        """Whether something that `op` makes is reduced; of a terminator, what the op around it."""
+        if scf.Yield.matches(op) and op.block is not None and op.block.parent_op is not None:
+            return op.block.parent_op in self
+        return op in self

@@ -13,7 +13,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.hyperslabs import Hyperslab, Intervals, hyperslabs_of, intervals_of
-from tkdebug.interpreter.races import Touched
+from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import BoxTile, TileValue
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ObservedAccess:
         buffer: the tensor; `buffer.storage_key` names its allocation.
         shape: of the tile.
         loaded: of a load, what it gave: inside the box where it is boxed; None when that is no
-            plain tensor, and for other accesses.
+            plain tensor. Of an atomic, what was there before. None for stores.
     """
 
     __slots__ = (
@@ -159,10 +159,13 @@ class ObservedAccess:
         values = tile.expand(-1, *self.shape).reshape(tile.shape[0], -1)
         if tile.shape[0] == 1:
             return values[0, touched.lanes]
-        rows = touched.programs - self._run.first
-        if self._access is not None and self._access.programs is not None:
-            rows = torch.searchsorted(self._access.programs, rows)
-        return values[rows, touched.lanes]
+        return values[self.rows_of(touched.programs - self._run.first), touched.lanes]
+
+    def rows_of(self, positions: Tensor) -> Tensor:
+        """In which rows of `stored_tile()` programs are, by their positions in the batch."""
+        if self._access is None or self._access.programs is None:
+            return positions
+        return torch.searchsorted(self._access.programs, positions)
 
 
 # Who follows accesses
@@ -185,10 +188,14 @@ def tell_store(run: Evaluator, access: ObservedAccess, store: Callable[[TileValu
         observer.written(run, access)
 
 
-def tell_atomic(run: Evaluator, access: ObservedAccess) -> None:
-    """Before an atomic."""
+def tell_atomic(run: Evaluator, access: ObservedAccess, apply: Callable[[], Tensor]) -> Tensor:
+    """Around an atomic, of which `apply` gives what memory held before."""
     for observer in run.followers:
         observer.atomic(run, access)
+    access.loaded = old = apply()
+    for observer in run.followers:
+        observer.atomic_done(run, access)
+    return old
 
 
 # Elements

@@ -140,3 +140,9 @@ class Observer:
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
+
+    def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After an atomic: `access.loaded` is what each element of `touch()` held before.
+
+        Of sums whose result nobody uses that is not known.
+        """

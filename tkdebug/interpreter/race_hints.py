@@ -1,4 +1,4 @@
-"""What to change in the source where a load and a store race: one atomic, where one does both."""
+"""What to change in the source where two accesses race."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
 
 APART = "programs of a launch run in any order and at once: make it two launches"
+POLLED = "a loop may see the old value for ever: wait with an atomic, or with volatile=True"
+_ALL_STORE = "give every program elements of its own, or combine them with atomics"
+_BOTH_ATOMIC = "use an atomic in both places, or make it two launches"
 
 _ATOMICS = {
     arith.AndI.name: "and",
@@ -25,8 +30,27 @@ _CARRIERS = names_of(arith.ExtF, arith.TruncF, arith.ExtSI, arith.TruncI, tt.Rea
 _MOST_STEPS = 200
 
 
-def load_and_store_hint(load: Operation, store: Operation) -> str:
-    """The fix where one program loads what another stores."""
+def race_hint(op: Operation, other: Operation) -> str:
+    """The fix where nothing that programs do to synchronise is to be mended."""
+    if is_atomic(op) or is_atomic(other):
+        return _BOTH_ATOMIC
+    if not _loads(op) and not _loads(other):
+        return _ALL_STORE
+    load, store = (op, other) if _loads(op) else (other, op)
+    return _load_and_store_hint(load, store)
+
+
+def is_atomic(op: Operation) -> bool:
+    """Whether an access to memory is atomic."""
+    return tt.Atomic.matches(op) or tt.DescriptorReduce.matches(op)
+
+
+def _loads(op: Operation) -> bool:
+    return Effects.READ in OPS[op.name].effects
+
+
+def _load_and_store_hint(load: Operation, store: Operation) -> str:
+    """The fix where one program loads what another stores: one atomic, where it does both."""
     if not (tt.Load.matches(load) and tt.Store.matches(store)):
         return APART
     read, written = tt.Load(load), tt.Store(store)

@@ -1,75 +1,51 @@
 """Finds programs of one launch that touch the same memory in no order that is certain.
 
-Each element of a written allocation remembers which program wrote it, read it, and changed it by
-an atomic. What another program then does to it is a race, unless it makes no difference: storing
-the value that is already there races with nothing. Kernels whose programs order themselves
-by atomics are left alone (`synchronising_op`).
+What programs access is kept while they run (`access_history`) and compared when the launch ends,
+or when it has become much: accesses to the same element by two programs race if they conflict
+(`race_pairs`) and neither happens before the other (`happens_before`).
 
-Invariant: a program never races with itself, except by storing different values to one element in
-one op.
+Invariant: in which order the interpreter ran the programs decides nothing by itself.
 """
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter.access_history import Deed, Elements, Record, overlaps, suspects
+from tkdebug.interpreter.access_log import AccessLog
+from tkdebug.interpreter.access_parts import (
+    Changed,
+    ListPart,
+    Part,
+    SlabPart,
+    stored_in,
+)
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.race_hints import load_and_store_hint
-from tkdebug.interpreter.waiting import is_uncached_load, waiting_loops
+from tkdebug.interpreter.happens_before import HappensBefore, Meaning
+from tkdebug.interpreter.hyperslabs import Hyperslab
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.order_hints import Side, order_hint
+from tkdebug.interpreter.race_hints import POLLED, race_hint
+from tkdebug.interpreter.race_pairs import confirmed, conflicting
+from tkdebug.interpreter.touched import Touched
+from tkdebug.interpreter.unwritten import bits_type
 
-_LAZY_BYTES = 1 << 22
-_HINTS = {
-    "store": "give every program elements of its own, or combine them with atomics",
-    "atomic": "use an atomic in both places, or make it two launches",
-    "tile": "let one element of the tile store (a mask), or reduce the tile first",
+# To see whether all have changed takes longer than to store them.
+_MOST_KEPT_BYTES = 64 << 20
+_TILE_HINT = "let one element of the tile store (a mask), or reduce the tile first"
+_DID = {
+    Deed.READ: "reads",
+    Deed.KEEP: "writes",
+    Deed.WRITE: "writes",
+    Deed.ATOMIC: "changes atomically",
+    Deed.LOOK: "changes atomically",
 }
-
-
-def synchronising_op(module: Module) -> Operation | None:
-    """An op by which programs may wait for each other, so that their accesses have an order.
-
-    They wait by looking at what others change: a flag that is only set orders nothing.
-    """
-    for op in module.walk():
-        if tt.AtomicCas.matches(op) or is_uncached_load(op):
-            return op
-        if tt.AtomicRmw.matches(op) and op.result.uses:
-            return op
-    return next(iter(waiting_loops(module)), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """The elements that an op accesses, in order of programs, then of the tile.
-
-    Attributes:
-        places: offsets from the start of the allocation, in elements of `itemsize` bytes.
-        programs: linear program ids.
-        lanes: positions in the tile, row by row.
-        shape: of the tile.
-    """
-
-    places: Tensor
-    programs: Tensor
-    lanes: Tensor
-    shape: tuple[int, ...]
-    itemsize: int
-
-    def chosen(self, where: Tensor) -> Touched:
-        """Those where the bool tensor `where` is true."""
-        return replace(
-            self,
-            places=self.places[where],
-            programs=self.programs[where],
-            lanes=self.lanes[where],
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +53,8 @@ class Race:
     """The first of some accesses that race in one way.
 
     Attributes:
-        first: its position among the accesses.
-        other: the other program, None for the same tile; -1 when one of several.
+        first: its position among the elements that are told with it.
+        other: the other program, None for the same tile.
         other_op: what that program does there.
         did: what that is, as "writes".
     """
@@ -94,189 +70,251 @@ class Race:
 Report = Callable[[Operation, Buffer, Touched, Race], None]
 
 
-def _zeros(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros that take memory where something is noted: launches touch little of a large tensor."""
-    size_bytes = count * dtype.itemsize
-    if device.type != "cpu" or size_bytes < _LAZY_BYTES:
-        return torch.zeros(count, dtype=dtype, device=device)
-    return torch.frombuffer(mmap.mmap(-1, size_bytes), dtype=dtype)
+class RaceDetector:
+    """Who touched what in one launch.
 
-
-class _Marks:
-    """Per element who did something to it, and by which op.
-
-    0 is nobody, p + 1 program p alone, -(p + 1) program p and others.
+    Args:
+        report: told of each race.
+        programs: of the launch.
+        meanings: of the ops that synchronise.
+        order: in which programs synchronise; None where they do not.
     """
 
-    def __init__(self, elements: int, device: torch.device) -> None:
-        self.who = _zeros(elements, torch.int32, device)
-        self.op = _zeros(elements, torch.int32, device)
-
-    def refine(self, ratio: int) -> None:
-        """Count in elements `ratio` times as small."""
-        self.who = self.who.repeat_interleave(ratio)
-        self.op = self.op.repeat_interleave(ratio)
-
-    def take(self, places: Tensor, codes: Tensor, op: Operation) -> None:
-        """Note `codes` at `places`, whoever was noted there before."""
-        self.who[places] = codes
-        self.op[places] = op.id
-
-    def add(self, places: Tensor, codes: Tensor, op: Operation) -> None:
-        """Note `codes` at `places`; whoever finds another one there joins it."""
-        free = self.who[places] == 0
-        self.take(places[free], codes[free], op)
-        found = self.who[places].abs()
-        shared = found != codes
-        self.who[places[shared]] = -found[shared]
-
-
-class _Shadow:
-    """The marks of one allocation, in units of the smallest element that was accessed."""
-
-    def __init__(self, nbytes: int, itemsize: int, device: torch.device) -> None:
-        self.itemsize = itemsize
-        elements = nbytes // itemsize
-        self.writers = _Marks(elements, device)
-        # Where a store brought another value: only those matter to readers.
-        self.changed = _zeros(elements, torch.bool, device)
-        self.readers = _Marks(elements, device)
-        self.atomics = _Marks(elements, device)
-
-    def spread(self, touched: Touched) -> tuple[Tensor, Tensor, int]:
-        """Places and codes in units of this shadow, and how many there are to an element."""
-        if self.itemsize > touched.itemsize:
-            for marks in (self.writers, self.readers, self.atomics):
-                marks.refine(self.itemsize // touched.itemsize)
-            self.changed = self.changed.repeat_interleave(self.itemsize // touched.itemsize)
-            self.itemsize = touched.itemsize
-        ratio = touched.itemsize // self.itemsize
-        codes = (touched.programs + 1).to(torch.int32)
-        if ratio == 1:
-            return touched.places, codes, 1
-        steps = torch.arange(ratio, device=codes.device)
-        places = (touched.places[:, None] * ratio + steps).reshape(-1)
-        return places, codes.repeat_interleave(ratio), ratio
-
-
-class RaceDetector:
-    """Who touched what in one launch."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._shadows: dict[int, _Shadow] = {}
-        self._ops: dict[int, Operation] = {}
-
-    def read(self, op: Operation, buffer: Buffer, touched: Touched) -> None:
-        """A plain load."""
-        shadow, places, codes, ratio = self._at(op, buffer, touched)
-        accesses = (places, codes, ratio)
-        bad = _by_one_other(shadow.writers, places, codes) & shadow.changed[places]
-        seen = self._find(shadow.writers, bad, *accesses)
-        self._tell(op, buffer, touched, seen, "writes", None)
-        seen = self._find(shadow.atomics, _by_others(shadow.atomics, places, codes), *accesses)
-        self._tell(op, buffer, touched, seen, "changes atomically", _HINTS["atomic"])
-        shadow.readers.add(places, codes, op)
-
-    def atomic(self, op: Operation, buffer: Buffer, touched: Touched) -> None:
-        """An atomic whose old value nobody looks at."""
-        shadow, places, codes, ratio = self._at(op, buffer, touched)
-        accesses = (places, codes, ratio)
-        seen = self._find(shadow.writers, _by_one_other(shadow.writers, places, codes), *accesses)
-        self._tell(op, buffer, touched, seen, "writes", _HINTS["atomic"])
-        seen = self._find(shadow.readers, _by_others(shadow.readers, places, codes), *accesses)
-        self._tell(op, buffer, touched, seen, "reads", _HINTS["atomic"])
-        shadow.atomics.add(places, codes, op)
-
-    def write(self, op: Operation, buffer: Buffer, touched: Touched, changed: Tensor) -> None:
-        """A plain store, before it is done; `changed` is where it brings another value."""
-        shadow, places, codes, ratio = self._at(op, buffer, touched)
-        changed = changed.repeat_interleave(ratio)
-        accesses = (places, codes, ratio)
-        bad = _by_one_other(shadow.writers, places, codes) & changed
-        seen = self._find(shadow.writers, bad, *accesses, by_place=True)
-        self._tell(op, buffer, touched, seen, "writes", _HINTS["store"])
-        bad = _by_others(shadow.readers, places, codes) & changed
-        seen = self._find(shadow.readers, bad, *accesses)
-        self._tell(op, buffer, touched, seen, "reads", None)
-        bad = _by_others(shadow.atomics, places, codes)
-        seen = self._find(shadow.atomics, bad, *accesses)
-        self._tell(op, buffer, touched, seen, "changes atomically", _HINTS["atomic"])
-        shadow.changed[places[changed]] = True
-        shadow.writers.take(places[changed], codes[changed], op)
-        shadow.writers.add(places, codes, op)
-
-    def overwritten(self, op: Operation, buffer: Buffer, touched: Touched, lost: Tensor) -> None:
-        """After a store: `lost` is where memory holds the value of another element of it."""
-        where = lost.nonzero().reshape(-1)
-        if not where.numel():
-            return
-        shadow, places, _, _ = self._at(op, buffer, touched.chosen(lost))
-        # Several programs, but not one value.
-        shadow.writers.who[places] = shadow.writers.who[places].abs()
-        first = int(where[0])
-        rivals = touched.programs[touched.places == touched.places[first]]
-        others = rivals[rivals != touched.programs[first]]
-        other = int(others[-1]) if others.numel() else None
-        hint = _HINTS["tile" if other is None else "store"]
-        race = Race(first, int(where.numel()), other, op, "writes", hint)
-        self._report(op, buffer, touched, race)
-
-    def _at(
-        self, op: Operation, buffer: Buffer, touched: Touched
-    ) -> tuple[_Shadow, Tensor, Tensor, int]:
-        self._ops[op.id] = op
-        shadow = self._shadows.get(buffer.storage_key)
-        if shadow is None:
-            storage = buffer.tensor.untyped_storage()
-            shadow = _Shadow(storage.nbytes(), touched.itemsize, storage.device)
-            self._shadows[buffer.storage_key] = shadow
-        return shadow, *shadow.spread(touched)
-
-    def _find(
+    def __init__(
         self,
-        marks: _Marks,
-        bad: Tensor,
-        places: Tensor,
-        codes: Tensor,
-        ratio: int,
-        by_place: bool = False,
-    ) -> tuple[int, int, int, Operation] | None:
-        """Among accesses: the first bad one, how many, the other program (or -1) and its op."""
-        hits = bad.nonzero().reshape(-1)
-        if not hits.numel():
-            return None
-        first = int(hits[0])
-        code = abs(int(marks.who[places[first]]))
-        other = code - 1 if code != int(codes[first]) else -1
-        count = int(torch.unique((places[hits] if by_place else hits) // ratio).numel())
-        return first // ratio, count, other, self._ops[int(marks.op[places[first]])]
+        report: Report,
+        programs: int,
+        meanings: Mapping[Operation, Meaning],
+        order: HappensBefore | None,
+    ) -> None:
+        self._report = report
+        self._meanings = meanings
+        self._programs = programs
+        self._order = order
+        self._logs: dict[int, AccessLog] = {}
+        # Of bools that say which elements changed.
+        self._kept_bytes = 0
+
+    def read(self, access: ObservedAccess) -> None:
+        """A plain load."""
+        self._add(access, Deed.READ, self._parts(access, True))
+
+    def write(self, access: ObservedAccess, first: int) -> None:
+        """A plain store, before it is done, of a batch that begins with program `first`."""
+        slabs = access.hyperslabs()
+        if slabs is not None:
+            parts = self._parts_of_store(access, slabs, first)
+            if not overlaps(parts):
+                self._add(access, Deed.WRITE, parts)
+                return
+        touched = access.touch()
+        changed, lost = changes(touched, *contents(access))
+        if lost.numel():
+            count = int(lost.numel())
+            race = Race(0, count, None, access.op, "writes", _TILE_HINT)
+            self._report(access.op, access.buffer, touched.chosen(lost[:1]), race)
+        self._add(access, Deed.WRITE, (self._listed(touched, self._kept(changed)),))
+
+    def atomic(self, access: ObservedAccess, changed: Tensor | None) -> None:
+        """An atomic; `changed` is where it brought another value, None for everywhere."""
+        part = self._listed(access.touch(), True if changed is None else self._kept(changed))
+        self._add(access, Deed.ATOMIC, (part,))
+
+    def launch_ends(self) -> None:
+        """Report the races of the launch."""
+        for log in self._logs.values():
+            for elements in suspects(log.records):
+                self._compare(log.records, elements)
+        self._logs.clear()
+
+    def _add(self, access: ObservedAccess, deed: Deed, parts: tuple[Part, ...]) -> None:
+        parts = tuple(part for part in parts if part.programs.numel())
+        if self._programs > 1 and parts:
+            record = Record(access.op, access.buffer, access.shape, deed, parts)
+            self._logs.setdefault(access.buffer.storage_key, AccessLog()).add(record)
+
+    def _parts(self, access: ObservedAccess, changed: Changed) -> tuple[Part, ...]:
+        slabs = access.hyperslabs()
+        if slabs is None:
+            return (self._listed(access.touch(), changed),)
+        return tuple(
+            SlabPart(slab, access.shape, changed, self._segments(slab.programs)) for slab in slabs
+        )
+
+    def _parts_of_store(
+        self, access: ObservedAccess, slabs: Sequence[Hyperslab], first: int
+    ) -> tuple[Part, ...]:
+        parts: list[Part] = []
+        for slab in slabs:
+            changed: Changed = True
+            if self._programs > 1 and slab.is_injective:
+                new = stored_in(access, slab, first)
+                bits = bits_type(access.itemsize)
+                old = slab.view(access.buffer.flat(new.dtype)).view(bits)
+                changed = self._kept(old != new.view(bits))
+            parts.append(SlabPart(slab, access.shape, changed, self._segments(slab.programs)))
+        return tuple(parts)
+
+    def _kept(self, changed: Tensor) -> Changed:
+        """`changed`, in less memory where it has become much."""
+        if self._kept_bytes + changed.numel() > _MOST_KEPT_BYTES:
+            settled = _settled(changed)
+            if settled is not changed:
+                return settled
+        self._kept_bytes += changed.numel()
+        return changed
+
+    def _listed(self, touched: Touched, changed: Changed) -> ListPart:
+        return ListPart(touched, changed, self._segments(touched.programs))
+
+    def _segments(self, programs: Tensor) -> Tensor | None:
+        return None if self._order is None else self._order.segments(programs)
+
+    # Comparing
+
+    def _compare(self, records: Sequence[Record], elements: Elements) -> None:
+        earlier, later = conflicting(elements)
+        races = ~self._ordered(elements, earlier, later)
+        earlier, later = earlier[races], later[races]
+        if not earlier.numel():
+            return
+        loads = (elements.deeds[earlier] == Deed.WRITE) & (elements.deeds[later] == Deed.READ)
+        which = loads.nonzero().reshape(-1)
+        if which.numel():
+            pair, again = confirmed(elements, earlier[which], later[which])
+            known = self._ordered(elements, again, later[which][pair])
+            kept = torch.ones_like(races[races])
+            kept[which[pair[known]]] = False
+            earlier, later = earlier[kept], later[kept]
+        self._tell(records, elements, earlier, later)
+
+    def _ordered(self, elements: Elements, earlier: Tensor, later: Tensor) -> Tensor:
+        """Where two accesses are of one program, or their segments are ordered."""
+        p, q = elements.programs[earlier], elements.programs[later]
+        same = p == q
+        if self._order is None or bool(same.all()):
+            return same
+        width = int(elements.segments.max()) + 1
+        codes = elements.programs * width + elements.segments
+        names, codes = torch.unique(codes, return_inverse=True)
+        apart = (~same).nonzero().reshape(-1)
+        pairs = codes[earlier[apart]] * names.shape[0] + codes[later[apart]]
+        distinct, which = torch.unique(pairs, return_inverse=True)
+        known = [
+            self._order.orders(*divmod(a, width), *divmod(b, width))
+            for a, b in zip(
+                names[distinct // names.shape[0]].tolist(),
+                names[distinct % names.shape[0]].tolist(),
+                strict=True,
+            )
+        ]
+        same[apart] = torch.tensor(known, device=same.device)[which]
+        return same
 
     def _tell(
-        self,
-        op: Operation,
-        buffer: Buffer,
-        touched: Touched,
-        seen: tuple[int, int, int, Operation] | None,
-        did: str,
-        hint: str | None,
+        self, records: Sequence[Record], elements: Elements, earlier: Tensor, later: Tensor
     ) -> None:
-        """Report what was seen; without a `hint`, one for the load and the store that it is."""
-        if seen is not None:
-            first, count, other, other_op = seen
-            if hint is None:
-                load, store = (op, other_op) if did == "writes" else (other_op, op)
-                hint = load_and_store_hint(load, store)
-            self._report(op, buffer, touched, Race(first, count, other, other_op, did, hint))
+        """Report racing pairs: one race for each op and each way in which others touch it."""
+        # Of programs that store at once in one op, the one whose value is lost.
+        owner, deeds = elements.records, elements.deeds
+        at_once = (owner[earlier] == owner[later]) & (deeds[earlier] != Deed.READ)
+        offender = torch.where(at_once, earlier, later)
+        other = torch.where(at_once, later, earlier)
+        ops = torch.tensor([record.op.id for record in records], device=owner.device)
+        kinds = deeds[other]
+        kinds = torch.where(kinds == Deed.KEEP, int(Deed.WRITE), kinds)
+        kinds = torch.where(kinds == Deed.LOOK, int(Deed.ATOMIC), kinds)
+        groups = ops[owner[offender]] * len(Deed) + kinds
+        # In order of records, programs and lanes, one number an element of an access.
+        width = int(elements.lanes.max()) + 1
+        rows = elements.programs[offender] * width + elements.lanes[offender]
+        times = owner[offender] * (self._programs * width) + rows
+        found = []
+        for group in torch.unique(groups).tolist():
+            where = (groups == group).nonzero().reshape(-1)
+            named, entry = torch.unique(times[where], return_inverse=True)
+            counts = torch.zeros_like(named)
+            counts[entry] = elements.counts[offender[where]]
+            # Units of one element, where it has several, are one entry or in one.
+            record = records[int(owner[offender[where[0]]])]
+            counts = counts * elements.unit_bytes // record.buffer.itemsize
+            count = int(counts.clamp(min=1).sum())
+            found.append((where[times[where].argmin()], count))
+        for pair, count in sorted(found, key=lambda one: int(times[one[0]])):
+            self._tell_one(records, elements, int(offender[pair]), int(other[pair]), count)
+
+    def _tell_one(
+        self,
+        records: Sequence[Record],
+        elements: Elements,
+        offender: int,
+        other: int,
+        count: int,
+    ) -> None:
+        record = records[int(elements.records[offender])]
+        other_record = records[int(elements.records[other])]
+        race = Race(
+            0,
+            count,
+            int(elements.programs[other]),
+            other_record.op,
+            _DID[Deed(int(elements.deeds[other]))],
+            self._hint(_side(records, elements, offender), _side(records, elements, other)),
+        )
+        at, itemsize = slice(offender, offender + 1), record.buffer.itemsize
+        touched = Touched(
+            elements.places[at] * elements.unit_bytes // itemsize,
+            elements.programs[at],
+            elements.lanes[at],
+            record.shape,
+            itemsize,
+        )
+        self._report(record.op, record.buffer, touched, race)
+
+    def _hint(self, later: Side, earlier: Side) -> str:
+        for op in (earlier.op, later.op):
+            if op in self._meanings and tt.Load.matches(op):
+                return POLLED
+        hint = None
+        if self._order is not None:
+            hint = order_hint(self._order, self._meanings, earlier, later)
+        return hint or race_hint(later.op, earlier.op)
 
 
-def _by_one_other(marks: _Marks, places: Tensor, codes: Tensor) -> Tensor:
-    """Where one other program is noted: what several wrote is one value, whoever they are."""
-    who = marks.who[places]
-    return (who > 0) & (who != codes)
+def _side(records: Sequence[Record], elements: Elements, at: int) -> Side:
+    op = records[int(elements.records[at])].op
+    return Side(int(elements.programs[at]), int(elements.segments[at]), op)
 
 
-def _by_others(marks: _Marks, places: Tensor, codes: Tensor) -> Tensor:
-    """Where a program other than the one of `codes` is noted."""
-    who = marks.who[places]
-    return (who != 0) & (who != codes)
+def _settled(changed: Tensor) -> Changed:
+    """`changed` without a tensor where one bool says it."""
+    if bool(changed.all()):
+        return True
+    return changed if bool(changed.any()) else False
+
+
+def contents(access: ObservedAccess) -> tuple[Tensor, Tensor]:
+    """Of a store, what memory holds and what it brings, by bits, for each element."""
+    new = access.stored().view(bits_type(access.itemsize))
+    return access.buffer.flat(access.stored().dtype).view(new.dtype)[access.touch().places], new
+
+
+def changes(touched: Touched, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """What comes of a store in which elements may share places, one after the other.
+
+    Returns:
+        (n,) bool, which elements bring another value; positions of those of whose own tile
+        another element leaves another value there, ascending.
+    """
+    changed = old != new
+    in_order, order = torch.sort(touched.places, stable=True)
+    again = in_order[1:] == in_order[:-1]
+    programs, values = touched.programs[order], new[order]
+    brings = changed[order]
+    brings[1:] = torch.where(again, values[1:] != values[:-1], brings[1:])
+    last = torch.ones_like(changed)
+    last[:-1] = ~(again & (programs[1:] == programs[:-1]))
+    at = torch.arange(order.shape[0], device=order.device)
+    winner = torch.where(last, at, order.shape[0]).flip(0).cummin(0).values.flip(0)
+    changed[order] = brings
+    return changed, order[values != values[winner]].sort().values

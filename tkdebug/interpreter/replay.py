@@ -23,7 +23,7 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.arguments import Arguments
-from tkdebug.interpreter.footprint import pointer_origins
+from tkdebug.interpreter.memory_usage import pointer_origins
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.values import AddressTile
 

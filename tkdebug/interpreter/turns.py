@@ -2,7 +2,8 @@
 
 They run in order. One that waits keeps its thread, and a new thread goes on with the programs that
 have not begun; when all have, those that wait take turns. Who waits for no later program never
-costs a thread, and every run takes the same turns.
+costs a thread, and every run takes the same turns. A program may also step aside without need, so
+that others come between what it does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from tkdebug.interpreter.torch_state import apart_from_the_script
 _PATIENCE_S = 2.0
 # As many as an H200 holds at once: a GPU, too, would begin no other before one of those has ended.
 _MOST_WAITING = 132 * 32
+# Programs that have stepped aside at a time.
+_MOST_ASIDE = 7
 
 
 class Abandoned(BaseException):
@@ -55,6 +58,8 @@ class Turns:
         self._run_program = run_program
         self._begun = 0
         self._waiting: deque[threading.Semaphore] = deque()
+        # They wait for nothing, and go on before those that do.
+        self._aside: deque[threading.Semaphore] = deque()
         self._threads: list[threading.Thread] = []
         self._all_ended = threading.Event()
         self._failure: BaseException | None = None
@@ -103,17 +108,39 @@ class Turns:
             raise self._deadlock(
                 op, program_id, "for memory that no other program changes any more"
             )
-        if self._begun < self._programs:
+        following: threading.Semaphore | None = None
+        if self._aside:
+            following = self._aside.popleft()
+        elif self._begun < self._programs:
             if len(self._waiting) >= _MOST_WAITING:
                 raise self._deadlock(op, program_id, "and so do as many others as a GPU can hold")
-            mine = self._queue()
-            self._start_thread()
         elif self._waiting:
             following = self._waiting.popleft()
-            mine = self._queue()
-            following.release()
         else:
             return
+        self._stop_for(following, self._waiting)
+
+    def step_aside(self) -> None:
+        """Let some others do something first; called by the running program."""
+        self._idle_turns = 0
+        following: threading.Semaphore | None = None
+        if self._begun == self._programs or len(self._aside) >= _MOST_ASIDE:
+            others = self._aside or self._waiting
+            if not others:
+                return
+            following = others.popleft()
+        self._stop_for(following, self._aside)
+
+    def _stop_for(
+        self, following: threading.Semaphore | None, queue: deque[threading.Semaphore]
+    ) -> None:
+        """Stop the running program until its turn in `queue`; None is who has not begun."""
+        mine = threading.Semaphore(0)
+        queue.append(mine)
+        if following is None:
+            self._start_thread()
+        else:
+            following.release()
         mine.acquire()
         self._running = threading.get_ident()
         self.go_on()
@@ -126,14 +153,10 @@ class Turns:
     def _waits_in_vain(self) -> bool:
         return (
             self._begun == self._programs
+            and not self._aside
             and self._idle_turns > 2 * (len(self._waiting) + 1)
             and time.monotonic() - self._idle_since > _PATIENCE_S
         )
-
-    def _queue(self) -> threading.Semaphore:
-        mine = threading.Semaphore(0)
-        self._waiting.append(mine)
-        return mine
 
     def _start_thread(self) -> None:
         context = copy_context()
@@ -163,15 +186,16 @@ class Turns:
 
     def _hand_over(self) -> None:
         """The running program has ended, and all have begun."""
-        if self._waiting:
-            self._waiting.popleft().release()
+        others = self._aside or self._waiting
+        if others:
+            others.popleft().release()
         else:
             self._all_ended.set()
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-        for waiting in list(self._waiting):
+        for waiting in [*self._aside, *self._waiting]:
             waiting.release()
         self._all_ended.set()
 

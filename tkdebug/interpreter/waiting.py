@@ -9,7 +9,7 @@ from tkdebug.compiler.analysis.data_flow import backward
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import deciding, forwarded
-from tkdebug.interpreter.footprint import pointer_origins, written_arguments
+from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
 
 
 def waiting_loops(module: Module) -> tuple[Operation, ...]:
@@ -21,7 +21,9 @@ def waiting_loops(module: Module) -> tuple[Operation, ...]:
     found = []
     for op in module.walk():
         # What the body reads may reach the condition through a carried value.
-        if scf.While.matches(op) and (any(map(_reads_shared, op.walk())) or _polls(op, module)):
+        if scf.While.matches(op) and (
+            any(map(_reads_shared, op.walk())) or polled_loads(op, module)
+        ):
             found.append(op)
     return tuple(found)
 
@@ -36,26 +38,26 @@ def _reads_shared(op: Operation) -> bool:
     return is_uncached_load(op) or (tt.Atomic.matches(op) and bool(op.result.uses))
 
 
-def _polls(loop: Operation, module: Module) -> bool:
+def polled_loads(loop: Operation, module: Module) -> list[Operation]:
+    """Loads of a loop at one address in memory that the kernel writes, on which its end hangs."""
     loads = [tt.Load(op) for op in loop.walk() if tt.Load.matches(op)]
     if not loads:
-        return False
+        return []
     feeds, view = _feeds(loop), scf.While(loop)
     reached = _sources(scf.Condition(view.before.terminator).condition, feeds)
     carried = {*view.before.arguments, *view.after.arguments}
     polled = [
-        load.pointer
+        load
         for load in loads
         if load.result in reached and not carried & _sources(load.pointer, feeds)
     ]
-    if not polled:
-        return False
-    written = written_arguments(module)
+    written = written_arguments(module) if polled else None
     if written is None:
-        return True
+        return [load.op for load in polled]
     origins = pointer_origins(module)
     elsewhere = frozenset([-1])
-    return any(origins.get(pointer, elsewhere) & (written | elsewhere) for pointer in polled)
+    shared = written | elsewhere
+    return [load.op for load in polled if origins.get(load.pointer, elsewhere) & shared]
 
 
 def _feeds(loop: Operation) -> dict[Value, list[Value]]:

@@ -7,9 +7,9 @@ Threads only post messages; every widget is touched from the app's own loop.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import events
@@ -40,6 +40,7 @@ from tkdebug.tui.messages import (
 )
 from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputPane
+from tkdebug.tui.pane import Pane
 from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.saving import unused_path
 from tkdebug.tui.snapshot import ScriptState, Snapshot
@@ -52,11 +53,16 @@ if TYPE_CHECKING:
 POLL_S = 0.15
 POLL_ENDED_S = 1.0
 _ON_LIGHT = OnLight()
-_TABS = ("launches", "faults", "kernel", "output", "passes")
-_LABELS = ("1 Launches", "2 Faults", "3 Kernel", "4 Output", "5 Passes")
-
-
-Pane: TypeAlias = LaunchesPane | FaultsPane | KernelPane | OutputPane | PassesPane
+# By tab, in their order; each is made knowing whether there is a script to type to.
+_PANES: Mapping[str, Callable[[bool], Pane]] = {
+    "launches": lambda typing: LaunchesPane(),
+    "faults": lambda typing: FaultsPane(),
+    "kernel": lambda typing: KernelPane(),
+    "output": OutputPane,
+    "passes": lambda typing: PassesPane(),
+}
+_TABS = tuple(_PANES)
+_LABELS = {tab: f"{i} {tab.title()}" for i, tab in enumerate(_TABS, 1)}
 
 
 class TkdebugApp(App[None]):
@@ -109,16 +115,9 @@ class TkdebugApp(App[None]):
         """Status, panes, keys."""
         yield Static(id="status")
         with TabbedContent(initial=_TABS[0]):
-            panes = (
-                LaunchesPane(),
-                FaultsPane(),
-                KernelPane(),
-                OutputPane(self._child is not None),
-                PassesPane(),
-            )
-            for tab, label, pane in zip(_TABS, _LABELS, panes, strict=True):
-                with TabPane(label, id=tab):
-                    yield pane
+            for tab, make in _PANES.items():
+                with TabPane(_LABELS[tab], id=tab):
+                    yield make(self._child is not None)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -207,7 +206,7 @@ class TkdebugApp(App[None]):
         """Show it, or mark the tab."""
         if self._ending:
             return
-        self.query_one(OutputPane).show(event.output)
+        self.query_one(OutputPane).show_output(event.output)
         if self.query_one(TabbedContent).active != "output" and not self._unseen_output:
             self._unseen_output = True
             self._show_labels()
@@ -230,14 +229,8 @@ class TkdebugApp(App[None]):
         if state != self._script:
             self._script = state
             self.refresh_bindings()
-        for pane in (
-            self.query_one(LaunchesPane),
-            self.query_one(FaultsPane),
-            self.query_one(KernelPane),
-            self.query_one(PassesPane),
-        ):
+        for pane in self.query(Pane):
             pane.show(self._snapshot, state, self._session)
-        self.query_one(OutputPane).show_state(state)
         self._show_status()
         self._show_labels()
 
@@ -255,12 +248,12 @@ class TkdebugApp(App[None]):
         if self._snapshot is not None:
             faults = sum(group.first.event.is_open for group in self._snapshot.faults)
         more = self._snapshot.more if self._snapshot is not None else ""
-        labels = [Text(label) for label in _LABELS]
+        labels = {tab: Text(label) for tab, label in _LABELS.items()}
         if faults:
-            labels[1].append(f" ✖{display.count(faults)}{more}", style=palette.FAULT)
+            labels["faults"].append(f" ✖{display.count(faults)}{more}", style=palette.FAULT)
         if self._unseen_output:
-            labels[3].append(" •", style=palette.GOOD)
-        for tab, label in zip(_TABS, labels, strict=True):
+            labels["output"].append(" •", style=palette.GOOD)
+        for tab, label in labels.items():
             tabs.get_tab(tab).label = label
 
     def _tick(self) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from textual.containers import Container
 from textual.widgets import Input
 
+from tkdebug.tui.pane import Pane
 
-class FilteredPane(Container):
+
+class FilteredPane(Pane):
     """Base of such panes. Each has one Input, hidden at first, and binds `filter` and Esc."""
 
     filter_text = ""
 
     def show_filtered(self) -> None:
         """Show the rows that pass `filter_text`, and the line about them."""
-        raise NotImplementedError
-
-    def focus_main(self) -> None:
-        """Give the keys to the rows."""
         raise NotImplementedError
 
     def action_filter(self) -> None:

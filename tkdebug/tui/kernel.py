@@ -27,12 +27,13 @@ from tkdebug.tui.kernel_text import (
     nothing_compiled,
 )
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
+from tkdebug.tui.pane import Pane
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 
 LINES_ABOVE_KERNEL = 2
 
 
-class KernelPane(Container):
+class KernelPane(Pane):
     """Left (or above) the source, right (or below) a stage; the cursor of one lights the other."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

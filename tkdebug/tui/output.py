@@ -10,15 +10,16 @@ from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
+from tkdebug.instrument.session import Session
 from tkdebug.tui import palette
-from tkdebug.tui.snapshot import ScriptState
+from tkdebug.tui.pane import Pane
+from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.terminal import OutputSnapshot
 
 
@@ -100,7 +101,7 @@ class OutputView(ScrollView, can_focus=True):
         return Strip(segments).adjust_cell_length(width, base).apply_style(base)
 
 
-class OutputPane(Container):
+class OutputPane(Pane):
     """Posts `Typed` and `InputEnded`; what they lead to is the app's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -157,7 +158,11 @@ class OutputPane(Container):
         """Whether keys go into the input line."""
         return self.query_one("#input").has_focus
 
-    def show(self, output: OutputSnapshot) -> None:
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
+        """What the script has printed comes by `show_output`."""
+        self.show_state(state)
+
+    def show_output(self, output: OutputSnapshot) -> None:
         """Show what the script has printed by now."""
         self.query_one("#output-view", OutputView).show(output)
 

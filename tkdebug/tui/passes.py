@@ -27,6 +27,7 @@ from tkdebug.tui.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kern
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.kernel_text import first_to_show, nothing_compiled
 from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
+from tkdebug.tui.pane import Pane
 from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
@@ -51,7 +52,7 @@ _LEGEND = Text(
 )
 
 
-class PassesPane(Container):
+class PassesPane(Pane):
     """Left (or above) the passes, right (or below) what the one at the cursor did."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
