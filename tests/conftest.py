@@ -47,4 +47,8 @@ def auto_interprets(request, monkeypatch):
     if not request.node.get_closest_marker("gpu") and has_gpu():
         from tkdebug.runtime.device import modes
 
-        monkeypatch.setattr(modes, "_auto", lambda: "interpret")
+        ask = modes._auto
+        interpreted = {"nvptx": "interpret"}
+        monkeypatch.setattr(
+            modes, "_auto", lambda platform: interpreted.get(platform.backend) or ask(platform)
+        )

@@ -7,6 +7,7 @@ import pytest
 import torch
 from gpu_ir_support import kernel, lanes, run
 
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import IRError, LaunchError
 from tkdebug.interpreter.shared_buffers import POISON
 
@@ -183,7 +184,7 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     grid = (1, 1, 1)
     cpu = torch.device("cpu")
     evaluator = Evaluator(Plan(module), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
-    ops = {op.name: op for op in module.walk()}
+    ops = {op.name: OpView(op) for op in module.walk()}
     zero = torch.zeros(1, 16, 16)
     whole = shared_buffers.local_alloc(evaluator, ops["ttg.local_alloc"], zero)
     quarter = shared_buffers.memdesc_subslice(evaluator, ops["ttg.memdesc_subslice"], whole)

@@ -173,14 +173,15 @@ class ModuleLoads:
             for operand in op.operands:
                 yield from self._limits(operand)
         elif arith.CmpI.matches(op) and not any(MEMORY in self._sources.of(v) for v in op.operands):
-            predicate = arith.CmpI(op).predicate
+            comparison = arith.CmpI(op)
+            predicate = comparison.predicate
             place = 0 if predicate in _LESS else 1
             shift = (_LESS | _GREATER).get(predicate)
             if shift is not None:
-                index = op.operands[place]
+                index, bound = comparison.both_orders[place]
                 starts = any(self._is_argument(term) for term in terms(index))
                 rounds = any(map(self._moves_in_loop, op.operands))
-                short_by = self._ends.short_by(index, op.operands[1 - place])
+                short_by = self._ends.short_by(index, bound)
                 yield Limit(op, place, shift, starts, rounds, short_by)
 
     def _moves_in_loop(self, value: Value) -> bool:
@@ -264,17 +265,19 @@ def _end(bound: Value) -> tuple[Value | None, int]:
     op = root.defining_op
     if arith.SubI.matches(op) or arith.AddI.matches(op):
         assert op is not None
-        offset = _constant(_root(op.operands[1]))
+        total = arith.Binary(op)
+        offset = _constant(_root(total.rhs))
         if offset is not None:
-            return op.operands[0], -offset if arith.SubI.matches(op) else offset
+            return total.lhs, -offset if arith.SubI.matches(op) else offset
     return root, 0
 
 
 def _steps(op: Operation, sources: ValueSources) -> Iterator[int]:
     """Constants that `op` adds to what differs by lane, round or program."""
     if arith.AddI.matches(op) or arith.SubI.matches(op) or tt.AddPtr.matches(op):
-        constant = _constant(_root(op.operands[1]))
-        if constant is not None and not sources.of(op.operands[0]) <= {ARGUMENT}:
+        moved, step = op.operands
+        constant = _constant(_root(step))
+        if constant is not None and not sources.of(moved) <= {ARGUMENT}:
             yield constant
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.buffers import Buffer
@@ -145,7 +146,7 @@ class ObservedAccess:
         value = self._values
         assert value is not None, "only stores have values"
         if not isinstance(value, Tensor):
-            value = self._values = self._run.dense(value, self.op.operands[1].type)
+            value = self._values = self._run.dense(value, stored(self.op).type)
         return value
 
     @property

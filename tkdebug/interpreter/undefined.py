@@ -146,8 +146,6 @@ class UndefinedValues(Observer):
         self._sources = _Sources.of(module)
         self._faults = faults
         self._of_loads = of_loads
-        if of_loads:
-            self.memory_factor = 2  # marks of what is loaded, and of what comes of it
 
     @property
     def key(self) -> Hashable:

@@ -14,6 +14,7 @@ class Infinities(Observer):
     """Looks at what is stored: elements that a mask leaves out are not among it."""
 
     follows_accesses = True
+    is_passive = True
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
