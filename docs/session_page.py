@@ -13,6 +13,7 @@ from typing import get_type_hints
 from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, OpFacts, Rewrite
 from tkdebug.findings.baseline import KnownFault
+from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import TABLES
 from tkdebug.instrument.tables import APPLICATION_ID, SCHEMA_VERSION, Stamp, table_of
 from tkdebug.storage import storage_of
@@ -51,7 +52,7 @@ class Remark:
     text: str
 ```
 """
-IN_JSON = (Frame, ArgumentInfo, Rewrite, OpFacts, KnownFault)
+IN_JSON = (Frame, ArgumentInfo, Rewrite, OpFacts, KnownFault, ActivityTotal)
 NESTED = re.compile(r"\b(?:\w+\.)+(\w+)")
 
 

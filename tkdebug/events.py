@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, get_args
 
 from tkdebug.errors import Frame
 from tkdebug.forks import renew_after_forks
@@ -311,6 +311,21 @@ class Fault:
         return self.frames[-1].line if self.frames else None
 
 
+class ActivityBuffers(Protocol):
+    """Memory for what CUPTI records, with functions for it that take no GIL.
+
+    Attributes:
+        requested: address of a CUpti_BuffersCallbackRequestFunc.
+        completed: address of a CUpti_BuffersCallbackCompleteFunc.
+    """
+
+    requested: int
+    completed: int
+
+    def filled(self) -> list[bytes]:
+        """What was filled since, oldest first."""
+
+
 LaunchHook = Callable[[object, LaunchRecord], None]
 
 
@@ -321,7 +336,10 @@ class Hook:
     `enter` and `exit` get (kernel object, LaunchRecord); the others get their record, and `record`
     those of all further types (`storage.stored`). A hook that is `timed` has the device time of
     native launches measured, which costs two events a launch. Where no hook `shows_faults`, they
-    are printed on stderr.
+    are printed on stderr. `device` is called once CUDA is in use in this process, with a function
+    that makes buffers for CUPTI: before the first native launch, and before what torch does on the
+    GPU where a script is run under tkdebug. `profiler` is called when torch's profiler is about to
+    take CUPTI, and when it has given it back.
     """
 
     enter: LaunchHook | None = None
@@ -331,6 +349,8 @@ class Hook:
     fault: Callable[[Fault], None] | None = None
     progress: Callable[[LaunchProgress], None] | None = None
     record: Callable[[object], None] | None = None
+    device: Callable[[Callable[[], ActivityBuffers]], None] | None = None
+    profiler: Callable[[bool], None] | None = None
     timed: bool = False
     shows_faults: bool = True
 
@@ -342,6 +362,8 @@ class HookChain:
         self._hooks: tuple[Hook, ...] = ()
         self.launch: tuple[Hook, ...] = ()
         self.timed = False
+        self._untimed: tuple[Hook, ...] = ()
+        self._make_buffers: Callable[[], ActivityBuffers] | None = None
         self.recorders: tuple[Hook, ...] = ()
         self.recorder_ids: tuple[int, ...] = ()
         self._reported: set[int] = set()
@@ -352,6 +374,8 @@ class HookChain:
     def renew_locks(self) -> None:
         """As a forked child has to."""
         self._lock = threading.Lock()
+        # CUDA is the parent's.
+        self._make_buffers = None
 
     def add(self, hook: Hook) -> None:
         """Append `hook`; the same object twice is a no-op."""
@@ -359,16 +383,45 @@ class HookChain:
             if any(h is hook for h in self._hooks):
                 return
             self._set((*self._hooks, hook))
+        if self._make_buffers is not None and hook.device is not None:
+            self._guarded(hook.device, self._make_buffers)
 
     def remove(self, hook: Hook) -> None:
         """Take `hook` out; one that is not there is a no-op."""
         with self._lock:
             self._set(tuple(h for h in self._hooks if h is not hook))
 
+    def time_natively(self, hook: Hook, is_timed: bool) -> None:
+        """Whether a hook that is `timed` has launches measured from now on: it may have a way."""
+        with self._lock:
+            self._untimed = tuple(h for h in self._untimed if h is not hook)
+            if not is_timed:
+                self._untimed = (*self._untimed, hook)
+            self._set(self._hooks)
+
+    def device_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
+        """Tell that CUDA is in use in this process; only the first time does anything."""
+        with self._lock:
+            if self._make_buffers is not None:
+                return
+            self._make_buffers = make_buffers
+        for hook in self._hooks:
+            if hook.device is not None:
+                self._guarded(hook.device, make_buffers)
+
+    def profiler(self, is_taken: bool) -> None:
+        """Tell that torch's profiler takes CUPTI now, or has given it back."""
+        for hook in self._hooks:
+            if hook.profiler is not None:
+                self._guarded(hook.profiler, is_taken)
+
     def _set(self, hooks: tuple[Hook, ...]) -> None:
         self._hooks = hooks
         self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
-        self.timed = any(hook.timed for hook in self.launch)
+        self._untimed = tuple(hook for hook in self._untimed if any(h is hook for h in hooks))
+        self.timed = any(
+            hook.timed and not any(h is hook for h in self._untimed) for hook in self.launch
+        )
         self.recorders = tuple(hook for hook in hooks if hook.record is not None)
         self.recorder_ids = tuple(map(id, self.recorders))
 

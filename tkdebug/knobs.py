@@ -369,6 +369,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         bool,
         "print each tuner's timings and choice",
     ),
+    Knob(
+        "cupti",
+        {"TKDEBUG_CUPTI": _parse_bool},
+        True,
+        bool,
+        "recorded runs take the GPU's times, and what others run there, from CUPTI",
+    ),
 )
 _BY_NAME = {knob.name: knob for knob in KNOB_TABLE}
 
@@ -399,6 +406,7 @@ class Knobs:
     override_arch: str | None
     default_fp_fusion: bool
     print_autotuning: bool
+    cupti: bool
 
     def __getattr__(self, name: str) -> object:
         # Reached only until the first read has put the value into the instance.

@@ -33,13 +33,14 @@ def test_times_are_told_in_order_once_known():
     times = DeviceTimes(settled)
     first, second = Pending(), Pending()
     second.answer = 20
+    second.source = "events-at-most"
     times.add(1, first)
     times.add(2, second)
     assert first.asked.wait(5)
     assert told == []
     first.answer = 10
     assert seen.wait(5)
-    assert told == [(1, 10, None), (2, 20, None)]
+    assert told == [(1, 10, None, "events"), (2, 20, None, "events-at-most")]
     times.stop()
 
 
@@ -48,7 +49,7 @@ def test_stop_waits_for_what_is_left():
     times = DeviceTimes(lambda *row: told.append(row))
     times.add(1, Pending())
     times.stop()
-    assert told == [(1, 99, None)]
+    assert told == [(1, 99, None, "events")]
 
 
 def test_a_failed_kernel_is_told_as_its_error():
@@ -58,7 +59,7 @@ def test_a_failed_kernel_is_told_as_its_error():
     pending.answer = RuntimeError("illegal address")
     times.add(1, pending)
     times.stop()
-    assert told == [(1, None, "RuntimeError: illegal address")]
+    assert told == [(1, None, "RuntimeError: illegal address", "events")]
 
 
 def test_recorder_stores_the_device_time_of_native_launches(tmp_path):
@@ -72,5 +73,7 @@ def test_recorder_stores_the_device_time_of_native_launches(tmp_path):
             record.duration_ns = 7
             record.device_ns = device_ns
             recorder._on_exit(None, record)
-    rows = sqlite3.connect(path).execute("SELECT duration_ns FROM launches ORDER BY seq").fetchall()
-    assert rows == [(1500,), (7,)]
+    columns = "duration_ns, time_source"
+    rows = sqlite3.connect(path).execute(f"SELECT {columns} FROM launches ORDER BY seq").fetchall()
+    # The second one was captured in a graph: nothing ran.
+    assert rows == [(1500, "events"), (None, "none")]

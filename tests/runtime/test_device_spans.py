@@ -11,6 +11,7 @@ from tkdebug.runtime.cuda import driver_api, timing
 from tkdebug.runtime.errors import CudaError
 
 STREAM = 7
+OVERHEAD_NS = 300
 
 
 class FakeDriver:
@@ -21,6 +22,7 @@ class FakeDriver:
         self.statuses = {}
         self.is_capturing_now = 0
         self.elapsed_ms = 0.0015
+        self.overhead_ns = OVERHEAD_NS
 
     def calls(self):
         names = timing._Calls._fields
@@ -54,6 +56,7 @@ def fake(monkeypatch):
     driver = FakeDriver()
     events = count(100)
     monkeypatch.setattr(timing, "_calls", driver.calls)
+    monkeypatch.setattr(timing, "_overhead_ns", lambda device: driver.overhead_ns)
     monkeypatch.setattr(driver_api, "call", lambda name, *arguments: next(events))
     monkeypatch.setattr(driver_api, "status_name", lambda status: f"CUDA_ERROR_{status}")
     return driver
@@ -73,7 +76,7 @@ def test_span_is_between_two_events(fake, device):
     assert fake.recorded == [100]
     span.end()
     assert fake.recorded == [100, 101]
-    assert span() == 1500
+    assert span() == 1500 - OVERHEAD_NS
     assert span.settled_ns > 0
 
 
@@ -84,7 +87,7 @@ def test_span_that_lasts_has_no_time_yet(fake, device):
     assert span() is None
     assert span.settled_ns is None
     fake.statuses.clear()
-    assert span() == 1500
+    assert span() == 1500 - OVERHEAD_NS
 
 
 def test_events_are_used_again(fake, device):
@@ -92,7 +95,7 @@ def test_events_are_used_again(fake, device):
     for _ in range(3):
         span = timer.start(STREAM)
         span.end()
-        assert span() == 1500
+        assert span() == 1500 - OVERHEAD_NS
     dropped = timer.start(STREAM)
     del dropped
     assert set(fake.recorded) == {100, 101}

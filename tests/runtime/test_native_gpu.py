@@ -226,7 +226,7 @@ def test_hooks_get_device_time_without_a_wait(saxpy, x):
     assert record.grid == (8, 1, 1)
     assert record.duration_ns < 50_000_000
     torch.cuda.synchronize()
-    assert 0 < record.device_ns() < 1_000_000
+    assert 0 <= record.device_ns() < 1_000_000
     assert record.arguments[0].shape == (1000,)
 
 

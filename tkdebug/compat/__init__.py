@@ -36,6 +36,7 @@ class Installed:
         from tkdebug.compat.eager_compile import CompileRunsEagerly
         from tkdebug.compat.finder import InstalledFinder
         from tkdebug.compat.process_environment import Environment
+        from tkdebug.runtime.cuda.first_use import announce_with_torch
 
         self.stand_in: CudaStandInInstalled | None = None
         self._undo = ExitStack()
@@ -60,6 +61,7 @@ class Installed:
                     undo.callback(watch_gaps())
             if self.stand_in is None:
                 undo.callback(CompileRunsEagerly().restore)
+                announce_with_torch()
             variables = children.environment(
                 mode, KNOBS.quick, patterns, checks, self.stand_in is not None
             )

@@ -71,6 +71,7 @@ def arm() -> None:
         after_torch(_stand_in)
     else:
         _compile_eagerly()
+        after_torch(_announce_cuda)
     checks = os.environ.get("TKDEBUG_CHECKS", "").split(",")
     if MARKING_CHECKS.intersection(checks):
         after_torch(_mark_empties)
@@ -82,6 +83,12 @@ def _compile_eagerly() -> None:
     from tkdebug.compat.eager_compile import CompileRunsEagerly
 
     CompileRunsEagerly()
+
+
+def _announce_cuda() -> None:
+    from tkdebug.runtime.cuda.first_use import announce_with_torch
+
+    announce_with_torch()
 
 
 def _mark_empties() -> None:

@@ -200,7 +200,7 @@ def _dumper_of(hint: object) -> Coder:
     if get_origin(hint) is Mapping:
         dump = _dumper(arguments[1])
         return lambda value: {str(k): dump(v) for k, v in _mapping(value).items()}
-    if hint in _SCALARS or get_origin(hint) is Literal:
+    if (hint in _SCALARS and hint is not bytes) or get_origin(hint) is Literal:
         return _same
     raise TypeError(f"{hint}: no record can hold it, use numbers, str, tuple, Mapping, dataclasses")
 
@@ -293,6 +293,12 @@ def _decode_number(value: object) -> float:
     return float(value)
 
 
+def _decode_bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError(f"got {value!r:.80}, expected bytes")
+    return value
+
+
 def _plain(value: object) -> object:
     """A script's own value, bounded; JSON has no number for what is not finite."""
     if value is None or isinstance(value, (bool, int)):
@@ -345,12 +351,14 @@ def _encodable(parsed: object) -> object:
 
 
 _SCALARS: Mapping[object, Coder] = {
+    bytes: _decode_bytes,
     int: decode_integer,
     bool: lambda value: bool(decode_integer(value)),
     float: _decode_number,
     str: decode_text,
 }
 _SCALAR_COLUMNS: Mapping[object, tuple[str, Coder | None]] = {
+    bytes: ("BLOB", None),
     int: ("INTEGER", None),
     bool: ("INTEGER", None),
     float: ("REAL", _encode_number),

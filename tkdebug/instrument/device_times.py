@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 _POLL_S = 0.005
 
-# (launch id, nanoseconds on the device, error)
-Settled = Callable[[int, int | None, str | None], None]
+# (launch id, nanoseconds on the device, error, how they were obtained)
+Settled = Callable[[int, int | None, str | None, str], None]
+_BY_EVENTS = "events"
 
 
 class DeviceTimes:
@@ -79,9 +80,10 @@ class DeviceTimes:
                     duration_ns = device_ns(wait)
                 except Exception as error:
                     self._pending.popleft()
-                    self._settled(launch, None, f"{type(error).__name__}: {error}")
+                    self._settled(launch, None, f"{type(error).__name__}: {error}", _BY_EVENTS)
                     continue
                 if duration_ns is None:
                     return
                 self._pending.popleft()
-                self._settled(launch, duration_ns, None)
+                source = getattr(device_ns, "source", _BY_EVENTS)
+                self._settled(launch, duration_ns, None, source)

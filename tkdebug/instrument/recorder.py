@@ -10,17 +10,21 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from tkdebug.errors import SessionError
 from tkdebug.events import (
     HOOKS,
+    ActivityBuffers,
     Fault,
     Hook,
     LaunchRecord,
 )
 from tkdebug.instrument.device_times import DeviceTimes
+from tkdebug.instrument.gpu_recording import GpuRecording
 from tkdebug.instrument.output import OutputTee
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
@@ -30,6 +34,9 @@ from tkdebug.instrument.tables import BUSY_TIMEOUT_S
 from tkdebug.instrument.writer import SessionWriter
 from tkdebug.scopes import SCOPES, Metrics, Scope
 from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.cupti.recording import Measured
 
 SESSION_VARIABLE = "TKDEBUG_SESSION"
 FAULT_WAIT_S = 5.0
@@ -76,8 +83,11 @@ class Recorder:
             fault=self._on_fault,
             progress=self._on_record,
             record=self._on_record,
+            device=self._gpu_used,
+            profiler=self._profiler_took,
             timed=True,
         )
+        self._gpu = GpuRecording(self._on_measured, self._on_record, self._on_switched)
         self._device_times: DeviceTimes | None = None
         self._stored_places: set[tuple[object, ...]] = set()
         self._scope_metrics: dict[int, dict[str, object]] = {}
@@ -135,6 +145,7 @@ class Recorder:
         self._tees = ()
         HOOKS.remove(self._hook)
         SCOPES.unwatch(self)
+        self._gpu.stop()
         if self._device_times is not None:
             self._device_times.stop()
         # A forked child that comes here, or one that joined, does not end the run.
@@ -159,7 +170,19 @@ class Recorder:
     ) -> None:
         self.stop(0 if error is None else 1)
 
+    def _gpu_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
+        self._gpu.start(make_buffers)
+
+    def _profiler_took(self, is_taken: bool) -> None:
+        self._gpu.share(is_taken)
+
+    def _on_switched(self, by_cupti: bool) -> None:
+        """CUPTI times launches from now on, or CUDA events do."""
+        HOOKS.time_natively(self._hook, not by_cupti)
+
     def _on_enter(self, kernel: object, record: LaunchRecord) -> None:
+        if self._gpu.is_on and record.mode == "native":
+            record.device_ns = self._gpu.enter(record.id)
         self._put(
             LaunchStarted(
                 record.id,
@@ -176,16 +199,29 @@ class Recorder:
         )
 
     def _on_exit(self, kernel: object, record: LaunchRecord) -> None:
-        if record.device_ns is None or record.error is not None:
-            self._on_settled(record.id, record.duration_ns, record.error)
-            return
-        # A native launch lasts until the device is done with it.
-        if self._device_times is None:
-            self._device_times = DeviceTimes(self._on_settled)
-        self._device_times.add(record.id, record.device_ns)
+        is_timed = self._gpu.exit(record)
+        if record.mode != "native" or record.error is not None:
+            self._put(LaunchEnded(record.id, record.duration_ns, record.error, "host"))
+        elif is_timed:
+            pass
+        elif record.device_ns is None:
+            # It was made part of a CUDA graph: nothing ran.
+            self._put(LaunchEnded(record.id, None, None, "none"))
+        else:
+            # A native launch lasts until the device is done with it.
+            if self._device_times is None:
+                self._device_times = DeviceTimes(self._on_settled)
+            self._device_times.add(record.id, record.device_ns)
 
-    def _on_settled(self, launch: int, duration_ns: int | None, error: str | None) -> None:
-        self._put(LaunchEnded(launch, duration_ns, error))
+    def _on_settled(
+        self, launch: int, duration_ns: int | None, error: str | None, source: str
+    ) -> None:
+        self._put(LaunchEnded(launch, duration_ns, error, source))
+
+    def _on_measured(self, measured: Measured) -> None:
+        launch, duration_ns, *place = measured
+        source = "none" if duration_ns is None else "cupti"
+        self._put(LaunchEnded(launch, duration_ns, None, source, *place))
 
     def _on_record(self, event: object) -> None:
         self._put(Told(event, time.time_ns()))

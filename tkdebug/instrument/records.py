@@ -14,6 +14,7 @@ from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, AutotuneChoice, CompilerPass, Fault, OpFacts, Rewrite
 from tkdebug.findings.baseline import UsedBaseline
 from tkdebug.findings.comments import IgnoreComment
+from tkdebug.instrument.device_records import ActivityBatch, GpuState, LostActivities
 from tkdebug.instrument.tables import Recorded
 from tkdebug.storage import REPEATED, SHORT, WIDE, stored
 
@@ -54,7 +55,7 @@ class Clock:
 @stored("launches", key=("seq",), indices=("revision",), stamped=False)
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch. `duration_ns` and `error` are None while it runs, or when it was killed.
+    """One launch. What is below `scopes` is None while it runs, or when it was killed.
 
     Attributes:
         seq: unique in the session, in order of recording.
@@ -66,6 +67,14 @@ class Launch:
         options: num_warps and what else the launch was given.
         stream: handle of the CUDA stream, 0 under interpret.
         scopes: names of the script's scopes around it, outermost first.
+        time_source: how `duration_ns` was obtained: "cupti" (the GPU's own time stamps), "events"
+            (two CUDA events around it, less what an empty kernel takes between them), "events-at-
+            most" (the same of a kernel so short that the host may have been slower), "host" (wall
+            time of an interpreted launch), "none" (it ended without a time: it was made part of a
+            CUDA graph, or no record of it came).
+        device_start_ns: when the GPU began with it, where CUPTI told.
+        device: the GPU that it ran on, as CUDA numbers it, where CUPTI told.
+        device_stream: CUPTI's number of its stream, as activities have it.
     """
 
     seq: int
@@ -84,11 +93,15 @@ class Launch:
     scopes: Annotated[tuple[Annotated[str, SHORT], ...], REPEATED]
     duration_ns: int | None
     error: str | None
+    time_source: str | None = None
+    device_start_ns: int | None = None
+    device: int | None = None
+    device_stream: int | None = None
 
     @property
     def running(self) -> bool:
         """Whether no end of it was recorded."""
-        return self.duration_ns is None and self.error is None
+        return self.duration_ns is None and self.error is None and self.time_source is None
 
     @property
     def key(self) -> tuple[int, int]:
@@ -121,7 +134,8 @@ class KernelSummary:
     """Times of all launches of the kernels of one name, kept by the writers as launches come.
 
     Attributes:
-        finished: how many of `launches` have ended; times are of those.
+        finished: how many of `launches` have ended and were timed; times are of those.
+        untimed: how many have ended without a time.
     """
 
     kernel: str
@@ -131,6 +145,7 @@ class KernelSummary:
     total_ns: int
     min_ns: int
     max_ns: int
+    untimed: int = 0
 
     @property
     def mean_ns(self) -> float:
@@ -397,4 +412,7 @@ TABLES: tuple[type, ...] = (
     AutotuneChoice,
     Output,
     Progress,
+    ActivityBatch,
+    LostActivities,
+    GpuState,
 )

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tkdebug.errors import Frame, SessionError
 from tkdebug.events import CompilerPass, Fault
+from tkdebug.instrument.activity_totals import sum_of_totals
 from tkdebug.instrument.columns import (
     MAX_TEXT_CHARS,
     decode_integer,
     decode_json,
     decode_text,
 )
+from tkdebug.instrument.device_records import ActivityBatch, ActivityTotal
 from tkdebug.instrument.records import (
     TABLES,
     Artifact,
@@ -169,6 +172,39 @@ class Session:
         """Times by kernel name, the longest in total first."""
         return self._found(KernelSummary, "ORDER BY total_ns DESC, kernel")
 
+    def time_sources(self) -> dict[str, int]:
+        """How many launches that have ended got their time how: see `Launch.time_source`."""
+
+        def read() -> dict[str, int]:
+            rows = self._rows(
+                "SELECT time_source, count(*) FROM launches WHERE time_source IS NOT NULL "
+                "GROUP BY time_source ORDER BY 2 DESC LIMIT ?",
+                MAX_PAGE_ROWS,
+            )
+            return {decode_text(source): decode_integer(count) for source, count in rows}
+
+        return self._query(read)
+
+    def other_totals(self, since: int = 0) -> tuple[int, tuple[ActivityTotal, ...]]:
+        """What others than tkdebug ran on the GPU, beyond the batch of `seq` `since`.
+
+        Returns:
+            The `seq` to ask from next time, and times by kind and name, the longest in total first.
+        """
+        table = table_of(ActivityBatch)
+        (column,) = (c for c in table.own_columns if c.name == "totals")
+
+        def read() -> tuple[int, list[tuple[ActivityTotal, ...]]]:
+            # Not the batches themselves, which may be long.
+            rows = self._rows(
+                f"SELECT seq, totals FROM {table.name} WHERE seq > ? ORDER BY seq", since
+            )
+            parsed = [cast("tuple[ActivityTotal, ...]", column.decode(row[1])) for row in rows]
+            return (decode_integer(rows[-1][0]) if rows else since), parsed
+
+        last, totals = self._query(read)
+        return last, sum_of_totals(chain.from_iterable(totals))
+
     def scope_summaries(self) -> tuple[ScopeSummary, ...]:
         """Times by scopes and kernel, in the order in which they came up first."""
 
@@ -286,6 +322,14 @@ class Session:
     def progress(self) -> tuple[Progress, ...]:
         """The latest progress of the launches that run now."""
         return self._found(Progress, "LIMIT ?", MAX_PAGE_ROWS)
+
+    def checked(self, read: Callable[[], _T]) -> _T:
+        """What `read` makes of records of this session, which may raise ValueError on damage.
+
+        Raises:
+            SessionError: it does.
+        """
+        return self._query(read)
 
     def _found(self, kind: type[_T], condition: str, *values: object) -> tuple[_T, ...]:
         """Rows of a table that is not stamped."""

@@ -108,9 +108,10 @@ class SessionConnection:
                 return self._open_copy(error)
             if size_bytes == 0:
                 return open_read_only(self.path, "immutable=1")
-            raise SessionError(
-                f"{self.path}: cannot be opened as a session ({error}); record the run again"
-            ) from error
+            # What is no OperationalError is about what lies in the file.
+            readable = isinstance(error, sqlite3.OperationalError)
+            what = "cannot be opened as a session" if readable else "truncated or damaged session"
+            raise SessionError(f"{self.path}: {what} ({error}); record the run again") from error
 
     def _open_in_place(self) -> sqlite3.Connection:
         # A log-mode file with no log beside it has no writer: reading it as immutable needs no

@@ -67,14 +67,18 @@ class LaunchStarted(NamedTuple):
 
 
 class LaunchEnded(NamedTuple):
-    """It ended."""
+    """It ended; the rest of the fields of `Launch`."""
 
     id: int
     duration_ns: int | None
     error: str | None
+    time_source: str | None = None
+    device_start_ns: int | None = None
+    device: int | None = None
+    device_stream: int | None = None
 
 
-_RUNNING = (None, None)
+_RUNNING = (None,) * 6
 
 
 class Told(NamedTuple):
@@ -102,9 +106,13 @@ class _Total:
     total_ns: int = 0
     min_ns: int = 0
     max_ns: int = 0
+    untimed: int = 0
 
     def end(self, duration_ns: int | None, error: str | None) -> None:
         """Add the end of a launch."""
+        if duration_ns is None and error is None:
+            self.untimed += 1
+            return
         self.finished += 1
         self.errors += error is not None
         if duration_ns is not None:
@@ -233,18 +241,20 @@ class SessionStore:
 
     def _end_launches(self, ends: Iterable[LaunchEnded], totals: Mapping[str, _Total]) -> None:
         updates = []
-        for launch, duration_ns, error in ends:
+        for launch, duration_ns, error, *how in ends:
             started = self._running.pop(launch, None) or self._find_launch(launch)
             if started is None:
                 continue
             seq, kernel = started
             self._revision += 1
-            updates.append((self._revision, duration_ns, encode_text(error), seq))
+            updates.append((self._revision, duration_ns, encode_text(error), *how, seq))
             totals[kernel].end(duration_ns, error)
         if not updates:
             return
         self._connection.executemany(
-            "UPDATE launches SET revision = ?, duration_ns = ?, error = ? WHERE seq = ?", updates
+            "UPDATE launches SET revision = ?, duration_ns = ?, error = ?, time_source = ?, "
+            "device_start_ns = ?, device = ?, device_stream = ? WHERE seq = ?",
+            updates,
         )
         self._connection.executemany(
             "DELETE FROM progress WHERE process = ? AND launch_id = ?",
@@ -268,6 +278,7 @@ class SessionStore:
             f"""{table.insert} ON CONFLICT (kernel) DO UPDATE SET
                 launches = launches + excluded.launches, finished = finished + excluded.finished,
                 errors = errors + excluded.errors, total_ns = total_ns + excluded.total_ns,
+                untimed = untimed + excluded.untimed,
                 min_ns = CASE WHEN total_ns = 0 THEN excluded.min_ns
                     WHEN excluded.total_ns = 0 THEN min_ns ELSE min(min_ns, excluded.min_ns) END,
                 max_ns = max(max_ns, excluded.max_ns)""",

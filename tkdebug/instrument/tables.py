@@ -17,7 +17,7 @@ from tkdebug.instrument.columns import MAX_TEXT_CHARS, Column, columns_of, encod
 from tkdebug.storage import Storage, storage_of
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 BUSY_TIMEOUT_S = 10.0
 
 _T = TypeVar("_T")

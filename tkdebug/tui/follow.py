@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tkdebug.events import Fault
+from tkdebug.instrument.activity_totals import sum_of_totals
+from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import (
     FaultKey,
     Launch,
@@ -80,6 +82,7 @@ class Follower:
         self._faulty: set[LaunchKey] = set()
         self._last_launches: dict[tuple[FaultKey, int], int] = {}
         self._faults_left_out = False
+        self._others_seq = 0
         self._processes: set[int] = set()
         self._last: Snapshot | None = None
 
@@ -110,6 +113,7 @@ class Follower:
             faulty=frozenset(self._faulty) if faults_changed else last.faulty,
             fault_limit_reached=self._faults_left_out,
             progress=last.progress if progress == last.progress else progress,
+            others=self._read_others(last.others),
         )
         return self._last
 
@@ -154,6 +158,10 @@ class Follower:
             kept = sorted(self._rows)[-MAX_ROWS:]
             self._rows = {seq: self._rows[seq] for seq in kept}
         return changed
+
+    def _read_others(self, known: tuple[ActivityTotal, ...]) -> tuple[ActivityTotal, ...]:
+        self._others_seq, new = self.session.other_totals(self._others_seq)
+        return sum_of_totals((*known, *new)) if new else known
 
     def _load_faults(self) -> None:
         """Read all that came up before we did, which may be very many, at once."""

@@ -15,6 +15,13 @@ from tkdebug.tui.snapshot import FaultGroup
 MAX_SHOWN_ITEMS = 200
 MAX_SHOWN_TUNINGS = 20
 MAX_SHOWN_FAULTS = 5
+_TIME_SOURCES = {
+    "cupti": "by CUPTI",
+    "events": "by CUDA events, less what an empty kernel takes between them",
+    "events-at-most": "by CUDA events: at most, since the GPU waited for the host",
+    "host": "of the host",
+    "none": "none: it was made part of a CUDA graph, or no record of it came",
+}
 
 
 def launch_text(
@@ -98,6 +105,8 @@ def _append_tuning(text: Text, tuning: AutotuneChoice) -> None:
 def _options(launch: Launch) -> Iterator[tuple[str, str]]:
     for name, value in list(launch.options.items())[:MAX_SHOWN_ITEMS]:
         yield display.shown(name, 30), display.shown(str(value), 200)
+    if launch.time_source is not None:
+        yield "time", _TIME_SOURCES.get(launch.time_source, display.shown(launch.time_source, 40))
     yield "mode", display.shown(launch.mode, 40)
     yield "process", f"{launch.process}  rank {launch.rank}  stream {launch.stream}"
 

@@ -14,6 +14,8 @@ from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
 from tkdebug.events import AutotuneChoice
+from tkdebug.instrument.device_records import ActivityTotal
+from tkdebug.instrument.kernel_names import activity_name
 from tkdebug.instrument.records import KernelSummary, Launch
 from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette
@@ -24,6 +26,9 @@ from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
 
 BAR_CELLS = 12
+# Before the name of what others than tkdebug launched, such as torch.
+OTHER_MARK = "◇ "
+AT_MOST = "events-at-most"
 _SUMMARY_COLUMNS = (
     Column("kernel", 0, keep_end=True),
     Column("count", 8, right=True),
@@ -38,7 +43,7 @@ _LAUNCH_COLUMNS = (
     Column("#", 7, right=True),
     Column("kernel", 0, keep_end=True),
     Column("grid", 12, right=True),
-    Column("time", 8, right=True),
+    Column("time", 9, right=True),
     Column("state", 12),
 )
 _SUMMARY_KEYS: tuple[Callable[[KernelSummary], object] | None, ...] = (
@@ -109,8 +114,9 @@ class LaunchesPane(FilteredPane):
         if snapshot is None:
             self._show_empty()
             return
-        if before is None or before.summaries is not snapshot.summaries:
-            self._show_summaries(snapshot.summaries)
+        shown = None if before is None else (before.summaries, before.others)
+        if shown is None or shown != (snapshot.summaries, snapshot.others):
+            self._show_summaries(snapshot)
         key = (snapshot.rows, snapshot.faulty, state)
         if self._shown is None or any(a is not b for a, b in zip(key, self._shown, strict=True)):
             self._shown = key
@@ -140,13 +146,14 @@ class LaunchesPane(FilteredPane):
     def on_resize(self) -> None:
         """Fit the kernels into what there is."""
         if self._snapshot is not None:
-            self._show_summaries(self._snapshot.summaries)
+            self._show_summaries(self._snapshot)
 
     def _tick(self) -> None:
         if self._snapshot is not None and self._state.going_on and self.is_on_screen:
             self.query_one("#launch-table", Table).refresh()
 
-    def _show_summaries(self, summaries: tuple[KernelSummary, ...]) -> None:
+    def _show_summaries(self, snapshot: Snapshot) -> None:
+        summaries = (*snapshot.summaries, *map(_other_summary, snapshot.others))
         column, descending = self._summary_sort
         key = _SUMMARY_KEYS[column]
         kept = self._filtered_summaries(summaries)
@@ -222,12 +229,13 @@ class LaunchesPane(FilteredPane):
 
     def _launch_cells(self, row: Launch) -> tuple[Cell, ...]:
         time_ns = self._time_ns(row, time.time_ns())
+        at_most = "≤" if row.time_source == AT_MOST else ""
         return (
             Cell(str(row.id), palette.MUTED),
             Cell(display.shown(row.title, 400)),
             Cell(display.grid(row.grid)),
             Cell(
-                "-" if time_ns < 0 else display.duration(time_ns),
+                "-" if time_ns < 0 else at_most + display.duration(time_ns),
                 palette.RUNNING if row.running else "",
             ),
             self._state_cell(row),
@@ -254,6 +262,8 @@ class LaunchesPane(FilteredPane):
             return Cell(f"▶ {progress.programs_done / progress.programs:.0%}", palette.RUNNING)
         if snapshot is not None and row.key in snapshot.faulty:
             return Cell("✖ fault", palette.FAULT)
+        if row.duration_ns is None:
+            return Cell("✓ not timed", palette.MUTED)
         return Cell("✓ ok", palette.GOOD)
 
     def on_line_list_moved(self, event: Table.Moved) -> None:
@@ -326,6 +336,9 @@ class LaunchesPane(FilteredPane):
             row = self._rows[event.index]
             self.post_message(OpenKernel(row.kernel_hash, row.kernel))
         elif table.id == "summary" and isinstance(table, Table) and isinstance(table.key, str):
+            if table.key.startswith(OTHER_MARK):
+                self.app.notify("not launched by tkdebug: its launches are not listed")
+                return
             self._chosen_kernel = "" if self.filter_text == table.key else table.key
             self.set_filter(self._chosen_kernel)
             self.query_one("#filter", Input).value = self.filter_text
@@ -340,7 +353,7 @@ class LaunchesPane(FilteredPane):
             old, descending = self._summary_sort
             self._summary_sort = (column, not descending if old == column else column > 0)
             if self._snapshot is not None:
-                self._show_summaries(self._snapshot.summaries)
+                self._show_summaries(self._snapshot)
         else:
             old, descending = self._launch_sort
             self._launch_sort = (column, not descending if old == column else column in (2, 3))
@@ -369,16 +382,30 @@ class LaunchesPane(FilteredPane):
         if self._chosen_kernel != self.filter_text:
             self._chosen_kernel = ""
         if self._snapshot is not None:
-            self._show_summaries(self._snapshot.summaries)
+            self._show_summaries(self._snapshot)
         self._show_rows()
         self._show_empty()
 
 
+def _other_summary(total: ActivityTotal) -> KernelSummary:
+    """What others ran, in the table of kernels."""
+    return KernelSummary(
+        kernel=OTHER_MARK + activity_name(total.kind, total.name, total.in_graph),
+        launches=total.count,
+        finished=total.count,
+        errors=0,
+        total_ns=total.total_ns,
+        min_ns=total.min_ns,
+        max_ns=total.max_ns,
+    )
+
+
 def _summary_cells(summary: KernelSummary, total_ns: int) -> tuple[Cell, ...]:
     share = summary.total_ns / total_ns if total_ns else 0.0
+    is_other = summary.kernel.startswith(OTHER_MARK)
     times = (summary.total_ns, summary.mean_ns, summary.min_ns, summary.max_ns)
     return (
-        Cell(display.shown(summary.kernel, 200), palette.STRONG),
+        Cell(display.shown(summary.kernel, 200), palette.MUTED if is_other else palette.STRONG),
         Cell(display.count(summary.launches)),
         *(Cell(display.duration(t) if summary.finished else "-") for t in times),
         Cell(f"{share:.1%}"),

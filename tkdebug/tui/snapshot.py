@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import (
     FaultGroup as FaultGroup,  # for the panes, beside the other parts of a snapshot
 )
@@ -29,6 +30,7 @@ class Snapshot:
         launch_count: of all, also those no longer among `rows`.
         faulty: launches that had a fault by which a run fails.
         fault_limit_reached: further kinds of fault are not among `faults`.
+        others: what others than tkdebug ran on the GPU.
     """
 
     run: RunInfo
@@ -40,6 +42,7 @@ class Snapshot:
     faulty: frozenset[LaunchKey] = frozenset()
     fault_limit_reached: bool = False
     progress: Mapping[LaunchKey, Progress] = field(default_factory=dict)
+    others: tuple[ActivityTotal, ...] = ()
 
     @property
     def more(self) -> str:

@@ -193,14 +193,16 @@ class Profiler:
         for profile, path in launch.paths:
             profile.add_metrics((*path, launch.name), launch.metrics)
         if record.device_ns is None:
-            self._on_settled(record.id, record.duration_ns, None)
+            self._on_settled(record.id, record.duration_ns, None, "host")
             return
         with self._lock:
             if self._device_times is None:
                 self._device_times = DeviceTimes(self._on_settled)
             self._device_times.add(record.id, record.device_ns)
 
-    def _on_settled(self, number: int, duration_ns: int | None, error: str | None) -> None:
+    def _on_settled(
+        self, number: int, duration_ns: int | None, error: str | None, source: str
+    ) -> None:
         launch = self._under_way.pop(number, None)
         if launch is None or duration_ns is None:
             return

@@ -1,6 +1,8 @@
 """The launches as a Chrome trace, which Perfetto and chrome://tracing open: a track per stream.
 
-A thread that entered scopes has a track, too; its scopes are times of the host.
+What CUPTI recorded is there whoever launched it, on tracks of the GPU's streams and with the GPU's
+times; what others launched has a category that begins with "other". A thread that entered scopes
+has a track, too; its scopes are times of the host.
 
 The format is Google's "Trace Event Format"; times in it are microseconds, here since the run began.
 """
@@ -8,15 +10,20 @@ The format is Google's "Trace Event Format"; times in it are microseconds, here 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from tkdebug.events import ArgumentInfo
+from tkdebug.instrument.activities import recorded_activities
+from tkdebug.instrument.device_records import Activity
 from tkdebug.instrument.json_text import json_text
+from tkdebug.instrument.kernel_names import activity_name, demangled
 from tkdebug.instrument.records import FaultGroup, Launch, RunInfo, ScopeSpan
 from tkdebug.instrument.renderers.json_format import recorded_launches
 from tkdebug.instrument.session import Session
 
 Track = tuple[int, int]  # process, stream
+_FIRST_GPU_TRACK = 1 << 20
 
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
@@ -31,38 +38,102 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         first_faults[group.first.process, fault.launch_id].append(
             f"{place}{fault.kind}: {fault.message}"
         )
-    free_ns: dict[Track, int] = {}
+    streams = _GpuStreams()
     yield '{"displayTimeUnit": "ns", "traceEvents": ['
     separator = "\n"
-    for launch in recorded_launches(session):
-        track = (launch.process, launch.stream)
-        if track not in free_ns:
-            for event in _names(run, launch, is_new=all(p != track[0] for p, _ in free_ns)):
-                yield separator + json_text(event)
-                separator = ",\n"
-        # Launches are queued before the GPU gets to them, and a stream runs them in turn.
-        start_ns = max(launch.start_ns, free_ns.get(track, 0))
-        free_ns[track] = start_ns + (launch.duration_ns or 0)
-        told = first_faults.get((launch.process, launch.id), [])
-        yield separator + json_text(_event(launch, start_ns - run.start_ns, told))
-        separator = ",\n"
-    for event in _scope_events(session, run):
+    for event in chain(
+        _launch_events(session, run, streams, first_faults),
+        _other_events(session, run, streams),
+        _scope_events(session, run),
+    ):
         yield separator + json_text(event)
         separator = ",\n"
     yield "]}\n"
 
 
-def _names(run: RunInfo, launch: Launch, is_new: bool) -> Iterator[dict[str, object]]:
-    """What the tracks of `launch` are called."""
-    if is_new:
-        name = f"{run.script}, rank {launch.rank}" if launch.rank else run.script
-        yield {
-            "ph": "M",
-            "name": "process_name",
-            "pid": launch.process,
-            "args": {"name": name},
-        }
-    yield _track_name(launch.process, launch.stream, f"stream {launch.stream}")
+def _launch_events(
+    session: Session,
+    run: RunInfo,
+    streams: _GpuStreams,
+    first_faults: Mapping[tuple[int, int], list[str]],
+) -> Iterator[dict[str, object]]:
+    free_ns: dict[Track, int] = {}
+    processes: set[int] = set()
+    for launch in recorded_launches(session):
+        if launch.process not in processes:
+            processes.add(launch.process)
+            yield _process_name(run, launch)
+        told = first_faults.get((launch.process, launch.id), [])
+        if launch.device_start_ns is not None:
+            start_ns = launch.device_start_ns - run.start_ns
+            yield from streams.events(launch, _event(launch, start_ns, told))
+            continue
+        track = (launch.process, launch.stream)
+        if track not in free_ns:
+            yield _track_name(*track, f"stream {launch.stream}")
+        # Launches are queued before the GPU gets to them, and a stream runs them in turn.
+        start_ns = max(launch.start_ns, free_ns.get(track, 0))
+        free_ns[track] = start_ns + (launch.duration_ns or 0)
+        yield _event(launch, start_ns - run.start_ns, told)
+
+
+def _other_events(
+    session: Session, run: RunInfo, streams: _GpuStreams
+) -> Iterator[dict[str, object]]:
+    for activity in recorded_activities(session):
+        if not activity.launch:
+            yield from streams.events(activity, _other_event(activity, run))
+
+
+class _GpuStreams:
+    """The tracks of what CUPTI recorded: one for each stream of a GPU."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[tuple[int, int, int], int] = {}
+
+    def events(
+        self, timed: Launch | Activity, event: dict[str, object]
+    ) -> Iterator[dict[str, object]]:
+        """The event on its track, behind the track's name where it is the first one there."""
+        device = timed.device or 0
+        stream = timed.stream if isinstance(timed, Activity) else timed.device_stream or 0
+        place = (timed.process, device, stream)
+        if place not in self._tracks:
+            self._tracks[place] = _FIRST_GPU_TRACK + len(self._tracks)
+            yield _track_name(timed.process, self._tracks[place], f"GPU {device}, stream {stream}")
+        yield {**event, "tid": self._tracks[place]}
+
+
+def _other_event(activity: Activity, run: RunInfo) -> dict[str, object]:
+    return {
+        "ph": "X",
+        "name": activity_name(activity.kind, activity.name, activity.graph > 0),
+        "cat": f"other {activity.kind}",
+        "pid": activity.process,
+        "ts": (activity.start_ns - run.start_ns) / 1e3,
+        "dur": activity.duration_ns / 1e3,
+        "args": _activity_details(activity),
+    }
+
+
+def _activity_details(activity: Activity) -> dict[str, object]:
+    if activity.kind != "kernel":
+        return {"bytes": activity.size_bytes}
+    details: dict[str, object] = {
+        "name": demangled(activity.name),
+        "grid": activity.grid,
+        "block": activity.block,
+        "registers": activity.registers,
+        "shared_bytes": activity.static_shared_bytes + activity.dynamic_shared_bytes,
+    }
+    if activity.graph:
+        details["graph"] = activity.graph
+    return details
+
+
+def _process_name(run: RunInfo, launch: Launch) -> dict[str, object]:
+    name = f"{run.script}, rank {launch.rank}" if launch.rank else run.script
+    return {"ph": "M", "name": "process_name", "pid": launch.process, "args": {"name": name}}
 
 
 def _scope_events(session: Session, run: RunInfo) -> Iterator[dict[str, object]]:
@@ -105,6 +176,8 @@ def _event(launch: Launch, start_ns: int, faults: list[str]) -> dict[str, object
         "arguments": {a.name: _argument(a) for a in launch.arguments},
         "options": dict(launch.options),
     }
+    if launch.time_source is not None:
+        details["time_source"] = launch.time_source
     if launch.scopes:
         details["scopes"] = launch.scopes
     if launch.error is not None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from tkdebug.events import AutotuneChoice
 from tkdebug.findings.baseline import as_json
+from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.json_text import json_text
+from tkdebug.instrument.kernel_names import demangled
 from tkdebug.instrument.known_faults import baseline_outcome
+from tkdebug.instrument.nvml import slowdown_names
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.session import Session
@@ -43,6 +47,16 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     separator = "\n"
     for tuning in recorded_tunings(session):
         yield separator + json_text(_tuning(tuning))
+        separator = ",\n"
+    yield '],\n"others": ['
+    separator = "\n"
+    for total in session.other_totals()[1]:
+        yield separator + json_text(_other(total))
+        separator = ",\n"
+    yield '],\n"gpu_states": ['
+    separator = "\n"
+    for state in session.records(GpuState):
+        yield separator + json_text(_state(state))
         separator = ",\n"
     yield "]}\n"
 
@@ -80,7 +94,28 @@ def _launch(launch: Launch) -> dict[str, object]:
         "rank": launch.rank,
         "error": launch.error,
         "scopes": launch.scopes,
+        "time_source": launch.time_source,
+        "device_start_ns": launch.device_start_ns,
     }
+
+
+def _other(total: ActivityTotal) -> dict[str, object]:
+    return {
+        "kind": total.kind,
+        "name": demangled(total.name),
+        "in_graph": total.in_graph,
+        "count": total.count,
+        "total_ns": total.total_ns,
+        "mean_ns": total.mean_ns,
+        "min_ns": total.min_ns,
+        "max_ns": total.max_ns,
+    }
+
+
+def _state(recorded: Recorded[GpuState]) -> dict[str, object]:
+    state = asdict(recorded.event)
+    reasons = slowdown_names(recorded.event.slowdown_reasons)
+    return {"time_ns": recorded.time_ns, **state, "slowdown_reasons": reasons}
 
 
 def _tuning(recorded: Recorded[AutotuneChoice]) -> dict[str, object]:

@@ -11,14 +11,20 @@ from collections.abc import Iterator, Sequence
 from tkdebug import fault_text
 from tkdebug.events import AutotuneChoice
 from tkdebug.fault_text import counted as counted
+from tkdebug.instrument import gpu_health
+from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.kernel_names import activity_name
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
-from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View
+from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View, cut
 from tkdebug.terminal_text import visible, visible_line
+
+MAX_OTHERS = 30
+MAX_NAME_CHARS = 100
 
 
 def render(
@@ -33,8 +39,17 @@ def render(
             yield visible(line) + "\n"
         if "interpret" in session.run().mode:
             yield "times of interpreted kernels are the CPU's and say nothing of a GPU's\n"
+        for line in _source_lines(session):
+            yield line + "\n"
     else:
         yield "\nno kernels were launched\n"
+    _, totals = session.other_totals()
+    if totals:
+        yield "\nalso on the GPU, launched by others\n"
+        for line in _other_lines(totals, view.width):
+            yield visible(line) + "\n"
+    for warning in gpu_health.warnings(session):
+        yield f"warning: {visible_line(warning)}\n"
     scopes = session.scope_summaries()
     if scopes:
         yield "\n"
@@ -60,6 +75,32 @@ def render(
 
 
 _STATES = {"known": "in the baseline", "ignored": "ignored by comments"}
+
+
+def _source_lines(session: Session) -> Iterator[str]:
+    """How native launches were timed, where that was not the best way."""
+    sources = session.time_sources()
+    if "events" in sources or "events-at-most" in sources:
+        count = sources.get("events", 0) + sources.get("events-at-most", 0)
+        yield f"{counted(count, 'launch')} timed by CUDA events, less what an empty kernel takes"
+    if "events-at-most" in sources:
+        count = sources["events-at-most"]
+        yield f"{counted(count, 'time')} of them may be the host's: at most this long on the GPU"
+
+
+def _other_lines(totals: Sequence[ActivityTotal], width: int | None) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("", "count", "total", "mean", "min", "max")]
+    for total in totals[:MAX_OTHERS]:
+        times = (total.total_ns, total.mean_ns, total.min_ns, total.max_ns)
+        name = cut(
+            visible_line(activity_name(total.kind, total.name, total.in_graph)), MAX_NAME_CHARS
+        )
+        rows.append((name, f"{total.count:,}", *map(format_ns, times)))
+    yield from table_lines(rows, width)
+    left = totals[MAX_OTHERS:]
+    if left:
+        rest = format_ns(sum(total.total_ns for total in left))
+        yield f"… and {len(left):,} more, {rest} in all"
 
 
 def recorded_tunings(session: Session) -> Iterator[Recorded[AutotuneChoice]]:
@@ -121,8 +162,10 @@ def _kernel_table(summaries: Sequence[KernelSummary], width: int | None) -> Iter
         times = (summary.total_ns, summary.mean_ns, summary.min_ns, summary.max_ns)
         shown = tuple(format_ns(time) if summary.finished else "-" for time in times)
         notes = []
-        if summary.launches > summary.finished:
-            notes.append(f"{summary.launches - summary.finished:,} not ended")
+        if summary.launches > summary.finished + summary.untimed:
+            notes.append(f"{summary.launches - summary.finished - summary.untimed:,} not ended")
+        if summary.untimed:
+            notes.append(f"{summary.untimed:,} not timed")
         if summary.errors:
             notes.append(f"{summary.errors:,} failed")
         kernel = visible_line(summary.kernel)

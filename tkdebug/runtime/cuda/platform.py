@@ -111,11 +111,13 @@ class CudaPlatform:
     def load(self, kernel: NativeKernel) -> LaunchableKernel:
         """Load a cubin, and write the function that launches it."""
         from tkdebug.runtime.cuda import device as devices
+        from tkdebug.runtime.cuda import first_use
         from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
         from tkdebug.runtime.cuda.module import load_kernel
         from tkdebug.runtime.cuda.packing import kernel_slots
         from tkdebug.runtime.cuda.tensor_maps import SIZE_BYTES
 
+        first_use.announce()
         binary, source = cast("Binary", kernel.binary), kernel.src
         loaded = load_kernel(
             devices.device(kernel.device),

@@ -17,7 +17,10 @@ from typing import NamedTuple
 
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.device import Device
+from tkdebug.runtime.errors import CudaError
+from tkdebug.terminal_text import tell
 
+EVENTS, EVENTS_AT_MOST = "events", "events-at-most"
 _NS_PER_MS = 1_000_000
 # CUstreamCaptureMode (cuda.h): what this thread asks does not break a capture.
 _RELAXED = 2
@@ -53,12 +56,19 @@ def _calls() -> _Calls:
 
 
 class SpanTimer:
-    """Starts spans on the streams of one device; its events are recorded again and again."""
+    """Starts spans on the streams of one device; its events are recorded again and again.
+
+    Attributes:
+        overhead_ns: what two events show of an empty kernel; None where that cannot be measured, or
+            was not yet.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.calls = _calls()
         self._free: list[int] = []
+        self.overhead_ns: int | None = None
+        self._is_calibrated = False
 
     def start(self, stream: int) -> DeviceSpan | None:
         """Start timing work on `stream`; None while a graph is captured from it, as nothing runs.
@@ -73,7 +83,17 @@ class SpanTimer:
             self.device.make_current()
             status = self.calls.is_capturing(stream, ctypes.addressof(capturing))
         # Where the question itself is forbidden, so is the launch, which says so.
-        return None if status or capturing.value else DeviceSpan(self, stream)
+        if status or capturing.value:
+            return None
+        if not self._is_calibrated:
+            self._calibrate()
+        return DeviceSpan(self, stream)
+
+    def _calibrate(self) -> None:
+        """Measure what events add, beside captures that this or another thread makes elsewhere."""
+        self._is_calibrated = True
+        with self.asking():
+            self.overhead_ns = _overhead_ns(self.device)
 
     def take(self) -> int:
         """An event."""
@@ -101,14 +121,28 @@ class SpanTimer:
 
 
 class DeviceSpan:
-    """The time between two points of a stream; called, it gives nanoseconds, None while it lasts.
+    """The time of a launch by two events; called, it gives nanoseconds, None while it lasts.
+
+    What two events show of an empty kernel is taken off. Where the GPU waits for the host, the
+    events are as far apart as the host's two calls, however short the kernel is.
 
     Attributes:
         duration_ns: once it is known.
+        source: how it was obtained, as `Launch.time_source` has it; known with it.
         settled_ns: when it became known, in nanoseconds since 1970.
     """
 
-    __slots__ = ("_end", "_lock", "_start", "_stream", "_timer", "duration_ns", "settled_ns")
+    __slots__ = (
+        "_end",
+        "_host_ns",
+        "_lock",
+        "_start",
+        "_stream",
+        "_timer",
+        "duration_ns",
+        "settled_ns",
+        "source",
+    )
 
     def __init__(self, timer: SpanTimer, stream: int) -> None:
         self._timer = timer
@@ -116,13 +150,16 @@ class DeviceSpan:
         self._lock = threading.Lock()
         self.duration_ns: int | None = None
         self.settled_ns: int | None = None
+        self.source = EVENTS
         self._start = timer.take()
         self._end = timer.take()
+        self._host_ns = time.perf_counter_ns()
         self._record(self._start)
 
     def end(self) -> None:
         """Mark the end, after the launch was made."""
         self._record(self._end)
+        self._host_ns = time.perf_counter_ns() - self._host_ns
 
     def _record(self, event: int) -> None:
         status = self._timer.calls.record(event, self._stream)
@@ -161,10 +198,24 @@ class DeviceSpan:
             return
         if status:
             raise driver_api.cuda_error(status, "cuEventElapsedTime")
-        self.duration_ns = round(elapsed_ms.value * _NS_PER_MS)
+        between_ns = round(elapsed_ms.value * _NS_PER_MS)
+        overhead_ns = self._timer.overhead_ns
+        if overhead_ns is None or between_ns - overhead_ns <= self._host_ns:
+            self.source = EVENTS_AT_MOST
+        self.duration_ns = max(0, between_ns - (overhead_ns or 0))
         self.settled_ns = time.time_ns()
         self._timer.give_back(self._start)
         self._timer.give_back(self._end)
+
+
+def _overhead_ns(device: Device) -> int | None:
+    from tkdebug.runtime.cuda.event_overhead import event_overhead_ns
+
+    try:
+        return event_overhead_ns(device)
+    except CudaError as error:
+        tell(f"CUDA events: {error}; times by events are not corrected")
+        return None
 
 
 @cache

@@ -1,0 +1,267 @@
+"""Recorded runs on a GPU that is not there: CUPTI is a library of our own, launches are made up."""
+
+import json
+import threading
+import time
+
+import activity_records as made
+import pytest
+from hooked_launches import native_launch
+
+from tkdebug.events import HOOKS
+from tkdebug.instrument import gpu_recording
+from tkdebug.instrument.activities import recorded_activities
+from tkdebug.instrument.cupti import recording as cupti_recording
+from tkdebug.instrument.device_records import LostActivities
+from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.report import render
+from tkdebug.instrument.session import Session
+from tkdebug.knobs import KNOBS
+
+
+@pytest.fixture
+def gpu(fake, buffers, monkeypatch):
+    """CUDA is in use, and its CUPTI is the fake."""
+    monkeypatch.setattr(gpu_recording, "find_cupti", lambda: fake.path)
+    monkeypatch.setattr(gpu_recording.GpuRecording, "_open_nvml", lambda self: None)
+    monkeypatch.setattr(cupti_recording.Collection, "synchronize", lambda self: None)
+    monkeypatch.setattr(HOOKS, "_make_buffers", None)
+    fake.use = lambda: HOOKS.device_used(lambda: buffers)
+    return fake
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.tkd"
+
+
+def wait_for(condition):
+    ended = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ended
+        time.sleep(0.01)
+
+
+def launches_of(path):
+    with Session.open(path) as session:
+        return session.launches_in_order()
+
+
+def deliver_kernel(gpu, launch, call, duration_ns=864):
+    """What CUPTI has of a launch."""
+    start_ns = launch.start_ns + 5000
+    gpu.deliver(
+        made.driver_call(launch.start_ns + 100, call, threading.get_native_id()),
+        made.kernel(launch.kernel, start=start_ns, end=start_ns + duration_ns, call=call),
+    )
+
+
+def test_launch_has_cuptis_time_and_others_are_activities(gpu, path):
+    with Recorder(path, output=False):
+        gpu.use()
+        launch = native_launch("add")
+        deliver_kernel(gpu, launch, 5)
+        gpu.deliver(made.kernel("relu", start=1, end=301, call=6), made.memcpy())
+    (recorded,) = launches_of(path)
+    assert (recorded.duration_ns, recorded.time_source) == (864, "cupti")
+    assert (recorded.device, recorded.device_stream) == (0, 7)
+    assert recorded.device_start_ns > recorded.start_ns
+    with Session.open(path) as session:
+        found = sorted((a.kind, a.name, a.launch) for a in recorded_activities(session))
+        assert found == [
+            ("kernel", "add", recorded.id),
+            ("kernel", "relu", 0),
+            ("memcpy", "HtoD", 0),
+        ]
+        _, totals = session.other_totals()
+        assert [(t.name, t.total_ns) for t in totals] == [("HtoD", 500), ("relu", 300)]
+
+
+def test_no_events_are_made_while_cupti_times(gpu, path):
+    with Recorder(path, output=False):
+        assert HOOKS.timed
+        gpu.use()
+        assert not HOOKS.timed
+    assert not HOOKS.timed
+
+
+def test_hooks_can_ask_for_cuptis_time(gpu, path):
+    told = []
+    with Recorder(path, output=False) as recorder:
+        gpu.use()
+        launch = native_launch("add")
+        assert launch.device_ns() is None
+        deliver_kernel(gpu, launch, 5)
+        recorder.flush()
+        told.append(launch.device_ns(True))
+    # It may have been a round of the thread beside that took the records.
+    assert told[0] in (864, None)
+    assert launch.device_ns() == 864
+    assert launch.device_ns.settled_ns > 0
+
+
+@pytest.mark.parametrize(
+    ("statuses", "said"),
+    [
+        ({"subscribe": 39}, "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)"),
+        ({"enable": 35}, "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35)"),
+    ],
+)
+def test_cupti_that_refuses_is_one_line_and_events_are_used(gpu, path, capsys, statuses, said):
+    gpu.statuses(**statuses)
+    with Recorder(path, output=False):
+        gpu.use()
+        assert HOOKS.timed
+        native_launch("add", span=lambda wait=False: 1500)
+    err = capsys.readouterr().err
+    assert said in err
+    assert "launches are timed by CUDA events" in err
+    assert err.count("\n") == 1
+    assert [(one.duration_ns, one.time_source) for one in launches_of(path)] == [(1500, "events")]
+    with Session.open(path) as session:
+        (lost,) = session.records(LostActivities)
+        assert said in lost.event.reason
+
+
+def test_missing_library_is_one_line(gpu, path, capsys, monkeypatch):
+    def missing():
+        raise gpu_recording.CuptiError("libcupti is not installed")
+
+    monkeypatch.setattr(gpu_recording, "find_cupti", missing)
+    with Recorder(path, output=False):
+        gpu.use()
+    assert capsys.readouterr().err.startswith("tkdebug: GPU times: libcupti is not installed; ")
+
+
+def test_knob_switches_cupti_off(gpu, path, capsys):
+    with KNOBS.scope(cupti=False), Recorder(path, output=False):
+        gpu.use()
+        assert HOOKS.timed
+        assert gpu.enabled == set()
+    assert capsys.readouterr().err == ""
+
+
+def test_torch_profiler_gets_cupti_and_gives_it_back(gpu, path, capsys):
+    with Recorder(path, output=False):
+        gpu.use()
+        first = native_launch("one")
+        deliver_kernel(gpu, first, 1)
+        HOOKS.profiler(True)
+        assert gpu.enabled == set()
+        assert HOOKS.timed
+        native_launch("two", span=lambda wait=False: 2000)
+        # It stays a subscriber for ever, which must not keep us from going on.
+        gpu.statuses(subscribe=39)
+        HOOKS.profiler(False)
+        # On trial: it may not deliver yet.
+        third = native_launch("three", span=lambda wait=False: 3000)
+        deliver_kernel(gpu, third, 3, duration_ns=700)
+        wait_for(lambda: not HOOKS.timed)
+        fourth = native_launch("four")
+        deliver_kernel(gpu, fourth, 4, duration_ns=400)
+    found = [(one.kernel, one.duration_ns, one.time_source) for one in launches_of(path)]
+    assert found == [
+        ("one", 864, "cupti"),
+        ("two", 2000, "events"),
+        ("three", 3000, "events"),
+        ("four", 400, "cupti"),
+    ]
+    with Session.open(path) as session:
+        assert [a.launch for a in recorded_activities(session)] == [first.id, third.id, fourth.id]
+    assert capsys.readouterr().err.count("torch.profiler uses CUPTI") == 1
+
+
+def test_cupti_that_forgot_of_us_is_asked_again(gpu, path, monkeypatch):
+    monkeypatch.setattr(gpu_recording, "TRIAL_S", 0.01)
+    with Recorder(path, output=False):
+        gpu.use()
+        HOOKS.profiler(True)
+        gpu.library.fake_deaf(3)
+        HOOKS.profiler(False)
+        number = 0
+        while HOOKS.timed:
+            number += 1
+            launch = native_launch("early", span=lambda wait=False: 3000)
+            deliver_kernel(gpu, launch, number)
+            time.sleep(0.05)
+            assert number < 200
+        deliver_kernel(gpu, native_launch("late"), number + 1)
+    found = launches_of(path)
+    assert {(one.kernel, one.time_source) for one in found} == {
+        ("early", "events"),
+        ("late", "cupti"),
+    }
+
+
+def test_failure_under_way_goes_on_with_events(gpu, path, capsys):
+    with Recorder(path, output=False):
+        gpu.use()
+        native_launch("one")
+        gpu.statuses(flush=999)
+        wait_for(lambda: HOOKS.timed)
+        native_launch("two", span=lambda wait=False: 2000)
+    found = [(one.duration_ns, one.time_source) for one in launches_of(path)]
+    assert found == [(None, "none"), (2000, "events")]
+    assert "CUPTI_ERROR_UNKNOWN" in capsys.readouterr().err
+
+
+def test_failed_launch_has_its_error(gpu, path):
+    with Recorder(path, output=False):
+        gpu.use()
+        native_launch("one", error="CudaError: no")
+    (one,) = launches_of(path)
+    assert (one.error, one.time_source) == ("CudaError: no", "host")
+
+
+def test_recorder_that_comes_after_cuda_learns_of_it(gpu, path):
+    gpu.use()
+    with Recorder(path, output=False):
+        assert not HOOKS.timed
+        assert gpu.enabled
+
+
+@pytest.fixture
+def session(gpu, path):
+    with Recorder(path, output=False):
+        gpu.use()
+        for number in (1, 2):
+            deliver_kernel(gpu, native_launch("add"), number)
+        native_launch("captured")
+        gpu.deliver(
+            *(made.kernel("relu", start=time.time_ns(), end=time.time_ns() + 300, call=9),),
+            made.memcpy(start=time.time_ns(), end=time.time_ns() + 10_000),
+        )
+    with Session.open(path) as session:
+        yield session
+
+
+def test_text_report_tells_others_apart(session):
+    text = "".join(render(session, "text"))
+    ours, others = text.split("also on the GPU, launched by others")
+    assert "relu" not in ours
+    assert "1 not timed" in ours
+    assert "memcpy HtoD" in others
+    assert "relu" in others
+
+
+def test_json_report_has_sources_and_others(session):
+    data = json.loads("".join(render(session, "json")))
+    assert [one["time_source"] for one in data["launches"]] == ["cupti", "cupti", "none"]
+    assert [(one["kind"], one["name"], one["count"]) for one in data["others"]] == [
+        ("memcpy", "HtoD", 1),
+        ("kernel", "relu", 1),
+    ]
+
+
+def test_chrome_trace_has_a_track_of_the_gpus_stream(session):
+    events = json.loads("".join(render(session, "chrome-trace")))["traceEvents"]
+    (track,) = [
+        event["tid"] for event in events if event.get("args", {}).get("name") == "GPU 0, stream 7"
+    ]
+    found = [(e["name"], e["cat"]) for e in events if e["ph"] == "X" and e["tid"] == track]
+    assert sorted(found) == [
+        ("add", "native"),
+        ("add", "native"),
+        ("memcpy HtoD", "other memcpy"),
+        ("relu", "other kernel"),
+    ]

@@ -1,0 +1,56 @@
+import pytest
+
+from tkdebug.instrument.cupti import library
+from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti, result_text
+
+
+def test_library_that_is_loaded_is_taken_first(fake, tmp_path, monkeypatch):
+    folder = tmp_path / "nvidia" / "cu13" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libcupti.so.13").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_cupti() == fake.path
+
+
+@pytest.mark.parametrize(("inner", "major"), [("cu13", 13), ("cuda_cupti", 12)])
+def test_library_of_a_package_is_found(tmp_path, monkeypatch, inner, major):
+    monkeypatch.setattr(library, "_loaded", lambda: iter(()))
+    folder = tmp_path / "nvidia" / inner / "lib"
+    folder.mkdir(parents=True)
+    (folder / f"libcupti.so.{major}").touch()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert find_cupti() == str(folder / f"libcupti.so.{major}")
+
+
+def test_library_of_the_toolkit_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "_loaded", lambda: iter(()))
+    folder = tmp_path / "extras" / "CUPTI" / "lib64"
+    folder.mkdir(parents=True)
+    (folder / "libcupti.so.12").touch()
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert find_cupti() == str(folder / "libcupti.so.12")
+
+
+def test_missing_library_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "_candidates", lambda: iter(()))
+    with pytest.raises(CuptiError, match="libcupti is not installed; pip install"):
+        find_cupti()
+
+
+def test_file_that_is_no_library_is_refused(tmp_path):
+    path = tmp_path / "libcupti.so.13"
+    path.write_text("not one")
+    with pytest.raises(CuptiError, match="cannot be loaded"):
+        Cupti(str(path))
+
+
+@pytest.mark.parametrize("version", [17, 140000, 130600])
+def test_version_that_is_not_known_is_refused_by_its_number(fake, version):
+    fake.reset(version)
+    with pytest.raises(CuptiError, match=f"CUPTI version {version} is not known"):
+        Cupti(fake.path)
+
+
+def test_result_that_is_not_known_has_its_number():
+    assert result_text(123) == "CUPTI error (123)"

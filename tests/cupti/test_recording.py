@@ -1,0 +1,279 @@
+import threading
+import time
+
+import activity_records as made
+import pytest
+
+from tkdebug.instrument.activities import unpacked
+from tkdebug.instrument.cupti.collection import Collection
+from tkdebug.instrument.cupti.joining import Made
+from tkdebug.instrument.cupti.library import Cupti, CuptiError
+from tkdebug.instrument.cupti.recording import DeviceRecording
+from tkdebug.instrument.device_records import ActivityBatch, LostActivities
+from tkdebug.instrument.tables import Recorded
+
+ME = 1234
+GRID = (4, 1, 1)
+
+
+class Recording:
+    """A recording whose rounds the test makes."""
+
+    def __init__(self, fake, buffers):
+        self.measured, self.told, self.rounds, self.failures = [], [], [], []
+        self.collection = Collection(Cupti(fake.path), buffers)
+        self.recording = DeviceRecording(
+            self.collection,
+            self.measured.append,
+            self.told.append,
+            self.rounds.append,
+            lambda: self.failures.append(True),
+        )
+        self.collection.start()
+        self.recording.is_on = True
+
+    def round(self, forced=False):
+        self.recording._round(forced)
+
+    def finish(self):
+        self.recording.stop(when_done=False)
+
+    def activities(self):
+        batches = [told for told in self.told if isinstance(told, ActivityBatch)]
+        return [a for batch in batches for a in unpacked(Recorded(1, 99, 0, 0, batch))]
+
+
+@pytest.fixture
+def recording(fake, buffers):
+    return Recording(fake, buffers)
+
+
+def launch(recording, number, before_ns, after_ns=None, thread=ME):
+    after_ns = after_ns or before_ns + 8000
+    recording.recording.made(Made(number, thread, before_ns, after_ns, GRID))
+
+
+def test_launch_gets_the_time_of_its_kernel(recording, fake):
+    now = time.time_ns()
+    launch(recording, 5, now)
+    fake.deliver(
+        made.driver_call(now + 1000, 77, ME), made.kernel(start=now + 5000, end=now + 5864, call=77)
+    )
+    recording.round()
+    (measured,) = recording.measured
+    assert (measured.launch, measured.duration_ns, measured.stream) == (5, 864, 7)
+    assert abs(measured.start_ns - (now + 5000)) < 50_000_000
+    (activity,) = recording.activities()
+    assert (activity.launch, activity.name, activity.grid) == (5, "add", (4, 1, 1))
+    assert (activity.block, activity.registers) == ((128, 1, 1), 16)
+    assert (activity.static_shared_bytes, activity.dynamic_shared_bytes) == (32, 64)
+
+
+def test_kernels_of_others_are_no_launches(recording, fake):
+    now = time.time_ns()
+    launch(recording, 5, now)
+    fake.deliver(
+        # Of the same function, the same thread and the same name, before and after ours.
+        made.driver_call(now - 9000, 76, ME),
+        made.driver_call(now + 1000, 77, ME),
+        made.driver_call(now + 19000, 78, ME),
+        *(made.kernel(start=now + n, end=now + n + 100 * n, call=70 + n) for n in (6, 7, 8)),
+    )
+    recording.round()
+    recording.finish()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(5, 700)]
+    assert sorted(a.launch for a in recording.activities()) == [0, 0, 5]
+
+
+def test_threads_that_launch_at_once_are_told_apart(recording, fake):
+    now = time.time_ns()
+    launch(recording, 1, now, thread=1)
+    launch(recording, 2, now + 10, thread=2)
+    fake.deliver(
+        made.driver_call(now + 1000, 10, 2),
+        made.driver_call(now + 1010, 11, 1),
+        made.kernel(start=now, end=now + 111, call=11),
+        made.kernel(start=now, end=now + 222, call=10),
+    )
+    recording.round()
+    assert sorted((m.launch, m.duration_ns) for m in recording.measured) == [(1, 111), (2, 222)]
+
+
+def test_captured_launch_has_no_time_and_takes_nobody_elses(recording, fake):
+    now = time.time_ns()
+    launch(recording, 1, now)
+    launch(recording, 2, now + 10_000)
+    fake.deliver(
+        made.driver_call(now + 1000, 10, ME),
+        made.driver_call(now + 11_000, 12, ME),
+        made.kernel(start=now + 20_000, end=now + 20_500, call=12),
+        # Its replay.
+        made.kernel(start=now + 30_000, end=now + 30_700, call=13, graph=2),
+    )
+    recording.round()
+    recording.finish()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(2, 500), (1, None)]
+    assert [(a.graph, a.launch) for a in recording.activities()] == [(0, 2), (2, 0)]
+
+
+def test_failed_call_is_none_of_a_launch(recording, fake):
+    now = time.time_ns()
+    launch(recording, 1, now)
+    fake.deliver(
+        made.driver_call(now + 1000, 10, ME, status=201),
+        made.driver_call(now + 2000, 11, ME),
+        made.kernel(start=now, end=now + 600, call=11),
+    )
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 600)]
+
+
+def test_kernel_of_another_grid_is_not_the_launchs(recording, fake):
+    now = time.time_ns()
+    launch(recording, 1, now)
+    fake.deliver(
+        made.driver_call(now + 1000, 10, ME),
+        made.kernel(start=now, end=now + 600, call=10, grid=(5, 1, 1)),
+    )
+    recording.round()
+    recording.finish()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
+    assert [a.launch for a in recording.activities()] == [0]
+
+
+@pytest.mark.parametrize("first", ["call", "kernel"])
+def test_records_may_come_in_different_rounds(recording, fake, first):
+    now = time.time_ns()
+    launch(recording, 1, now)
+    call = made.driver_call(now + 1000, 10, ME)
+    kernel = made.kernel(start=now + 4000, end=now + 4800, call=10)
+    fake.deliver(call if first == "call" else kernel)
+    recording.round()
+    assert recording.measured == []
+    fake.deliver(kernel if first == "call" else call)
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 800)]
+    recording.finish()
+    assert [a.launch for a in recording.activities()] == [1]
+
+
+def test_launch_whose_call_never_comes_is_given_up_later(recording, fake):
+    now = time.time_ns()
+    recording.recording._joiner.patience_ns = 1_000_000
+    launch(recording, 1, now)
+    launch(recording, 2, now + 50_000_000)
+    fake.deliver(made.driver_call(now + 50_001_000, 11, ME))
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
+
+
+def test_copies_and_fills_are_activities(recording, fake):
+    fake.deliver(made.memcpy(copy_kind=2), made.memset(), made.memcpy(copy_kind=99))
+    recording.round()
+    found = [(a.kind, a.name, a.size_bytes, a.duration_ns) for a in recording.activities()]
+    assert sorted(found) == [
+        ("memcpy", "DtoH", 4096, 500),
+        ("memcpy", "copy of kind 99", 4096, 500),
+        ("memset", "memset", 64, 100),
+    ]
+
+
+def test_totals_are_of_others_alone(recording, fake):
+    now = time.time_ns()
+    launch(recording, 1, now)
+    fake.deliver(
+        made.driver_call(now + 1000, 10, ME),
+        made.kernel(start=now, end=now + 600, call=10),
+        made.kernel("relu", start=now, end=now + 300, call=11),
+        made.kernel("relu", start=now, end=now + 100, call=12),
+        made.kernel("relu", start=now, end=now + 50, call=13, graph=2),
+    )
+    recording.round()
+    recording.finish()
+    totals = [t for told in recording.told for t in told.totals]
+    assert [(t.name, t.count, t.total_ns, t.min_ns, t.max_ns) for t in totals] == [
+        ("relu", 2, 400, 100, 300),
+        ("relu", 1, 50, 50, 50),
+    ]
+    assert [t.in_graph for t in totals] == [False, True]
+
+
+def test_record_without_times_is_left_out(recording, fake):
+    fake.deliver(made.kernel(start=0, end=0), made.kernel("other", start=5, end=9))
+    recording.round()
+    recording.finish()
+    assert [a.name for a in recording.activities()] == ["other"]
+
+
+def test_damaged_buffer_ends_the_recording_with_one_line(recording, fake, capsys):
+    launch(recording, 1, time.time_ns())
+    fake.deliver(made.kernel()[:-8])
+    recording.round()
+    assert capsys.readouterr().err.count("\n") == 1
+    assert recording.failures == [True]
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
+    assert recording.activities() == []
+    assert fake.enabled == set()
+    recording.round()
+    recording.finish()
+
+
+def test_flush_that_fails_ends_the_recording(recording, fake, capsys):
+    fake.statuses(flush=999)
+    recording.round()
+    assert "cuptiActivityFlushAll: CUPTI_ERROR_UNKNOWN (999)" in capsys.readouterr().err
+    assert recording.failures == [True]
+
+
+def test_dropped_records_are_told(recording, fake):
+    fake.dropped(12)
+    recording.round()
+    assert [t.count for t in recording.told if isinstance(t, LostActivities)] == [12]
+
+
+def test_kinds_are_enabled_while_it_is_on(recording, fake):
+    assert fake.enabled == {made.KERNEL, made.MEMCPY, made.MEMSET, made.DRIVER}
+    recording.finish()
+    assert fake.enabled == set()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "name"),
+    [
+        (
+            {"subscribe": 39},
+            "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39): another profiler",
+        ),
+        ({"register": 1}, "CUPTI_ERROR_INVALID_PARAMETER (1)"),
+        ({"enable": 35}, "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35): the driver lets only root"),
+        ({"enable": 777}, "CUPTI error (777)"),
+    ],
+)
+def test_refusal_of_cupti_is_named(fake, buffers, statuses, name):
+    fake.statuses(**statuses)
+    with pytest.raises(CuptiError) as caught:
+        Collection(Cupti(fake.path), buffers).start()
+    assert name in str(caught.value)
+    assert fake.enabled == set()
+
+
+def test_thread_of_the_recording_makes_rounds_and_ends(fake, buffers):
+    measured = []
+    seen = threading.Event()
+
+    def on_measured(one):
+        measured.append(one)
+        seen.set()
+
+    collection = Collection(Cupti(fake.path), buffers)
+    recording = DeviceRecording(
+        collection, on_measured, lambda told: None, lambda devices: None, lambda: None
+    )
+    recording.start()
+    now = time.time_ns()
+    recording.made(Made(1, ME, now, now + 9000, GRID))
+    fake.deliver(made.driver_call(now + 1000, 10, ME), made.kernel(start=now, end=now + 5, call=10))
+    assert seen.wait(20)
+    recording.stop(when_done=False)
+    recording.stop(when_done=False)
+    assert [(m.launch, m.duration_ns) for m in measured] == [(1, 5)]

@@ -1,0 +1,143 @@
+"""Has CUPTI record what the GPU does in this process, and takes the buffers that it filled.
+
+Responsible for which records are asked for and for the clock of their times. Invariants: nothing
+here waits for the GPU; in a forked child nothing of CUPTI is touched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tkdebug.events import ActivityBuffers
+from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, MEMSET
+from tkdebug.instrument.cupti.library import Cupti
+from tkdebug.instrument.cupti.parsing import Buffer, records_by_kind
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.cupti.parsing import Records
+
+# Calls of the driver cost nothing that could be measured (H200: 7.8 us a launch with and without,
+# 7.2 without CUPTI), and torch calls the runtime. `cuptiActivityEnableDriverApi` for one function
+# gave no records at all there (CUDA 13.0).
+KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
+# CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx (cupti_driver_cbid.h): what our launches call.
+LAUNCH_CALLBACK = 652
+_SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
+_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
+_CLOCK_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How CUPTI's clock stands to the host's.
+
+    Attributes:
+        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
+        error_ns: how far that may be wrong.
+    """
+
+    offset_ns: int
+    error_ns: int
+
+
+class Collection:
+    """CUPTI's records of this process, while it is started.
+
+    Args:
+        cupti: the library.
+        buffers: the memory that it fills.
+    """
+
+    def __init__(self, cupti: Cupti, buffers: ActivityBuffers) -> None:
+        self.cupti = cupti
+        self._buffers = buffers
+        self._enabled: list[int] = []
+
+    def start(self, is_ours: bool = False) -> None:
+        """Begin to record.
+
+        Args:
+            is_ours: whether it is known that no other profiler is active; torch's stays a
+                subscriber of CUPTI for ever once it was used.
+
+        Raises:
+            CuptiError: CUPTI refuses, as where another profiler has it; nothing is recorded then.
+        """
+        if not is_ours:
+            self.cupti.check_free()
+        # As torch's profiler has it, which would change it for us.
+        self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
+        self.cupti.register(self._buffers.requested, self._buffers.completed)
+        try:
+            for kind in KINDS:
+                self.cupti.call("cuptiActivityEnable", kind)
+                self._enabled.append(kind)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Record no more; what was recorded can still be taken."""
+        while self._enabled:
+            self.cupti.status("cuptiActivityDisable", self._enabled.pop())
+
+    def synchronize(self) -> None:
+        """Wait until the calling thread's current device is done."""
+        driver = ctypes.CDLL("libcuda.so.1")
+        # A thread without a context has nothing to wait for, and a failed kernel is reported
+        # elsewhere.
+        driver.cuCtxSynchronize()
+
+    def take(self, forced: bool = False) -> list[bytes]:
+        """The buffers of which all records are complete; all that there are where `forced`.
+
+        Raises:
+            CuptiError: CUPTI refuses.
+        """
+        self.cupti.call("cuptiActivityFlushAll", _FORCED if forced else 0)
+        return self._buffers.filled()
+
+    def read(self, data: bytes) -> tuple[Buffer, dict[int, Records]]:
+        """A buffer with the names that its records point to, and its records by kind.
+
+        Raises:
+            RecordError: its records are not those of the version that CUPTI says it has.
+        """
+        found = records_by_kind(data, self.cupti.layout)
+        kernels = found.get(CONCURRENT_KERNEL)
+        names = {} if kernels is None else _names(kernels)
+        return Buffer(data, names), found
+
+    def dropped(self) -> int:
+        """How many records CUPTI had no room for since the last time."""
+        count = ctypes.c_size_t()
+        status = self.cupti.status("cuptiActivityGetNumDroppedRecords", None, 0, count)
+        return 0 if status else count.value
+
+    def clock(self) -> Clock:
+        """How CUPTI's clock stands to the host's now.
+
+        Raises:
+            CuptiError: CUPTI has none.
+        """
+        found = []
+        for _ in range(_CLOCK_TRIES):
+            before = time.time_ns()
+            there = self.cupti.timestamp_ns()
+            after = time.time_ns()
+            found.append(Clock((before + after) // 2 - there, (after - before) // 2 + 1))
+        return min(found, key=lambda clock: clock.error_ns)
+
+
+def _names(kernels: Records) -> dict[int, str]:
+    import numpy as np
+
+    found = {}
+    for address in np.unique(kernels["name"]).tolist():
+        # CUPTI keeps names for as long as records may point to them.
+        text = ctypes.string_at(address) if address else b"(unnamed)"
+        found[address] = text.decode("utf-8", "backslashreplace")
+    return found

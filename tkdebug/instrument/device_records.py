@@ -1,0 +1,151 @@
+"""What a session holds of the GPU itself: what ran on it, whoever launched it, and how it stood.
+
+`instrument.records` lists them with the other records; `instrument.activities` reads batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tkdebug.storage import stored
+
+ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One kernel, copy or fill that the GPU ran, as CUPTI recorded it.
+
+    Attributes:
+        kind: "kernel", "memcpy" or "memset".
+        name: of the kernel, as its object file has it; which way a copy went, such as "HtoD".
+        process: that launched it.
+        launch: `id` of the launch that it belongs to; 0 for what others launched.
+        start_ns: since 1970.
+        device: as CUDA numbers it.
+        context: CUPTI's number of the CUDA context.
+        stream: CUPTI's number of the CUDA stream, which is not its handle.
+        grid: blocks along x, y and z; of a copy or fill (0, 0, 0).
+        block: threads along x, y and z.
+        registers: of a thread.
+        static_shared_bytes: shared memory that the kernel declares, of a block.
+        dynamic_shared_bytes: shared memory that the launch asked for.
+        size_bytes: of a copy or fill.
+        graph: CUPTI's number of the CUDA graph that launched it, 0 for none.
+    """
+
+    kind: str
+    name: str
+    process: int
+    launch: int
+    start_ns: int
+    duration_ns: int
+    device: int
+    context: int
+    stream: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    size_bytes: int
+    graph: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityTotal:
+    """Times of all activities of one kind and name that belong to no launch of tkdebug's.
+
+    Attributes:
+        in_graph: whether a CUDA graph launched them; those are tkdebug's kernels, too.
+    """
+
+    kind: str
+    name: str
+    in_graph: bool
+    count: int
+    total_ns: int
+    min_ns: int
+    max_ns: int
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean duration."""
+        return self.total_ns / self.count if self.count else 0.0
+
+    def plus(self, other: ActivityTotal) -> ActivityTotal:
+        """Both together."""
+        return ActivityTotal(
+            self.kind,
+            self.name,
+            self.in_graph,
+            self.count + other.count,
+            self.total_ns + other.total_ns,
+            min(self.min_ns, other.min_ns),
+            max(self.max_ns, other.max_ns),
+        )
+
+
+@stored("activities")
+@dataclass(frozen=True, slots=True)
+class ActivityBatch:
+    """Activities of one process that became known together.
+
+    Attributes:
+        count: how many there are.
+        start_ns: of the first.
+        end_ns: of the last.
+        names: those that the records in `data` point to.
+        totals: of those that belong to no launch of tkdebug's.
+        data: the records, packed and compressed; `instrument.activities.unpacked` reads them.
+    """
+
+    count: int
+    start_ns: int
+    end_ns: int
+    names: tuple[str, ...]
+    totals: tuple[ActivityTotal, ...]
+    data: bytes
+
+
+@stored("lost_activities")
+@dataclass(frozen=True, slots=True)
+class LostActivities:
+    """What CUPTI could not record or deliver.
+
+    Attributes:
+        count: records that it dropped since the last time; 0 where recording ended.
+        reason: why, in one line.
+    """
+
+    count: int
+    reason: str
+
+
+@stored("gpu_states")
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """How a GPU stood at one time, by NVML.
+
+    Attributes:
+        gpu: its UUID.
+        name: of its model.
+        is_busy: whether kernels of this process ran since the state before.
+        sm_clock_mhz: of its processors.
+        memory_clock_mhz: of its memory.
+        slowdown_reasons: why clocks are lower than they could be: nvmlClocksEventReasons, a bit
+            each.
+        performance_state: 0 for P0, the fastest.
+        temperature_c: of the chip.
+        power_mw: that it takes.
+    """
+
+    gpu: str
+    name: str
+    is_busy: bool
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    slowdown_reasons: int
+    performance_state: int
+    temperature_c: int
+    power_mw: int

@@ -1,0 +1,220 @@
+"""How the launches of a recorded run get their times on the GPU: by CUPTI, else by CUDA events.
+
+Responsible for choosing: CUPTI from the moment that CUDA is in use, events where CUPTI is missing,
+of an unknown version, or another profiler's, and for the time in which torch's profiler has it.
+Each change is told in one line. Beside it, the states of the GPUs that run something are recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tkdebug.events import ActivityBuffers, LaunchRecord
+from tkdebug.instrument.cupti.joining import Made
+from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
+from tkdebug.instrument.device_records import LostActivities
+from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.cupti.recording import DeviceRecording, Measured
+    from tkdebug.instrument.nvml import Nvml
+
+STATE_S = 1.0
+TRIAL_S = 0.3
+_EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is not recorded"
+
+
+class LaunchTime:
+    """What `LaunchRecord.device_ns` is of a launch that CUPTI times.
+
+    Attributes:
+        duration_ns: on the device, once it is known.
+        settled_ns: when it became known, since 1970.
+    """
+
+    __slots__ = ("_wait", "duration_ns", "settled_ns")
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+        self.duration_ns: int | None = None
+        self.settled_ns: int | None = None
+
+    def __call__(self, wait: bool = False) -> int | None:
+        """The launch's nanoseconds on the device; None when they are not known."""
+        if wait and self.settled_ns is None:
+            self._wait()
+        return self.duration_ns
+
+
+class _Here(threading.local):
+    """The calling thread; to ask the system for its id takes a call."""
+
+    def __init__(self) -> None:
+        self.native_id = threading.get_native_id()
+
+
+class GpuRecording:
+    """Times of launches by CUPTI, while it can be had.
+
+    Args:
+        measured: called with each launch whose time is known, or will never be.
+        told: called with records for the session.
+        switched: called with whether CUPTI times launches from now on.
+
+    Attributes:
+        is_on: whether it does.
+    """
+
+    def __init__(
+        self,
+        measured: Callable[[Measured], None],
+        told: Callable[[object], None],
+        switched: Callable[[bool], None],
+    ) -> None:
+        self._told_measured = measured
+        self._told = told
+        self._switched = switched
+        self._recording: DeviceRecording | None = None
+        self._nvml: Nvml | None = None
+        self._state_due_s = 0.0
+        self._devices: set[int] = {0}
+        self._times: dict[int, LaunchTime] = {}
+        self._here = _Here()
+        self._owner = os.getpid()
+        # While torch's profiler ends its work it makes CUPTI forget of others.
+        self._is_on_trial = False
+        self._trial_due_s = 0.0
+        self.is_on = False
+
+    def start(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
+        """CUDA is in use now."""
+        self._owner = os.getpid()
+        self._here = _Here()
+        self._open_nvml()
+        if not KNOBS.cupti:
+            return
+        try:
+            self._recording = self._make_recording(make_buffers())
+            self._recording.start()
+        except CuptiError as error:
+            self._recording = None
+            self._told(LostActivities(0, str(error)))
+            tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
+            return
+        self._switch(True)
+
+    def _make_recording(self, buffers: ActivityBuffers) -> DeviceRecording:
+        from tkdebug.instrument.cupti.collection import Collection
+        from tkdebug.instrument.cupti.recording import DeviceRecording
+
+        collection = Collection(Cupti(find_cupti()), buffers)
+        return DeviceRecording(
+            collection, self._on_measured, self._told, self._on_round, self._on_failure
+        )
+
+    def _switch(self, is_on: bool) -> None:
+        self.is_on = is_on
+        self._switched(is_on)
+
+    def _on_failure(self) -> None:
+        self._switch(False)
+
+    def share(self, is_taken: bool) -> None:
+        """Torch's profiler takes CUPTI, or has given it back: it has one client at a time."""
+        recording = self._recording
+        if recording is None or os.getpid() != self._owner:
+            return
+        if is_taken and recording.is_on:
+            tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
+            self._told(LostActivities(0, "torch.profiler used CUPTI"))
+            self._switch(False)
+            self._is_on_trial = False
+            recording.stop(when_done=False)
+        elif not is_taken and not recording.is_on:
+            try:
+                recording.start(is_ours=True)
+            except CuptiError as error:
+                tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
+                return
+            self._is_on_trial = True
+            self._trial_due_s = time.monotonic() + TRIAL_S
+
+    def _go_on_with_trial(self, recording: DeviceRecording) -> None:
+        """Have CUPTI time launches again, once it delivers anything; else ask it once more."""
+        if recording.has_records:
+            self._is_on_trial = False
+            self._switch(True)
+        elif time.monotonic() >= self._trial_due_s:
+            self._trial_due_s = time.monotonic() + TRIAL_S
+            recording.restart()
+
+    def stop(self) -> None:
+        """Take what is left."""
+        if os.getpid() != self._owner or self._recording is None:
+            return
+        self._sample(is_busy=False)
+        self._recording.stop()
+        self.is_on = False
+        self._times.clear()
+
+    def wait(self) -> None:
+        """Take what is there."""
+        if self._recording is not None:
+            self._recording.wait()
+
+    def enter(self, launch: int) -> LaunchTime:
+        """A launch is about to be made."""
+        time_on_device = self._times[launch] = LaunchTime(self.wait)
+        return time_on_device
+
+    def exit(self, record: LaunchRecord) -> bool:
+        """It was made, unless it failed; the result is whether CUPTI times it."""
+        launch = record.id
+        is_timed = launch in self._times
+        if not is_timed and not self._is_on_trial:
+            return False
+        if record.error is not None or self._recording is None:
+            self._times.pop(launch, None)
+            return False
+        # On trial, so that its kernel is not taken for somebody else's.
+        ends = (record.start_ns, time.time_ns())
+        self._recording.made(Made(launch, self._here.native_id, *ends, record.grid))
+        return is_timed
+
+    def _on_measured(self, measured: Measured) -> None:
+        time_on_device = self._times.pop(measured.launch, None)
+        if time_on_device is None:
+            return
+        time_on_device.duration_ns = measured.duration_ns
+        time_on_device.settled_ns = time.time_ns()
+        self._told_measured(measured)
+
+    def _open_nvml(self) -> None:
+        from tkdebug.instrument.nvml import Nvml
+
+        with contextlib.suppress(OSError, AttributeError):
+            self._nvml = Nvml()
+        self._sample(is_busy=False)
+
+    def _on_round(self, devices: set[int]) -> None:
+        """A round of the recording found activities of these devices."""
+        if self._is_on_trial and self._recording is not None:
+            self._go_on_with_trial(self._recording)
+        self._devices |= devices
+        if devices and time.monotonic() >= self._state_due_s:
+            self._sample(is_busy=True)
+
+    def _sample(self, is_busy: bool) -> None:
+        if self._nvml is None:
+            return
+        self._state_due_s = time.monotonic() + STATE_S
+        for device in sorted(self._devices):
+            state = self._nvml.state(device, is_busy)
+            if state is not None:
+                self._told(state)
