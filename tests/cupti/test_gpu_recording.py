@@ -133,6 +133,18 @@ def test_missing_library_is_one_line(gpu, path, capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("tkdebug: GPU times: libcupti is not installed; ")
 
 
+def test_core_dumps_of_crashes_go_before_cupti(gpu, path, capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "1")
+    with Recorder(path, output=False):
+        gpu.use()
+        assert HOOKS.timed
+        assert gpu.enabled == set()
+    assert not capsys.readouterr().err
+    with Session.open(path) as session:
+        (loss,) = session.records(LostActivities)
+    assert "--no-coredump" in loss.event.reason
+
+
 def test_knob_switches_cupti_off(gpu, path, capsys):
     with KNOBS.scope(cupti=False), Recorder(path, output=False):
         gpu.use()

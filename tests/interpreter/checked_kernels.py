@@ -220,3 +220,10 @@ def in_some_programs(x_ptr, out_ptr):
     x = tl.load(x_ptr)
     if tl.program_id(0) > 1:
         tl.store(out_ptr + tl.program_id(0), x - x)  # BORN in_some_programs
+
+
+@tkdebug.jit
+def filled_with_nan(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=float("nan"))
+    tl.store(out_ptr + row * BLOCK + cols, x * 2)

@@ -258,6 +258,13 @@ def test_nan_that_is_dropped_or_loaded_is_no_fault(nans):
 
 
 @BUDGETS
+def test_nan_that_the_kernel_writes_down_is_no_fault(nans, budget):
+    out = torch.zeros(4, 8)
+    assert not run(kernels.filled_with_nan, (4,), torch.ones(4, 6), out, 6, BLOCK=8, budget=budget)
+    assert out.isnan().sum() == 4 * 2
+
+
+@BUDGETS
 def test_nan_through_loops_and_branches(nans, budget):
     x = torch.rand(4, 16)
     x[2, 5] = -4.0

@@ -134,7 +134,8 @@ def _add_run(add: AddCommand) -> None:
     run.add_argument(
         "--no-coredump",
         action="store_true",
-        help="a kernel that crashes on the GPU leaves no core dump, and no line is named",
+        help="a kernel that crashes on the GPU leaves no core dump, and no line is named; times are "
+        "CUPTI's, which cannot be beside core dumps, and kernels of others are recorded",
     )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 STATE_S = 1.0
 TRIAL_S = 0.3
+_CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
+# Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
+# synchronisation wait for each other for ever, and no dump is written.
+_BESIDE_CORE_DUMPS = (
+    "with CUPTI no core dump of a crash could be written; tkdebug run --no-coredump has CUPTI"
+)
 _EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is not recorded"
 
 
@@ -98,6 +104,10 @@ class GpuRecording:
         self._here = _Here()
         self._open_nvml()
         if not KNOBS.cupti:
+            return
+        if os.environ.get(_CORE_DUMPS) == "1":
+            # Not on stderr: so it is in every run that has not been told otherwise.
+            self._told(LostActivities(0, _BESIDE_CORE_DUMPS))
             return
         try:
             self._recording = self._make_recording(make_buffers())

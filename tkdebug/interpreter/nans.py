@@ -2,9 +2,10 @@
 
 Batches run as if nobody looked on, and only what they store is looked at. A batch that stores a NaN
 is run again, op by op: a NaN whose operands have none is born there; else it has the origin of the
-operand that has one. NaNs that a kernel loads are its input's, and those that `tl.where` drops end
-there, so that rows that are masked off later are of no concern. Only what is stored is told. Where
-batches cannot be run again (`replay`), ops are looked at from the start.
+operand that has one. NaNs that a kernel loads are its input's, those that it writes down are meant,
+and those that `tl.where` drops end there, so that rows that are masked off later are of no concern.
+Only what is stored is told. Where batches cannot be run again (`replay`), ops are looked at from
+the start.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _SYMBOLS = {
 }
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FLOAT_NAMES = ("f16", "bf16", "f32", "f64")
+# What they give was in memory before, as a constant was in the source.
+_HANDS_OUT = ("load", "atomic", "gather")
 # Ops that make no NaN of numbers.
 _KEEPS = names_of(
     *(arith.NegF, arith.MaxNumF, arith.MinNumF, arith.MaximumF, arith.MinimumF, arith.Select),
@@ -158,7 +161,7 @@ class NanTracker(Observer):
             ]
             if carriers:
                 self._origins[value] = self._origins.get(carriers[0])
-            elif "load" in op.name or "atomic" in op.name or "gather" in op.name:
+            elif arith.Constant.matches(op) or any(word in op.name for word in _HANDS_OUT):
                 self._origins[value] = None
             else:
                 self._origins[value] = self._birth(run, op, operands, result)

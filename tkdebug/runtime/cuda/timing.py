@@ -83,16 +83,12 @@ class SpanTimer:
             self.device.make_current()
             status = self.calls.is_capturing(stream, ctypes.addressof(capturing))
         # Where the question itself is forbidden, so is the launch, which says so.
-        if status or capturing.value:
-            return None
-        if not self._is_calibrated:
-            self._calibrate()
-        return DeviceSpan(self, stream)
+        return None if status or capturing.value else DeviceSpan(self, stream)
 
-    def _calibrate(self) -> None:
-        """Measure what events add, beside captures that this or another thread makes elsewhere."""
-        self._is_calibrated = True
-        with self.asking():
+    def calibrate(self) -> None:
+        """Measure what events add, once; waits for the GPU, so only who settles times does it."""
+        if not self._is_calibrated:
+            self._is_calibrated = True
             self.overhead_ns = _overhead_ns(self.device)
 
     def take(self) -> int:
@@ -199,6 +195,7 @@ class DeviceSpan:
         if status:
             raise driver_api.cuda_error(status, "cuEventElapsedTime")
         between_ns = round(elapsed_ms.value * _NS_PER_MS)
+        self._timer.calibrate()
         overhead_ns = self._timer.overhead_ns
         if overhead_ns is None or between_ns - overhead_ns <= self._host_ns:
             self.source = EVENTS_AT_MOST
