@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tkdebug.knobs import CHECK_NAMES
+from tkdebug.knobs import CHECK_NAMES, DEFAULT_CHECKS
 
 LAUNCH = """\
 import sys, time
@@ -27,7 +27,8 @@ def launch(kernel="scale", faulty=False, severity="error"):
 
 """
 # What the last line of an interpreted run ends with.
-NOT_LOOKED_FOR = f"; not looked for: {', '.join(CHECK_NAMES)} (--check all)"
+ASKED_FOR = [name for name in CHECK_NAMES if name not in DEFAULT_CHECKS]
+NOT_LOOKED_FOR = f"; not looked for: {', '.join(ASKED_FOR)} (--check all)"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from cli_scripts import NOT_LOOKED_FOR, tkdebug
+from cli_scripts import ASKED_FOR, NOT_LOOKED_FOR, tkdebug
 
 from tkdebug.knobs import CHECK_NAMES
 
@@ -43,9 +43,9 @@ def test_check_is_off_by_default(script):
 def test_last_line_says_what_was_not_looked_for(script):
     told = tkdebug("run", "--no-tui", script).stderr.splitlines()
     assert told[-1].endswith(f", no faults{NOT_LOOKED_FOR}")
-    options = ("--check", "nan", "--ignore", CHECK_NAMES[0])
+    options = ("--check", "inf", "--ignore", CHECK_NAMES[0])
     told = tkdebug("run", "--no-tui", *options, script).stderr.splitlines()
-    left = [name for name in CHECK_NAMES if name not in options]
+    left = [name for name in ASKED_FOR if name not in options]
     assert told[-1].endswith(f"; not looked for: {', '.join(left)} (--check all)")
     assert "not looked for" not in tkdebug("run", "--no-tui", "--check", "all", script).stderr
 

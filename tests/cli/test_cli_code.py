@@ -6,6 +6,8 @@ import subprocess
 import pytest
 from cli_scripts import ENVIRONMENT, python, tkdebug
 
+from tkdebug.knobs import CHECK_NAMES
+
 KERNEL = """\
 import torch, triton
 import triton.language as tl
@@ -100,8 +102,11 @@ def test_install_can_be_undone_and_takes_the_place_of_an_earlier_one():
     )
     done = python("-c", code)
     assert done.stdout.splitlines() == [
-        "3.6.0 interpret 4", "auto ()", "True", "checks: 'rac' is none; did you mean race?",
-    ]  # fmt: skip
+        f"3.6.0 interpret {len(CHECK_NAMES)}",
+        "auto ()",
+        "True",
+        "checks: 'rac' is none; did you mean race?",
+    ]
 
 
 def test_install_in_a_script_under_run_leaves_things_as_they_are(write_script):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.kernel_checks import checks_of
 from tkdebug.cli.places import check_writable
 from tkdebug.errors import TkError, UsageError
 from tkdebug.events import HOOKS
@@ -87,7 +88,7 @@ def update_baseline(arguments: Arguments, session: Session, faults: tuple[FaultG
 
 def not_looked_for(arguments: Arguments) -> tuple[str, ...]:
     """The checks that there are, and that this run did without."""
-    checks = arguments.checks or KNOBS.checks
+    checks = checks_of(arguments)
     ignored = arguments.ignored or KNOBS.ignored_kinds
     return tuple(name for name in CHECK_NAMES if name not in checks and name not in ignored)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.knobs import CHECK_NAMES, parse_kinds
+from tkdebug.knobs import CHECK_NAMES, DEFAULT_CHECKS, parse_kinds
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -118,10 +118,9 @@ def _add_run(add: AddCommand) -> None:
         default=[],
         choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, unwritten-output, "
-        "nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, all of them, or a "
-        "plugin's check; slower; "
-        "may be repeated",
+        help="also check interpreted kernels for race, uninitialised-read, inf, narrowing, "
+        "undefined-value, coverage, all of them, or a plugin's check; slower; may be repeated "
+        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)})",
     )
     _add_findings(run)
     run.add_argument(
@@ -134,8 +133,8 @@ def _add_run(add: AddCommand) -> None:
     run.add_argument(
         "--no-coredump",
         action="store_true",
-        help="a kernel that crashes on the GPU leaves no core dump, and no line is named; times are "
-        "CUPTI's, which cannot be beside core dumps, and kernels of others are recorded",
+        help="a kernel that crashes on the GPU leaves no core dump, and no line is named; but "
+        "times are CUPTI's, which cannot be beside core dumps, and kernels of others are recorded",
     )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")

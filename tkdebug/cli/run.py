@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.endings import end_by_signal
 from tkdebug.cli.findings import findings_in_force
+from tkdebug.cli.kernel_checks import mode_of
 from tkdebug.cli.progress import progress_line
-from tkdebug.cli.run_checks import check_run, mode_of, program_of, reads_stdin, wants_tui
+from tkdebug.cli.run_checks import check_run, program_of, reads_stdin, wants_tui
 from tkdebug.cli.run_outcome import Outcome, conclude
 from tkdebug.cli.run_recording import run_recorded, session_place
 from tkdebug.cli.script import Program, quotable

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.findings import check_baseline
+from tkdebug.cli.kernel_checks import mode_of
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_target_of_run
 from tkdebug.cli.places import check_writable
@@ -14,7 +15,7 @@ from tkdebug.cli.script import Program, command_program, find_program, stdin_pro
 from tkdebug.errors import UsageError
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
-from tkdebug.knobs import KNOBS, ModeName
+from tkdebug.knobs import ModeName
 
 
 def program_of(arguments: Arguments) -> Program:
@@ -33,12 +34,6 @@ def program_of(arguments: Arguments) -> Program:
 def reads_stdin(arguments: Arguments) -> bool:
     """Whether the script is read from stdin."""
     return arguments.target == "-" and not (arguments.is_module or arguments.is_code)
-
-
-def mode_of(arguments: Arguments) -> ModeName:
-    """How kernels run; what is to be checked has to be interpreted."""
-    mode = arguments.mode or KNOBS.mode
-    return "interpret" if arguments.checks and mode == "auto" else mode
 
 
 def wants_tui(arguments: Arguments) -> bool:

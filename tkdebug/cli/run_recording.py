@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.findings import record_baseline
+from tkdebug.cli.kernel_checks import checks_of, mode_of
 from tkdebug.cli.native_target import cross_compiling
-from tkdebug.cli.run_checks import mode_of
 from tkdebug.cli.script import Ending, Program, run_program
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_creation import file_behind
@@ -52,7 +52,7 @@ def run_recorded(
             mode=mode_of(arguments),
             quick=arguments.quick or KNOBS.quick,
             interpret=arguments.interpret or KNOBS.interpret_kernels,
-            checks=arguments.checks or KNOBS.checks,
+            checks=checks_of(arguments),
         )
         with installed, cross_compiling(arguments.native_target):
             record_baseline()
