@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
@@ -13,12 +13,13 @@ from tkdebug.events import Fault, FaultKind
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.coverage_rules import Gap
-from tkdebug.interpreter.coverage_text import coverage_text
 from tkdebug.interpreter.hints import access_hint, counted, loaded_offset
-from tkdebug.interpreter.races import Race
 from tkdebug.interpreter.stride_hints import stride_hint
 from tkdebug.interpreter.touched import Touched
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.coverage_rules import Gap
+    from tkdebug.interpreter.races import Race
 
 _VERBS = {
     "oob-load": "load reads",
@@ -300,6 +301,9 @@ class FaultLog:
 
     def coverage(self, gap: Gap) -> None:
         """Record elements of an input that the launch left out, or read twice."""
+        # Imported with its check, which not every launch has.
+        from tkdebug.interpreter.coverage_text import coverage_text
+
         message, hint = coverage_text(gap, self.grid)
         self._record(
             gap.load,

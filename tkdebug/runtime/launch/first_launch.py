@@ -6,10 +6,12 @@ the middle of an import would find modules half made. So another thread imports 
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import threading
 from functools import cache
 
+from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.plugin_hooks import add_plugin_hooks
 
@@ -30,9 +32,45 @@ _MODULES = (
 @cache
 def load_what_launches_import() -> None:
     """Import it; what fails fails again, and is heard of, where it is wanted."""
-    thread = threading.Thread(target=_load, name="tkdebug-imports", daemon=True)
-    thread.start()
-    thread.join()
+    _IMPORTS.wait()
+
+
+class _Imports:
+    """One thread that imports, for which all first launches wait.
+
+    Signal handlers that launch come one into the other until it is done: so waiting takes few
+    frames, and starts nothing that would keep the imports from getting on.
+    """
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """In a forked child nobody goes on with what the parent's thread began."""
+        self._first = threading.Lock()
+        self._running = threading.Lock()
+        if not self._is_done:
+            self._running.acquire()
+
+    def wait(self) -> None:
+        """Start the thread, if that was not done, and wait for its end."""
+        if self._first.acquire(blocking=False) and not self._is_done:
+            try:
+                # Not `Thread.start`, which waits, and a handler may come in and wait for it.
+                _thread.start_new_thread(self._run, ())
+            except RuntimeError:  # no more threads
+                self._run()
+        with self._running:
+            pass
+
+    def _run(self) -> None:
+        try:
+            _load()
+        finally:
+            self._is_done = True
+            self._running.release()
 
 
 def _load() -> None:
@@ -41,4 +79,17 @@ def _load() -> None:
             importlib.import_module(name)
         except ImportError:
             return
+    _load_checks()
     add_plugin_hooks()
+
+
+def _load_checks() -> None:
+    from tkdebug.findings.reporting import checks_in_force
+    from tkdebug.interpreter.checks.table import CHECKS, check_class
+
+    for name in checks_in_force():
+        if name in CHECKS:
+            check_class(name)
+
+
+_IMPORTS = _Imports()
