@@ -42,6 +42,15 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
+def cuda_is_not_in_use(monkeypatch):
+    """A test with a made-up device leaves no recorder behind that looks for CUPTI."""
+    if not has_gpu():
+        from tkdebug.events import HOOKS
+
+        monkeypatch.setattr(HOOKS, "_make_buffers", None)
+
+
+@pytest.fixture(autouse=True)
 def auto_interprets(request, monkeypatch):
     """Mode "auto" means the same for tests that need no GPU, wherever they run."""
     if not request.node.get_closest_marker("gpu") and has_gpu():
