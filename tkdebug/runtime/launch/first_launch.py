@@ -38,12 +38,13 @@ def load_what_launches_import() -> None:
 class _Imports:
     """One thread that imports, for which all first launches wait.
 
-    Signal handlers that launch come one into the other until it is done: so waiting takes few
-    frames, and starts nothing that would keep the imports from getting on.
+    Until it is done, signal handlers that launch interrupt each other's wait. So waiting takes few
+    stack frames and starts no further thread, which would slow the imports down.
     """
 
     def __init__(self) -> None:
         self._is_done = False
+        self._thread = 0
         self.renew_locks()
         renew_after_forks(self)
 
@@ -62,14 +63,18 @@ class _Imports:
                 _thread.start_new_thread(self._run, ())
             except RuntimeError:  # no more threads
                 self._run()
-        with self._running:
-            pass
+        # A plugin may launch when it is imported, and must not wait for itself.
+        if self._thread != threading.get_ident():
+            with self._running:
+                pass
 
     def _run(self) -> None:
+        self._thread = threading.get_ident()
         try:
             _load()
         finally:
             self._is_done = True
+            self._thread = 0
             self._running.release()
 
 
