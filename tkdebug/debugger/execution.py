@@ -127,6 +127,7 @@ class Execution(Observer):
         begun: the first programs of the batches that have begun.
         ended: of those that have ended.
         frontier: the latest moment ever reached.
+        is_new: whether the moment that is looked at was never reached before.
     """
 
     needs_intermediates = True
@@ -150,6 +151,7 @@ class Execution(Observer):
         self.ended: set[int] = set()
         self.batch_programs = 0
         self.frontier = BEGINNING
+        self.is_new = True
         self.launch: LaunchContext | None = None
         self._values = values
         self._finder = finder
@@ -323,6 +325,7 @@ class Execution(Observer):
             if moment == target:
                 self._finder.arrived(here)
                 return
+        self.is_new = moment > self.frontier
         if moment >= self.frontier:
             self.frontier = moment
             self.faults.is_told = self._is_told

@@ -304,7 +304,7 @@ class Finder:
         """Those of the breakpoints met that stop; log points print."""
         if self.search is not None:
             return [one for one in met if one.log is None]
-        is_new = here.moment >= self._session.execution.frontier
+        is_new = self._session.execution.is_new
         stopping = []
         for one in met:
             if is_new:

@@ -152,7 +152,7 @@ class Goal:
                     return True
                 return mark.kind is MarkKind.RETURN and mark.activation is self.returning
             case StepKind.UNTIL:
-                if mark.activation is not self.returning:
+                if mark.activation is not self.returning or mark.kind is MarkKind.RETURN:
                     return True
                 return mark.location.line >= (step.line or self.line + 1)
             case _:

@@ -230,8 +230,8 @@ class Inspection:
         """The value of an expression.
 
         Args:
-            text: Python; variables are torch tensors. For one program tiles have their own shape and
-                scalars are numbers; for several there is an axis of programs before.
+            text: Python; variables are torch tensors. For one program tiles have their own
+                shape and scalars are numbers; for several there is an axis of programs before.
             frame: 0 for the innermost.
             program: a linear number; None for those that are selected.
 

@@ -188,7 +188,7 @@ def equal(left: Reading, right: Reading) -> bool:
         case Tile(), Tile():
             return _same(left.data, right.data)
         case Pointers(), Pointers():
-            return left.tensor is right.tensor and _same(left.offsets, right.offsets)
+            return left.name == right.name and _same(left.offsets, right.offsets)
         case Described(), Described():
             return all(equal(part, right.parts[name]) for name, part in left.parts.items())
         case tuple(), tuple():

@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.frontend.scope import stored_names
 from tkdebug.compiler.frontend.values import flatten, rebuild
 from tkdebug.compiler.ir import Block, Module, Operation, SourceLocation, Value
 from tkdebug.compiler.ir.op_view import names_of
@@ -100,6 +101,8 @@ class _Call:
     visitor: Visitor
     activation: Activation
     last: Mark | None = None
+    # Names that a loop's body binds, and why they have no value before it does.
+    later: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -147,8 +150,13 @@ class VariableRecorder:
         """Control is at a loop's header again, after its body."""
         self._add(MarkKind.LINE, visitor, visitor.locate(node))
 
-    def scope(self, visitor: Visitor, node: ast.stmt) -> None:
-        """What follows belongs to `node`, which has begun."""
+    def round_begins(self, visitor: Visitor, node: ast.For | ast.While) -> None:
+        """What follows belongs to a loop's header, before any statement of its body."""
+        for name in stored_names(node.body):
+            self._calls[-1].later[name] = (
+                f"the loop at line {visitor.locate(node).line} binds it later in its body, and "
+                "hands no value of it to the next round"
+            )
         self._add(MarkKind.SCOPE, visitor, visitor.locate(node))
 
     def returns(self, visitor: Visitor, node: ast.stmt, value: Any) -> None:
@@ -171,12 +179,13 @@ class VariableRecorder:
         call = self._calls[-1]
         around = self._calls[-2].last if len(self._calls) > 1 else None
         scope, block = visitor.scope, visitor.builder.block
+        missing = {name: why for name, why in call.later.items() if name not in scope.names}
         call.last = Mark(
             kind,
             location,
             call.activation,
             dict(scope.names),
-            dict(scope.missing),
+            {**missing, **scope.missing},
             value,
             around,
             block,
