@@ -10,7 +10,7 @@ from tkdebug.events import HOOKS
 from tkdebug.findings.comments import comments_around, problem_line
 from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked_for
 from tkdebug.interpreter.checks.table import observers_of
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Observer
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell

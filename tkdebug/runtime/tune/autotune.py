@@ -22,7 +22,7 @@ from tkdebug.errors import CompileError
 from tkdebug.events import HOOKS, AutotuneChoice
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import TRYING
-from tkdebug.runtime.compile.compile_ahead import compile_ahead
+from tkdebug.runtime.compile.parallel_compilation import compile_ahead
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.errors import (
