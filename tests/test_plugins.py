@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from tkdebug.errors import Frame
-from tkdebug.events import Fault, Hook, HookChain
+from tkdebug.events import Fault
+from tkdebug.hook_chain import Hook, HookChain
 from tkdebug.instrument.session import Session
 from tkdebug.runtime.launch import plugin_hooks
 

@@ -15,7 +15,8 @@ from textual.widgets import Input, Static, TabbedContent, TabPane
 
 from tkdebug import scopes
 from tkdebug.errors import SessionError
-from tkdebug.events import HOOKS, Fault
+from tkdebug.events import Fault
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
 from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp

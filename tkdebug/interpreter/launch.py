@@ -19,7 +19,8 @@ import torch
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
+from tkdebug.events import Fault, LaunchProgress, LaunchRecord
+from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks.selection import observers_in_force
 from tkdebug.interpreter.evaluator import Evaluator

@@ -19,7 +19,8 @@ from types import FunctionType
 from typing import Any
 
 from tkdebug.errors import CompileError
-from tkdebug.events import HOOKS, AutotuneChoice
+from tkdebug.events import AutotuneChoice
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import TRYING
 from tkdebug.runtime.compile.parallel_compilation import compile_ahead
