@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from random_accesses import HEADER, random_launch
 
-from tkdebug.interpreter import launch, nans, observed_access
-from tkdebug.interpreter.checks import uninitialised_reads
+from tkdebug.interpreter import launch, observed_access
+from tkdebug.interpreter.checks import nans, uninitialised_reads
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.knobs import scope
 

@@ -367,7 +367,7 @@ def live(tmp_path, script):
         head = (
             f"import sys, time; sys.path.insert(0, {here!r})\n"
             "import pathlib, tui_sample\n"
-            "from tkdebug.events import HOOKS\n"
+            "from tkdebug.hook_chain import HOOKS\n"
             "from tkdebug.instrument.recorder import Recorder\n"
             f"PATH = pathlib.Path({str(path)!r})\n"
         )
