@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from random_accesses import HEADER, random_launch
 
 from tkdebug.interpreter import launch, observed_access
-from tkdebug.interpreter.checks import nans, uninitialised_reads
+from tkdebug.interpreter.checks import nans
+from tkdebug.interpreter.checks.unwritten import uninitialised_reads
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.knobs import scope
 
