@@ -1,4 +1,4 @@
-"""`RematerialisePastLoops`: offsets that only code around a loop needs are computed again behind it.
+"""`RematerialisePastLoops`: offsets that only code around a loop uses are computed again behind it.
 
 A kernel often loads its first tile and stores its last one at the same offsets. These then take
 registers throughout the loop between, where neither LLVM nor the assembler gives them up: they
