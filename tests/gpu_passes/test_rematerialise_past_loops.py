@@ -1,4 +1,4 @@
-"""`RematerialisePastLoops`: offsets of a load before and a store behind a loop take no registers."""
+"""`RematerialisePastLoops`: offsets used before and behind a loop take no registers in it."""
 
 from __future__ import annotations
 
