@@ -2,7 +2,7 @@
 
 Invariants: enter hooks run in the order they were added, exit hooks in reverse; a hook that raises
 is reported once on stderr and never breaks the launch; with no subscriber a launch does no event
-work (`HOOKS.launch` is an empty tuple and the launcher looks at nothing else).
+work (`HOOKS.launch` is None and the launcher looks at nothing else).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tkdebug.events import AutotuneChoice, Fault, KernelCompiled, LaunchProgress, LaunchRecord
 from tkdebug.forks import renew_after_forks
@@ -66,12 +66,28 @@ class Hook:
     shows_faults: bool = True
 
 
+class LaunchHooks(NamedTuple):
+    """What is called around a launch; as a whole, so that a launch ends with what it began with.
+
+    Attributes:
+        enters: in order.
+        exits: in their order, which is the reverse.
+    """
+
+    enters: tuple[LaunchHook, ...]
+    exits: tuple[LaunchHook, ...]
+
+
 class HookChain:
-    """The ordered subscribers of this process; changes copy, so that reading needs no lock."""
+    """The ordered subscribers of this process; changes copy, so that reading needs no lock.
+
+    Attributes:
+        launch: what is called around launches; None where nothing is.
+    """
 
     def __init__(self) -> None:
         self._hooks: tuple[Hook, ...] = ()
-        self.launch: tuple[Hook, ...] = ()
+        self.launch: LaunchHooks | None = None
         self.timed = False
         self._untimed: tuple[Hook, ...] = ()
         self._make_buffers: Callable[[], ActivityBuffers] | None = None
@@ -128,33 +144,33 @@ class HookChain:
 
     def _set(self, hooks: tuple[Hook, ...]) -> None:
         self._hooks = hooks
-        self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
+        enters = tuple(h.enter for h in hooks if h.enter is not None)
+        exits = tuple(h.exit for h in reversed(hooks) if h.exit is not None)
+        self.launch = LaunchHooks(enters, exits) if enters or exits else None
         self._untimed = tuple(hook for hook in self._untimed if any(h is hook for h in hooks))
-        self.timed = any(
-            hook.timed and not any(h is hook for h in self._untimed) for hook in self.launch
-        )
+        self.timed = any(hook.timed and not any(h is hook for h in self._untimed) for hook in hooks)
         self.recorders = tuple(hook for hook in hooks if hook.record is not None)
         self.recorder_ids = tuple(map(id, self.recorders))
 
-    def enter(self, kernel: object, record: LaunchRecord) -> tuple[Hook, ...]:
+    def enter(self, kernel: object, record: LaunchRecord) -> LaunchHooks | None:
         """Call the enter hooks; the result is what `exit` must be given back."""
         hooks = self.launch
-        for hook in hooks:
-            if hook.enter is not None:
+        if hooks is not None:
+            for hook in hooks.enters:
                 try:
-                    hook.enter(kernel, record)
+                    hook(kernel, record)
                 except Exception:
-                    self._report(hook.enter)
+                    self.report(hook)
         return hooks
 
-    def exit(self, hooks: tuple[Hook, ...], kernel: object, record: LaunchRecord) -> None:
+    def exit(self, hooks: LaunchHooks | None, kernel: object, record: LaunchRecord) -> None:
         """Call the exit hooks of those that entered, last first."""
-        for hook in reversed(hooks):
-            if hook.exit is not None:
+        if hooks is not None:
+            for hook in hooks.exits:
                 try:
-                    hook.exit(kernel, record)
+                    hook(kernel, record)
                 except Exception:
-                    self._report(hook.exit)
+                    self.report(hook)
 
     def compiled(self, event: KernelCompiled) -> None:
         """Tell of a compiled kernel."""
@@ -211,9 +227,9 @@ class HookChain:
         try:
             callback(*arguments)
         except Exception:
-            self._report(callback)
+            self.report(callback)
 
-    def _report(self, callback: Callable[..., None]) -> None:
+    def report(self, callback: Callable[..., None]) -> None:
         """Say that `callback` raised, the first time it does."""
         if id(callback) not in self._reported:
             self._reported.add(id(callback))
