@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.debugger.moments import Moment
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext
 from tkdebug.interpreter.registry import ADDRESSES
 

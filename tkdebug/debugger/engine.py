@@ -22,7 +22,8 @@ from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.session import LaunchSession
 from tkdebug.debugger.stops import Stop
 from tkdebug.errors import UsageError
-from tkdebug.events import HOOKS, LaunchRecord
+from tkdebug.events import LaunchRecord
+from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.compile.compilation import TRYING
 

@@ -24,7 +24,7 @@ from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.moments import BEGINNING, END, Moment
 from tkdebug.events import Fault
 from tkdebug.interpreter import run_debugged
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.values import TileValue
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tkdebug.events import HOOKS, LaunchDebugger
+from tkdebug.hook_chain import HOOKS, LaunchDebugger
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
