@@ -14,9 +14,10 @@ import pytest
 
 from tkdebug.compat import Installed, install
 from tkdebug.errors import UsageError, instead_of
-from tkdebug.events import HOOKS, Fault, Hook
+from tkdebug.events import Fault
 from tkdebug.fault_text import describe
 from tkdebug.findings.reporting import checks_in_force
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import CHECK_CHOICES, CHECK_NAMES, DEFAULT_CHECKS, KNOBS, MODE_NAMES
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
