@@ -62,6 +62,7 @@ class Debugger:
         breakpoints: in the order in which they were made; change them by the methods here.
         inspection: what is asked about at a stop, None while nothing is stopped.
         stop: the stop, None while nothing is stopped.
+        launches: how many there were, but for those of trials.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Debugger:
         self.inspection: Inspection | None = None
         self.stop: Stop | None = None
         self._numbers = 0
-        self._launches = 0
+        self.launches = 0
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
@@ -194,9 +195,18 @@ class Debugger:
             raise UsageError("the launch has ended: nothing computes with its variables any more")
         session.assign(here, inspection, name, text, frame)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a launch that can be stopped runs, and is not stopped."""
+        return self._session is not None and self.inspection is None
+
     def stop_at_next_launch(self) -> None:
         """Stop at the first line of the next launch."""
         self._stops_at_next = True
+
+    def forget_next_launch(self) -> None:
+        """Do not, after all."""
+        self._stops_at_next = False
 
     def pause(self) -> None:
         """Stop as soon as possible: this launch, or the next one."""
@@ -221,7 +231,7 @@ class Debugger:
         assert isinstance(kernel, InterpretedKernel)
         if not self.stops_in_trials and _is_trial():
             return False
-        self._launches += 1
+        self.launches += 1
         if self._session is not None:
             return False  # an expression at a stop launches a kernel
         code = self._code_to_stop(kernel)
@@ -234,7 +244,7 @@ class Debugger:
         )
         session = LaunchSession(
             self,
-            Launch(self._launches, kernel.name, grid, arguments),
+            Launch(self.launches, kernel.name, grid, arguments),
             code,
             runtime_values(kernel.src.specs, values),
             faults,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
 
 
-class Ended(BaseException):
+class Ended(SystemExit):
     """Ends the script: the debugger was left."""
 
 
@@ -153,7 +153,7 @@ class LaunchSession:
         """Prepare to go on; whether the launch is to be executed again."""
         match resume:
             case Quit():
-                raise Ended
+                raise Ended(0)
             case Detach():
                 self._debugger.detach()
                 for one in self.breakpoints():
