@@ -90,7 +90,7 @@ class Console:
             self._said.append(text)
             self._data |= data
         else:
-            self.write(visible(text, styled=True))
+            self.write(visible(short(text), styled=True))
 
     def styled(self, text: str, style: str) -> str:
         """`text` made visible, and bold or dim on a terminal that has colours."""
@@ -186,7 +186,7 @@ class Console:
             )
             return
         for line in (*stop.notes, *_reasons(stop), *stop.detail):
-            self.write(visible(line))
+            self.write(visible(short(line)))
         if stop.reason is Reason.END:
             self.write(f"launch {stop.launch} of {stop.kernel} has ended")
             return
@@ -203,7 +203,7 @@ class Console:
         frames = stop.frames
         function = frames[len(frames) - 1 - self.frame].function
         text = listing(file, line, line, line)[0].partition("\t")[2].strip()
-        return f"> {_short(file)}({line}){function}()\n-> {text}"
+        return f"> {short(file)}({line}){function}()\n-> {text}"
 
     def say_return(self) -> None:
         """What a function is about to return."""
@@ -265,7 +265,7 @@ class Console:
                 answer["error"] = problem
             self._emit({**answer, "text": self._said, **self._data})
         elif problem is not None:
-            self.write(f"*** {visible(problem)}")
+            self.write(f"*** {visible(short(problem))}")
         return resume
 
     def _emit(self, record: dict[str, Any]) -> None:
@@ -287,10 +287,9 @@ def _reasons(stop: Stop) -> Iterable[str]:
             yield "a fault; the op that it is of is about to run"
 
 
-def _short(file: str) -> str:
-    """A path from the current folder, where it is below it."""
-    here = os.getcwd() + os.sep
-    return file.removeprefix(here)
+def short(text: str) -> str:
+    """Paths below the current folder, from there."""
+    return text.replace(os.getcwd() + os.sep, "")
 
 
 def terminal_console(
