@@ -16,7 +16,8 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
 from tkdebug.errors import Frame
 from tkdebug.forks import renew_after_forks
@@ -90,7 +91,6 @@ class ArgumentInfo:
     strides: tuple[int, ...] | None = None
 
 
-@dataclass(slots=True)
 class LaunchRecord:
     """One launch. Enter hooks see it without times; exit hooks see `duration_ns` set.
 
@@ -99,36 +99,111 @@ class LaunchRecord:
         kernel: the kernel's name.
         grid: programs along x, y, z.
         options: num_warps, num_stages, num_ctas and what else the launch was given.
+        kernel_hash: content hash that joins the launch to its `KernelCompiled`.
         start_ns: `time.time_ns()` when the launch began.
         duration_ns: wall time of an interpreted launch, host time of a native one; None at enter.
+        stream: the CUDA stream handle; 0 for the default stream and under interpret.
+        error: what the launch raised, None where it did not.
+        user_metadata: makes what `launch_metadata` of the kernel tells; None where it has none.
         device_ns: for a native launch that a hook times, a function of `wait: bool = False` that
             gives its nanoseconds on the device, None while they last; set at exit. It holds on to
             no argument, and raises when the kernel failed.
-        stream: the CUDA stream handle; 0 for the default stream and under interpret.
-        kernel_hash: content hash that joins the launch to its `KernelCompiled`.
     """
 
-    id: int
-    kernel: str
-    grid: tuple[int, int, int]
-    mode: Mode
-    options: Mapping[str, object]
-    make_arguments: Callable[[], tuple[ArgumentInfo, ...]]
-    kernel_hash: str
-    start_ns: int = 0
+    # As most launches have them, so that making a record does not set them.
     duration_ns: int | None = None
     stream: int = 0
     error: str | None = None
     user_metadata: Callable[[], dict[str, object]] | None = None
     device_ns: Callable[..., int | None] | None = None
-    _arguments: tuple[ArgumentInfo, ...] | None = field(default=None, repr=False)
+    _arguments: tuple[ArgumentInfo, ...] | None = None
+
+    def __init__(
+        self,
+        id: int,
+        kernel: str,
+        grid: tuple[int, int, int],
+        mode: Mode,
+        options: Mapping[str, object],
+        make_arguments: Callable[[], tuple[ArgumentInfo, ...]],
+        kernel_hash: str,
+        start_ns: int = 0,
+    ) -> None:
+        self.id = id
+        self.kernel = kernel
+        self.grid = grid
+        self.mode = mode
+        self.options = options
+        self._make_arguments = make_arguments
+        self.kernel_hash = kernel_hash
+        self.start_ns = start_ns
 
     @property
     def arguments(self) -> tuple[ArgumentInfo, ...]:
         """The arguments' names, types, shapes; worked out when first asked for."""
         if self._arguments is None:
-            self._arguments = self.make_arguments()
+            self._arguments = self._make_arguments()
         return self._arguments
+
+
+class KernelLaunch(LaunchRecord):
+    """A launch of one kernel, whose type (`launch_type`) has all that its launches share.
+
+    Attributes:
+        values: what was passed for each parameter.
+    """
+
+    _describe: Callable[[tuple[Any, ...]], tuple[ArgumentInfo, ...]]
+
+    def __init__(
+        self,
+        id: int,
+        grid: tuple[int, int, int],
+        stream: int,
+        values: tuple[Any, ...],
+        start_ns: int,
+    ) -> None:
+        # Nothing else, since every hooked launch comes here.
+        self.id = id
+        self.grid = grid
+        self.stream = stream
+        self.values = values
+        self.start_ns = start_ns
+
+    def _make_arguments(self) -> tuple[ArgumentInfo, ...]:
+        return self._describe(self.values)
+
+
+def launch_type(
+    kernel: str,
+    mode: Mode,
+    options: Mapping[str, object],
+    kernel_hash: str,
+    describe: Callable[[tuple[Any, ...]], tuple[ArgumentInfo, ...]],
+    metadata: Callable[[tuple[int, int, int], tuple[Any, ...]], dict[str, object]] | None = None,
+) -> type[KernelLaunch]:
+    """The type of the records of a kernel's launches.
+
+    Args:
+        kernel: its name.
+        mode: how it runs.
+        options: of all its launches.
+        kernel_hash: its content hash.
+        describe: what there is to tell of a launch's values.
+        metadata: what the kernel's `launch_metadata` tells of a grid and values.
+    """
+    shared: dict[str, object] = {
+        "kernel": kernel,
+        "mode": mode,
+        "options": options,
+        "kernel_hash": kernel_hash,
+        "_describe": staticmethod(describe),
+    }
+    if metadata is not None:
+        shared["user_metadata"] = property(
+            lambda launch: partial(metadata, launch.grid, launch.values)
+        )
+    return type(KernelLaunch.__name__, (KernelLaunch,), shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,12 +430,28 @@ class Hook:
     shows_faults: bool = True
 
 
+class LaunchHooks(NamedTuple):
+    """What is called around a launch; as a whole, so that a launch ends with what it began with.
+
+    Attributes:
+        enters: in order.
+        exits: in their order, which is the reverse.
+    """
+
+    enters: tuple[LaunchHook, ...]
+    exits: tuple[LaunchHook, ...]
+
+
 class HookChain:
-    """The ordered subscribers of this process; changes copy, so that reading needs no lock."""
+    """The ordered subscribers of this process; changes copy, so that reading needs no lock.
+
+    Attributes:
+        launch: what is called around launches; None where nothing is.
+    """
 
     def __init__(self) -> None:
         self._hooks: tuple[Hook, ...] = ()
-        self.launch: tuple[Hook, ...] = ()
+        self.launch: LaunchHooks | None = None
         self.timed = False
         self._untimed: tuple[Hook, ...] = ()
         self._make_buffers: Callable[[], ActivityBuffers] | None = None
@@ -417,33 +508,33 @@ class HookChain:
 
     def _set(self, hooks: tuple[Hook, ...]) -> None:
         self._hooks = hooks
-        self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
+        enters = tuple(h.enter for h in hooks if h.enter is not None)
+        exits = tuple(h.exit for h in reversed(hooks) if h.exit is not None)
+        self.launch = LaunchHooks(enters, exits) if enters or exits else None
         self._untimed = tuple(hook for hook in self._untimed if any(h is hook for h in hooks))
-        self.timed = any(
-            hook.timed and not any(h is hook for h in self._untimed) for hook in self.launch
-        )
+        self.timed = any(hook.timed and not any(h is hook for h in self._untimed) for hook in hooks)
         self.recorders = tuple(hook for hook in hooks if hook.record is not None)
         self.recorder_ids = tuple(map(id, self.recorders))
 
-    def enter(self, kernel: object, record: LaunchRecord) -> tuple[Hook, ...]:
+    def enter(self, kernel: object, record: LaunchRecord) -> LaunchHooks | None:
         """Call the enter hooks; the result is what `exit` must be given back."""
         hooks = self.launch
-        for hook in hooks:
-            if hook.enter is not None:
+        if hooks is not None:
+            for hook in hooks.enters:
                 try:
-                    hook.enter(kernel, record)
+                    hook(kernel, record)
                 except Exception:
-                    self._report(hook.enter)
+                    self.report(hook)
         return hooks
 
-    def exit(self, hooks: tuple[Hook, ...], kernel: object, record: LaunchRecord) -> None:
+    def exit(self, hooks: LaunchHooks | None, kernel: object, record: LaunchRecord) -> None:
         """Call the exit hooks of those that entered, last first."""
-        for hook in reversed(hooks):
-            if hook.exit is not None:
+        if hooks is not None:
+            for hook in hooks.exits:
                 try:
-                    hook.exit(kernel, record)
+                    hook(kernel, record)
                 except Exception:
-                    self._report(hook.exit)
+                    self.report(hook)
 
     def compiled(self, event: KernelCompiled) -> None:
         """Tell of a compiled kernel."""
@@ -500,9 +591,9 @@ class HookChain:
         try:
             callback(*arguments)
         except Exception:
-            self._report(callback)
+            self.report(callback)
 
-    def _report(self, callback: Callable[..., None]) -> None:
+    def report(self, callback: Callable[..., None]) -> None:
         """Say that `callback` raised, the first time it does."""
         if id(callback) not in self._reported:
             self._reported.add(id(callback))
@@ -512,9 +603,5 @@ class HookChain:
 
 
 HOOKS = HookChain()
-_launch_ids = itertools.count(1)
-
-
-def next_launch_id() -> int:
-    """A launch id unique in this process, counted from 1."""
-    return next(_launch_ids)
+# A launch id unique in this process, counted from 1.
+next_launch_id: Callable[[], int] = itertools.count(1).__next__

@@ -26,7 +26,7 @@ def run_main(capsys):
             status = main([str(argument) for argument in arguments])
         except SystemExit as error:  # argparse's way out
             status = error.code
-        assert HOOKS.launch == ()
+        assert HOOKS.launch is None
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

@@ -154,7 +154,7 @@ def test_launch_hooks_hear_upstreams_dict_in_upstreams_order(launch):
         knobs.runtime.launch_exit_hook.remove(hook)
     launch()
     assert len(heard) == 3
-    assert HOOKS.launch == ()
+    assert HOOKS.launch is None
 
 
 def test_assigned_hook_replaces_only_what_was_assigned(launch):

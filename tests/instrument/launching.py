@@ -31,7 +31,10 @@ def make_record(kernel="add_kernel", grid=(4, 1, 1), **changes):
         "kernel_hash": f"hash of {kernel}",
         "start_ns": time.time_ns(),
     }
-    return LaunchRecord(**{**fields, **changes})
+    record = LaunchRecord(**{name: changes.pop(name, value) for name, value in fields.items()})
+    for name, value in changes.items():
+        setattr(record, name, value)
+    return record
 
 
 def enter(kernel="add_kernel", **changes):

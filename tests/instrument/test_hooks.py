@@ -38,7 +38,7 @@ def test_hook_removed_is_not_called_and_removing_twice_is_harmless():
     handle.remove()
     launch()
     assert calls == []
-    assert HOOKS.launch == ()
+    assert HOOKS.launch is None
 
 
 def test_hook_removed_inside_a_launch_still_exits_that_launch():
@@ -96,7 +96,7 @@ def test_hooks_for_other_events_get_their_records():
 
 def test_hook_without_launch_callbacks_costs_launches_nothing():
     with add_hook(fault=lambda f: None):
-        assert HOOKS.launch == ()
+        assert HOOKS.launch is None
 
 
 def test_fault_that_no_hook_hears_is_told_once_on_stderr(capsys):

@@ -241,7 +241,7 @@ def test_recorder_does_not_overwrite_what_is_no_session(path):
     with pytest.raises(SessionError, match=r"run\.tkd: exists and is not a tkdebug session"):
         Recorder(path).start()
     assert path.read_text() == "my thesis"
-    assert HOOKS.launch == ()
+    assert HOOKS.launch is None
 
 
 def test_recorder_replaces_no_device_and_no_pipe(path):
