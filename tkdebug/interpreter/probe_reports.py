@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes.table import Report, reports, table_bytes
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import mask_of
-from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.fault_log import FaultLog
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
