@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from tkdebug.runtime.device.driver import has_real_gpu
-from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, SpanTimer
+from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, ProbeMemory, SpanTimer
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.binary import Binary
@@ -162,6 +162,13 @@ class CudaPlatform:
         from tkdebug.runtime.cuda.timing import span_timer
 
         return span_timer(cuda_device(device))
+
+    def probe_memory(self, device: int) -> ProbeMemory | None:
+        """Tables in the GPU's memory, copied to pinned memory of the host."""
+        from tkdebug.runtime.cuda.device import device as cuda_device
+        from tkdebug.runtime.cuda.probe_memory import probe_memory
+
+        return probe_memory(cuda_device(device)) if has_real_gpu() else None
 
     def prestart(self) -> None:
         """Load what the first launch will need."""
