@@ -1,13 +1,16 @@
 """Which launches are checked."""
 
+import weakref
+
 import pytest
 import torch
 
-from tkdebug.compiler.probes.launch import LAST_BYTE
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.arguments.tensor_stand_ins import reinterpret
-from tkdebug.runtime.probes.argument_views import argument_views, bounds, tensor_view
-from tkdebug.runtime.probes.launch_kinds import MOST_KINDS, QUIET, LaunchKinds, kind_of
+from tkdebug.runtime.probes.launch_kinds import MOST_KINDS, QUIET, LaunchKinds
+from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
+
+EVERYTHING = (0, (1 << 63) - 1)
 
 
 def checked_of(kinds, launches):
@@ -64,15 +67,19 @@ def test_kernel_that_shows_nothing_new_is_left_alone_for_good():
 )
 def test_kind_is_what_addresses_are_made_of(other, is_new):
     def kind(x, n, eps, grid):
-        return kind_of(grid, argument_views(("x", "n", "eps"), (x, n, eps)))
+        return kind_of(grid, (x, n, eps))
 
     first = {"x": torch.zeros(8, 4), "n": 3, "eps": 1.0, "grid": (1, 1, 1)}
     assert (kind(**first) != kind(**{**first, **other})) is is_new
 
 
+def bounds_of(value):
+    return PassedArguments(("x",), (value,)).bounds(("x",))
+
+
 def span(tensor):
-    view = tensor_view("x", tensor)
-    return view.first_byte - view.storage_byte, view.end_byte - view.storage_byte
+    storage = getattr(tensor, "base", tensor).untyped_storage().data_ptr()
+    return tuple(place - storage for place in bounds_of(tensor))
 
 
 def test_bounds_are_those_of_the_view():
@@ -80,10 +87,10 @@ def test_bounds_are_those_of_the_view():
     assert span(x) == (0, 192)
     assert span(x[1:3, 2:5]) == ((8 + 2) * 4, (16 + 5) * 4)
     assert span(x[:, ::2]) == (0, (5 * 8 + 6 + 1) * 4)
-    # Of an empty tensor torch gives the address 0.
-    assert bounds({"x": tensor_view("x", x[2:2])}, ("x",)) == (0, 0)
     assert span(x[0, 3]) == (12, 16)
     assert span(reinterpret(x[1:3], torch.int8)) == (32, 96)
+    # Of an empty tensor torch gives the address 0.
+    assert bounds_of(x[2:2]) == (0, 0)
 
 
 def test_expanded_view_may_use_its_allocation():
@@ -93,12 +100,22 @@ def test_expanded_view_may_use_its_allocation():
 
 def test_bounds_of_nested_arguments():
     x = torch.zeros(4, 16)
-    values = ((x, 3), TensorDescriptor.from_tensor(x, [4, 16]), None)
-    views = argument_views(("pair", "desc", "nothing"), values)
+    values = ((x, 3), TensorDescriptor.from_tensor(x, [4, 16]), None, 2.5)
+    passed = PassedArguments(("pair", "desc", "nothing", "eps"), values)
     first, end = x.data_ptr(), x.data_ptr() + 256
-    unknown = (0, LAST_BYTE)
-    assert bounds(views, ("pair.0", "desc", "nothing")) == (first, end, first, end, *unknown)
-    assert views["pair.1"] == 3
+    names = ("pair.0", "desc", "nothing")
+    assert passed.bounds(names) == (first, end, first, end, *EVERYTHING)
+    assert passed.numbers == {"eps": 2.5}
+    assert set(passed.tensors) == {"pair.0", "desc"}
+
+
+def test_passed_arguments_keep_no_memory_alive():
+    x = torch.zeros(1 << 20)
+    alive = weakref.ref(x)
+    passed = PassedArguments(("x", "pair"), (x, (x,)))
+    del x
+    assert alive() is None
+    assert passed.tensors["x"].shape == (1 << 20,)
 
 
 def test_address_with_a_type_has_no_known_extent():
@@ -108,5 +125,4 @@ def test_address_with_a_type_has_no_known_extent():
         def data_ptr(self):
             return 4096
 
-    view = tensor_view("x", Address())
-    assert (view.first_byte, view.end_byte, view.is_known) == (0, LAST_BYTE, False)
+    assert bounds_of(Address()) == EVERYTHING

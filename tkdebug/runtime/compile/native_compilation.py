@@ -267,6 +267,7 @@ def native_options(src: Specialization) -> NativeOptions:
         options.enable_fp_fusion,
         options.enable_reflect_ftz,
         src.launch_maps,
+        src.probes,
     )
 
 

@@ -139,7 +139,7 @@ class CudaPlatform:
         submit = make_submit(
             kernel.name,
             kernel_slots(source.fn.arg_names, source.specs, binary),
-            [f"v{parameter.num}" for parameter in source.fn.params if not parameter.is_constexpr],
+            _taken(kernel),
             shape,
             _recovery(kernel),
             by_pointers=kernel.submit_by_pointers,
@@ -174,6 +174,14 @@ class CudaPlatform:
         """Load what the first launch will need."""
         for module in ("launcher", "module"):
             import_module(f"tkdebug.runtime.cuda.{module}")
+
+
+def _taken(kernel: NativeKernel) -> list[str]:
+    """The arguments of `submit`, as `kernel_slots` names them."""
+    from tkdebug.runtime.cuda.packing import PROBES
+
+    passed = [f"v{p.num}" for p in kernel.src.fn.params if not p.is_constexpr]
+    return passed if kernel.binary.probes is None else [*passed, PROBES]
 
 
 def _recovery(kernel: NativeKernel) -> Callable[[int, bool], None]:

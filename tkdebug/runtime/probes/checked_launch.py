@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.probes.launch import ProbedLaunch
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.events import HOOKS, next_launch_id
-from tkdebug.runtime.probes.argument_views import bounds
 from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
     from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
 
 class CheckedLaunch:
@@ -25,7 +24,7 @@ class CheckedLaunch:
         memory: that the table is of.
         grid: programs along x, y and z.
         stream: handle of the stream.
-        arguments: as `argument_views` has them.
+        arguments: what was passed.
         table: all zero.
     """
 
@@ -35,7 +34,7 @@ class CheckedLaunch:
         memory: ProbeMemory,
         grid: Grid,
         stream: int,
-        arguments: Mapping[str, object],
+        arguments: PassedArguments,
         table: ProbeTable,
     ) -> None:
         self._kernel = kernel
@@ -52,7 +51,7 @@ class CheckedLaunch:
         memory: ProbeMemory,
         grid: Grid,
         stream: int,
-        arguments: Mapping[str, object],
+        arguments: PassedArguments,
     ) -> CheckedLaunch | None:
         """A launch with a table; None where all tables are taken, and nobody may wait for one.
 
@@ -90,15 +89,23 @@ class CheckedLaunch:
     def _submit(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel | None:
         plan = self._kernel.binary.probes
         assert plan is not None
-        probes = (self._table.address, *bounds(self._arguments, plan.bounds))
+        probes = (self._table.address, *self._arguments.bounds(plan.bounds))
         try:
             ran: NativeKernel | None = self._kernel.submit(x, y, z, stream, *passed, probes)
             self._memory.end(self._table, stream)
         except BaseException:
             self._memory.drop(self._table)
             raise
-        if ran is not None:
+        if ran is not None and ran.binary.probes is not None:
             plan = ran.binary.probes
-        launch = ProbedLaunch(self._kernel.name, self._launch_id, self._grid, self._arguments)
-        CHECKED.add(PendingTable(self._memory, self._table, plan, launch))
+        pending = PendingTable(
+            self._memory,
+            self._table,
+            plan,
+            self._kernel.name,
+            self._launch_id,
+            self._grid,
+            self._arguments,
+        )
+        CHECKED.add(pending)
         return ran

@@ -14,18 +14,19 @@ import atexit
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tkdebug.errors import TkError
 from tkdebug.events import HOOKS
+from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
-from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.probes.launch import ProbedLaunch
+    from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
+    from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,11 @@ class PendingTable:
 
     memory: ProbeMemory
     table: ProbeTable
-    plan: Any
-    launch: ProbedLaunch
+    plan: ProbePlan
+    kernel: str
+    launch_id: int
+    grid: tuple[int, int, int]
+    arguments: PassedArguments
 
 
 class CheckedLaunches:
@@ -137,9 +141,13 @@ class CheckedLaunches:
 
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
-        from tkdebug.interpreter.probe_faults import faults_of
+        from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
 
-        for fault in faults_of(pending.plan, table, pending.launch):
+        passed = pending.arguments
+        launch = CheckedLaunch(
+            pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
+        )
+        for fault in faults_of(pending.plan, table, launch):
             report(fault)
 
     def _conclude_at_exit(self) -> None:

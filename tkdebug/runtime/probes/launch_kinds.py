@@ -11,9 +11,7 @@ Looking at a launch costs some microseconds. A kernel that shows nothing new is 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-
-from tkdebug.compiler.probes.launch import TensorView
+from collections.abc import Hashable
 
 MOST_KINDS = 64
 QUIET = 64
@@ -77,19 +75,3 @@ class LaunchKinds:
             return
         self._next_rest *= 2
         self.rest = rest
-
-
-def kind_of(grid: tuple[int, int, int], arguments: Mapping[str, object]) -> Hashable:
-    """What the addresses of a launch are made of.
-
-    Args:
-        grid: of the launch.
-        arguments: as `argument_views` has them.
-    """
-    facts: list[Hashable] = [grid]
-    for value in arguments.values():
-        if isinstance(value, TensorView):
-            facts += (value.shape, value.strides, value.is_known)
-        elif not isinstance(value, float):
-            facts.append(value)
-    return tuple(facts)

@@ -11,7 +11,7 @@ bare; a launch that is timed or captured is bare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,11 @@ from tkdebug.events import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.timed_launches import TIMED
-from tkdebug.runtime.probes.argument_views import argument_views
 from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 from tkdebug.runtime.probes.checked_launches import CHECKED
-from tkdebug.runtime.probes.launch_kinds import LaunchKinds, kind_of
+from tkdebug.runtime.probes.data_dependence import depends_on_data
+from tkdebug.runtime.probes.launch_kinds import LaunchKinds
+from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -35,12 +36,8 @@ if TYPE_CHECKING:
 # Code that is on the disk is there before the bare build could be lowered meanwhile.
 _ON_DISK_S = 0.05
 # What scripts read off a kernel, besides what every `CompiledKernel` has.
-_OF_BARE = frozenset(
-    [
-        *("asm", "binary", "function", "gpu_ir", "gpu_module", "kernel", "module"),
-        *("n_max_threads", "n_regs", "n_spills"),
-    ]
-)
+_OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
+_OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
 
 
 class WatchedKernel(CompiledKernel):
@@ -75,6 +72,7 @@ class WatchedKernel(CompiledKernel):
         self._memory = memory
         self._retire = retire
         self._kinds = LaunchKinds()
+        self._was_launched = False
         self.submit: Callable[..., Any] = self._submit_bare
         first = bare.kernel() if bare_first else self._first_builds(checked)
         super().__init__(bare.src, first.used_globals)
@@ -105,7 +103,7 @@ class WatchedKernel(CompiledKernel):
         if plan is None or not plan.sites:
             self._checked_build = None
             return None
-        self._kinds.depends_on_data = any(site.depends_on_data for site in plan.sites)
+        self._kinds.depends_on_data = depends_on_data(plan.module)
         return kernel
 
     def _give_up(self, error: Exception) -> None:
@@ -122,6 +120,8 @@ class WatchedKernel(CompiledKernel):
     def __getattr__(self, name: str) -> Any:
         """What scripts read off the kernel is that of the bare build."""
         if name in _OF_BARE:
+            if self._was_launched and name in _OF_LOADED:
+                self._init_handles()
             return getattr(self.bare, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -163,6 +163,7 @@ class WatchedKernel(CompiledKernel):
             values: a value for each parameter.
             passed: what `submit` takes.
         """
+        self._was_launched = True
         CHECKED.collect()
         checks = self._checks_of(grid, stream, values)
         if checks is not None:
@@ -172,9 +173,7 @@ class WatchedKernel(CompiledKernel):
         else:
             self.bare.submit(*grid, stream, *passed)
 
-    def _checks_of(
-        self, grid: Grid, stream: int, values: tuple[Any, ...]
-    ) -> CheckedLaunch | None:
+    def _checks_of(self, grid: Grid, stream: int, values: tuple[Any, ...]) -> CheckedLaunch | None:
         """How the launch is checked; None where it is bare."""
         if self._checked_build is None:
             self._retire(self.bare)
@@ -184,20 +183,20 @@ class WatchedKernel(CompiledKernel):
         if self._memory.is_capturing(stream):
             CHECKED.add_captured()
             return None
-        arguments = argument_views(self.src.fn.arg_names, values)
-        if KNOBS.check_launches == "first" and not self._is_wanted(grid, arguments):
+        if KNOBS.check_launches == "first" and not self._is_wanted(grid, values):
             return None
         kernel = self._checked_kernel()
         if kernel is None:
             return None
+        arguments = PassedArguments(self.src.fn.arg_names, values)
         try:
             return CheckedLaunch.prepare(kernel, self._memory, grid, stream, arguments)
         except Exception as error:
             self._give_up(error)
             return None
 
-    def _is_wanted(self, grid: Grid, arguments: Mapping[str, object]) -> bool:
-        if self._kinds.wants(kind_of(grid, arguments)):
+    def _is_wanted(self, grid: Grid, values: tuple[Any, ...]) -> bool:
+        if self._kinds.wants(kind_of(grid, values)):
             self._look_at_all()
             return True
         rest = self._kinds.rest

@@ -1,0 +1,215 @@
+"""What is kept of an access until the end of its launch: which elements, whose, what it brought.
+
+A part is a strided view of the allocation where the access had that form, else a list of elements.
+Both give their elements as runs, neighbours in memory that are one program's, and tell more of
+single elements of a run when asked.
+
+Invariant: a part holds nothing that belongs to a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tkdebug.interpreter.hyperslabs import Hyperslab
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.touched import Touched
+
+# Where an access brought another value: everywhere, nowhere, or by element of the part.
+Changed = bool | Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of elements: int64, one entry a run; `starts` in elements of the part's size."""
+
+    starts: Tensor
+    counts: Tensor
+    programs: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Of single elements: positions in the tile, segments of their programs, where they changed."""
+
+    lanes: Tensor
+    segments: Tensor
+    changed: Tensor
+
+
+class Part(Protocol):
+    """Elements of one access."""
+
+    @property
+    def programs(self) -> Tensor:
+        """Whose they are; some may be named more than once."""
+
+    @property
+    def changed(self) -> Changed:
+        """Where the access brought another value."""
+
+    def runs(self) -> Runs:
+        """All elements."""
+
+    def details(self, runs: Tensor, steps: Tensor) -> Details:
+        """Of the element that is `steps` behind the first of a run, for each of `runs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlabPart:
+    """A strided view.
+
+    Attributes:
+        shape: of the tile.
+        changed: in the shape of `slab.view`, or True or False.
+        segments: of `slab.programs`, None where all are 0.
+    """
+
+    slab: Hyperslab
+    shape: tuple[int, ...]
+    changed: Changed
+    segments: Tensor | None
+
+    @property
+    def programs(self) -> Tensor:
+        """Whose they are."""
+        return self.slab.programs
+
+    @property
+    def program_axes(self) -> int:
+        """How many of the axes are of programs."""
+        return len(self.slab.sizes) - len(self.slab.box)
+
+    def runs(self) -> Runs:
+        """All elements: axes of the tile that lie in one piece are one run."""
+        slab, order, inner = self.slab, *self._order()
+        starts = torch.tensor(slab.start, device=slab.programs.device)
+        outer = order[: len(order) - inner]
+        for axis in outer:
+            steps = torch.arange(slab.sizes[axis], device=starts.device) * slab.strides[axis]
+            starts = (starts.reshape(-1, 1) + steps).reshape(-1)
+        starts = starts.reshape(-1)
+        length = math.prod(slab.sizes[axis] for axis in order[len(order) - inner :])
+        programs = slab.programs.repeat_interleave(starts.shape[0] // slab.programs.shape[0])
+        return Runs(starts, torch.full_like(starts, length), programs)
+
+    def details(self, runs: Tensor, steps: Tensor) -> Details:
+        """Of single elements."""
+        slab, order, inner = self.slab, *self._order()
+        length = math.prod(slab.sizes[axis] for axis in order[len(order) - inner :])
+        places = runs * length + steps
+        tile = math.prod(slab.sizes[self.program_axes :])
+        segments = torch.zeros_like(places)
+        if self.segments is not None:
+            segments = self.segments[places // tile].long()
+        changed = self.changed
+        if isinstance(changed, Tensor):
+            changed = changed.expand(slab.sizes).permute(order).reshape(-1)[places]
+        else:
+            changed = torch.full_like(places, changed, dtype=torch.bool)
+        return Details(self._lanes(order)[places % tile], segments, changed)
+
+    def _order(self) -> tuple[list[int], int]:
+        """The axes, those of a run last, and how many these are."""
+        sizes, strides, first = self.slab.sizes, self.slab.strides, self.program_axes
+        tile = range(first, len(sizes))
+        inner: list[int] = []
+        length = 1
+        for axis in sorted(tile, key=lambda axis: strides[axis]):
+            if sizes[axis] > 1 and strides[axis] == length:
+                length *= sizes[axis]
+                inner.insert(0, axis)
+        outer = [axis for axis in tile if axis not in inner]
+        return [*range(first), *outer, *inner], len(inner)
+
+    def _lanes(self, order: Sequence[int]) -> Tensor:
+        """Positions in the tile of one program's elements, in `order`."""
+        lanes = torch.zeros((), dtype=torch.int64, device=self.programs.device)
+        for axis, ((low, high), extent) in enumerate(zip(self.slab.box, self.shape, strict=True)):
+            steps = torch.arange(low, high, device=lanes.device)
+            steps = steps.flip(0) if axis in self.slab.flips else steps
+            lanes = lanes.unsqueeze(-1) * extent + steps
+        first = self.program_axes
+        return lanes.permute([axis - first for axis in order if axis >= first]).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class ListPart:
+    """Elements one by one.
+
+    Attributes:
+        segments: of each element's program, None where all are 0.
+    """
+
+    touched: Touched
+    changed: Changed
+    segments: Tensor | None
+
+    @property
+    def programs(self) -> Tensor:
+        """Whose they are."""
+        return self.touched.programs
+
+    def runs(self) -> Runs:
+        """All elements."""
+        places, programs = self.touched.places, self.touched.programs
+        rows = self._begins()
+        counts = torch.diff(rows, append=rows.new_tensor([places.shape[0]]))
+        return Runs(places[rows], counts, programs[rows])
+
+    def details(self, runs: Tensor, steps: Tensor) -> Details:
+        """Of single elements."""
+        rows = self._begins()[runs] + steps
+        segments = torch.zeros_like(rows) if self.segments is None else self.segments[rows].long()
+        changed = self.changed
+        if isinstance(changed, Tensor):
+            changed = changed[rows]
+        else:
+            changed = torch.full_like(rows, changed, dtype=torch.bool)
+        return Details(self.touched.lanes[rows], segments, changed)
+
+    def _begins(self) -> Tensor:
+        places, programs = self.touched.places, self.touched.programs
+        breaks = torch.ones_like(places, dtype=torch.bool)
+        torch.ne(places[1:] - places[:-1], 1, out=breaks[1:])
+        breaks[1:] |= programs[1:] != programs[:-1]
+        return breaks.nonzero().reshape(-1)
+
+
+def is_alike(changed: Changed) -> bool:
+    """Whether an access brought other values everywhere or nowhere."""
+    return isinstance(changed, bool) or bool(changed.all()) or not bool(changed.any())
+
+
+def stored_in(access: ObservedAccess, slab: Hyperslab, first: int) -> Tensor:
+    """What a store stores in one of its slabs, to go with `slab.view`.
+
+    Args:
+        access: the store.
+        slab: of it, without positions that overlap.
+        first: the first program of the batch.
+    """
+    tile = access.stored_tile()
+    values = tile.expand(tile.shape[0], *access.shape)
+    for axis, (low, high) in enumerate(slab.box):
+        if high - low < values.shape[axis + 1]:
+            values = values.narrow(axis + 1, low, high - low)
+    if slab.flips:
+        values = values.flip([axis + 1 for axis in slab.flips])
+    of_programs = slab.sizes[: len(slab.sizes) - len(slab.box)]
+    if tile.shape[0] == 1:
+        return values.reshape(*(1 for _ in of_programs), *values.shape[1:])
+    rows = access.rows_of(slab.programs - first)
+    if not _is_counting(rows, values.shape[0]):
+        values = values[rows]
+    return values.reshape(*of_programs, *values.shape[1:])
+
+
+def _is_counting(rows: Tensor, count: int) -> bool:
+    return rows.shape[0] == count and bool((rows[1:] > rows[:-1]).all())

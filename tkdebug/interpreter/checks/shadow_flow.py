@@ -1,0 +1,195 @@
+"""How undefined elements travel from an op's operands to its results.
+
+A mark is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all positions):
+true where the value is undefined. Through an op that has no rule here marks end: what is told of
+undefined values must be right, and may miss some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.values import TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+Marks = Sequence[Tensor | None]
+
+# Ops that move elements about and look at none of them: they move the marks in the same way.
+MOVES = names_of(tt.Rearrangement, tt.Join, tt.Split, tt.Cat)
+# Where the other operand is 0 the result is 0, whatever the one is.
+_ANNIHILATED_BY_ZERO = names_of(arith.MulI, arith.MulF, arith.AndI)
+# Kernels mask scores by adding -inf, or -1e4 where that overflows: nothing is left of the score.
+_DROWNING = 1e4
+_ENDS = names_of(tt.Load, tt.Atomic)
+
+
+def marks_of_results(
+    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks, all_marks: Marks
+) -> Sequence[Tensor | None]:
+    """The results' marks.
+
+    Args:
+        ev: the evaluator that is about to run `op`.
+        op: any op but control flow.
+        operands: its operands' values.
+        marks: of the operands, those of one origin; one at least is not None.
+        all_marks: of the operands, those of any origin.
+    """
+    if op.name in MOVES:
+        return moved_marks(ev, op, marks)
+    if tt.Reduce.matches(op):
+        return _each(op, all_united(marks).any(tt.Reduce(op).axis + 1))
+    if tt.Scan.matches(op):
+        return _each(op, scanned_marks(op, all_united(marks)))
+    if tt.Dot.matches(op):
+        return [_product(ev, op, operands, marks, all_marks)]
+    if arith.Select.matches(op):
+        return [selected_marks(ev, op, operands, marks)]
+    if op.regions or op.name in _ENDS or not is_elementwise(op):
+        return [None] * len(op.results)
+    if op.name in _ANNIHILATED_BY_ZERO:
+        return [_kept(ev, op, operands, marks, all_marks, lambda other: other != 0)]
+    if arith.AddF.matches(op) or arith.SubF.matches(op):
+        return [
+            _kept(ev, op, operands, marks, all_marks, lambda other: ~(other.abs() >= _DROWNING))
+        ]
+    if arith.OrI.matches(op) and ir.element_of(op.result.type).bits == 1:
+        return [_kept(ev, op, operands, marks, all_marks, lambda other: ~other.bool())]
+    return _each(op, all_united(marks))
+
+
+def united(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """The elements that are in either of two marks."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a | b
+
+
+def all_united(marks: Marks) -> Tensor:
+    """The elements that are in any of the marks, of which one at least is not None."""
+    total = None
+    for mark in marks:
+        total = united(total, mark)
+    assert total is not None
+    return total
+
+
+def _each(op: Operation, mark: Tensor) -> Sequence[Tensor]:
+    return [mark] * len(op.results)
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Whether each element of the results comes of the operands' elements in its place."""
+    if not op.results:
+        return False
+    shape = ir.shape_of(op.results[0].type)
+    return all(
+        not isinstance(value.type, ir.DescriptorType) and ir.shape_of(value.type) == shape
+        for value in (*op.operands, *op.results)
+    )
+
+
+def moved_marks(ev: Evaluator, op: Operation, marks: Marks) -> Sequence[Tensor]:
+    """The results' marks of an op of `MOVES`."""
+    given = [_nothing(ev, op, place) if mark is None else mark for place, mark in enumerate(marks)]
+    results = ev.plan.run_alone(ev, op, given)
+    return [ev.dense(result, ir.I1) for result in results]
+
+
+def _nothing(ev: Evaluator, op: Operation, place: int) -> Tensor:
+    rank = len(ir.shape_of(op.operands[place].type))
+    return torch.zeros((1,) * (rank + 1), dtype=torch.bool, device=ev.device)
+
+
+def scanned_marks(op: Operation, mark: Tensor) -> Tensor:
+    """The elements of a scan's result that a marked one flows into."""
+    scan = tt.Scan(op)
+    axis = scan.axis
+    counts = mark.to(torch.uint8)
+    if scan.reverse:
+        return counts.flip(axis + 1).cummax(axis + 1).values.flip(axis + 1).bool()
+    return counts.cummax(axis + 1).values.bool()
+
+
+def selected_marks(
+    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks
+) -> Tensor | None:
+    """The marks of what a choice takes, and those of the condition."""
+    chooser, first, second = marks
+    condition = ev.dense(operands[0], arith.Select(op).condition.type).bool()
+    rank = len(ir.shape_of(op.result.type))
+    if condition.dim() != rank + 1:  # a scalar chooses whole tiles
+        condition = condition.reshape(-1, *(1,) * rank)
+        chooser = None if chooser is None else chooser.reshape(-1, *(1,) * rank)
+    if first is not None:
+        chooser = united(chooser, first & condition)
+    if second is not None:
+        chooser = united(chooser, second & ~condition)
+    return chooser
+
+
+def _kept(
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    marks: Marks,
+    all_marks: Marks,
+    matters: Callable[[Tensor], Tensor],
+) -> Tensor | None:
+    """The marks of each of two operands where the other's value does not decide alone."""
+    total = None
+    for place, mark in enumerate(marks):
+        if mark is None:
+            continue
+        other = 1 - place
+        keep = matters(computable(ev.dense(operands[other], op.operands[other].type)))
+        total = united(total, mark & _or_marked(keep, all_marks[other]))
+    return total
+
+
+def computable(values: Tensor) -> Tensor:
+    """`values`, in a type that torch computes with: of 8-bit floats it only moves the bits."""
+    return values.float() if values.is_floating_point() and values.element_size() == 1 else values
+
+
+def _or_marked(keep: Tensor, mark: Tensor | None) -> Tensor:
+    return keep if mark is None else keep | mark
+
+
+def _product(
+    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks, all_marks: Marks
+) -> Tensor | None:
+    """A matrix product's: rows and columns that meet a marked element, and not only at zeros."""
+    total = marks[2]
+    for place in (0, 1):
+        mark, other = marks[place], 1 - place
+        if mark is None:
+            continue
+        types = [value.type for value in op.operands]
+        values = computable(ev.full(operands[other], types[other]))
+        keep = _or_marked(values != 0, all_marks[other])
+        keep = keep.expand(keep.shape[0], *ir.shape_of(types[other])).float()
+        marked = mark.expand(mark.shape[0], *ir.shape_of(types[place])).float()
+        met = torch.matmul(marked, keep) if place == 0 else torch.matmul(keep, marked)
+        total = united(total, met != 0)
+    return total
+
+
+def rows_and_columns(marks: Marks) -> Tensor | None:
+    """A matrix product's marks: those of the accumulator, and of each row and column with one."""
+    a, b, total = marks[:3]
+    if a is not None:
+        total = united(total, a.any(-1, keepdim=True))
+    if b is not None:
+        total = united(total, b.any(-2, keepdim=True))
+    return total

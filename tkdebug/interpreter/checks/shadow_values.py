@@ -1,0 +1,166 @@
+"""Elements of values that an observer follows, through branches and loops, from where they arose.
+
+A mark is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all positions).
+What marks mean, how ops hand them on and where they are reported is up to the subclasses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from torch import Tensor
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.touched import Touched
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One run of an op that gave elements which are followed.
+
+    Attributes:
+        bad: where, (P or 1, then the tile's axes in full).
+        operands: their values, broadcastable to `bad`; () where they do not tell anything.
+    """
+
+    op: Operation
+    bad: Tensor
+    operands: tuple[Tensor, ...]
+
+    def place_of(self, program: int, lane: tuple[int, ...]) -> tuple[int, ...]:
+        """The element that the op gave, for one that was used: in the same lane if it may be."""
+        bad = self.bad
+        row = program if bad.shape[0] > 1 else 0
+        if bad.dim() == len(lane) + 1 and element_at(bad, (row, *lane)):
+            return (program, *lane)
+        inside = bad[row].nonzero() if bool(bad[row].any()) else bad.nonzero()[:, 1:]
+        return (program, *inside[0].tolist())
+
+
+Followed = TypeVar("Followed", bound=Origin)
+
+
+class MarkedValues(Observer, Generic[Followed]):
+    """The elements that are followed in one batch of programs.
+
+    Attributes:
+        marked: the values that have such elements, by the op that they come from; empty as a rule.
+    """
+
+    def __init__(self, ev: Evaluator) -> None:
+        self._ev = ev
+        self.marked: dict[Value, dict[Operation, tuple[Followed, Tensor]]] = {}
+
+    def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
+        """Values die; those that blocks are given are theirs to set anew."""
+        for value in values:
+            if value.defining_op is not None:
+                self.marked.pop(value, None)
+        run.attend(self, bool(self.marked))
+
+    def decided(self, op: Operation) -> None:
+        """Control is about to go where the operands of `op` send it."""
+
+    def enter(self, op: Operation) -> None:
+        """A branch is taken, or a loop begins with what it is given."""
+        if not self.marked:
+            return
+        for value in op.results:
+            self.marked.pop(value, None)
+        self.decided(op)
+        self._forward([(target, dict(self.marked.get(x, {}))) for x, target in forwarded(op)])
+
+    def leave(self, op: Operation) -> None:
+        """A region ends: its values become its parent's, or go round."""
+        if not self.marked:
+            return
+        self.decided(op)
+        # The active programs' marks of what is forwarded, and the other programs' of what was.
+        self._forward(
+            [
+                (target, self._blended(self.marked.get(source), self.marked.get(target)))
+                for source, target in forwarded(op)
+            ]
+        )
+
+    def set_marks(self, value: Value, marks: dict[Operation, tuple[Followed, Tensor]]) -> None:
+        """The marks that `value` has from now on."""
+        if marks:
+            self.marked[value] = marks
+        else:
+            self.marked.pop(value, None)
+
+    def of_active(self, mark: Tensor) -> Tensor:
+        """A mark of the active programs only."""
+        active = self._ev.active
+        if active is None:
+            return mark
+        return mark & active.reshape(-1, *(1,) * (mark.dim() - 1))
+
+    def _forward(
+        self, found: Iterable[tuple[Value, dict[Operation, tuple[Followed, Tensor]]]]
+    ) -> None:
+        for target, marks in found:
+            self.set_marks(target, marks)
+
+    def _blended(
+        self,
+        new: dict[Operation, tuple[Followed, Tensor]] | None,
+        old: dict[Operation, tuple[Followed, Tensor]] | None,
+    ) -> dict[Operation, tuple[Followed, Tensor]]:
+        active = self._ev.active
+        if active is None:
+            return dict(new or {})
+        out: dict[Operation, tuple[Followed, Tensor]] = {}
+        for marks, programs in ((old, ~active), (new, active)):
+            for key, (origin, mark) in (marks or {}).items():
+                kept = mark & programs.reshape(-1, *(1,) * (mark.dim() - 1))
+                if bool(kept.any()):
+                    known = out.get(key)
+                    out[key] = (origin, kept if known is None else known[1] | kept)
+        return out
+
+
+def is_in_kernel(op: Operation) -> bool:
+    """Whether the program axis is the programs' where `op` runs: not so in a combine region."""
+    outer = op.block.parent_op if op.block is not None else None
+    while outer is not None and not tt.Func.matches(outer):
+        if outer.name not in CONTROL_FLOW:
+            return False
+        outer = outer.block.parent_op if outer.block is not None else None
+    return True
+
+
+def stored_value(op: Operation) -> Value | None:
+    """What a store or an atomic puts into memory; None for any other op."""
+    for view in (tt.Store, tt.DescriptorStore, tt.DescriptorScatter, tt.DescriptorReduce):
+        if view.matches(op):
+            return view(op).value
+    return tt.AtomicRmw(op).value if tt.AtomicRmw.matches(op) else None
+
+
+def at_touched(values: Tensor, touched: Touched, first: int) -> Tensor:
+    """The elements of a tile that an access touches, in its order.
+
+    Args:
+        values: (P or 1, then the tile's axes, extent 1 for all positions).
+        touched: by linear program ids.
+        first: the id of the batch's first program.
+    """
+    whole = values.expand(values.shape[0], *touched.shape).reshape(values.shape[0], -1)
+    rows = touched.programs - first if values.shape[0] > 1 else 0
+    found: Tensor = whole[rows, touched.lanes]
+    return found
+
+
+def element_at(values: Tensor, place: tuple[int, ...]) -> Tensor:
+    """The element at `place`; an axis of extent 1 stands for all positions."""
+    return values[tuple(min(at, n - 1) for at, n in zip(place, values.shape, strict=True))]

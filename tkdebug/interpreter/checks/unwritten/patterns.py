@@ -1,0 +1,50 @@
+"""What marks memory that nothing has written: bit patterns that no arithmetic gives.
+
+Fresh memory is filled with them (`tkdebug.compat.marked_empties`); an element that still has one
+when a kernel reads it was never written. Those of floats are signalling NaNs: copies keep them,
+while every operation on one gives another, quiet NaN. Types of one byte, and int16, have too few
+patterns to spare one.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def bits_type(itemsize: int) -> torch.dtype:
+    """The integer type of a size in bytes."""
+    return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[itemsize]
+
+
+def _signed(pattern: int, bits: int) -> int:
+    return pattern - (1 << bits) if pattern >> (bits - 1) else pattern
+
+
+# By type, as the signed integer of the same bits.
+MARKS = {
+    torch.float16: 0x7D5A,
+    torch.bfloat16: 0x7FA5,
+    torch.float32: 0x7FA5A5A5,
+    torch.float64: 0x7FF5A5A5A5A5A5A5,
+    torch.int32: _signed(0xA5A5A5A5, 32),
+    torch.int64: _signed(0xA5A5A5A5A5A5A5A5, 64),
+}
+
+
+def marked(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Where a tensor has not been written; None where its type has no mark, or it is empty."""
+    mark = MARKS.get(tensor.dtype)
+    if mark is None or not tensor.numel():
+        return None
+    return tensor.view(bits_type(tensor.element_size())) == mark
+
+
+def is_unwritten(tensor: torch.Tensor) -> bool:
+    """Whether nothing has written any element of a tensor."""
+    mark = MARKS.get(tensor.dtype)
+    if mark is None or not tensor.numel():
+        return False
+    bits = tensor.view(bits_type(tensor.element_size()))
+    # Most tensors show by their first or last element that they were written.
+    ends = (0,) * bits.dim(), (-1,) * bits.dim()
+    return all(int(bits[end]) == mark for end in ends) and bool((bits == mark).all())

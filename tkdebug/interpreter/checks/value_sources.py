@@ -1,0 +1,83 @@
+"""What the values of a kernel depend on: program ids, lanes, loops, arguments, and memory.
+
+A fact is a set of the names below; a constant has the empty set. What decides a branch is not part
+of what the branch gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
+from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.ir import Module, Operation, PointerType, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+
+Sources = frozenset[str]
+ARGUMENT, LANES, LOOP, MEMORY = "argument", "lanes", "loop", "memory"
+PROGRAM_IDS = ("program id 0", "program id 1", "program id 2")
+NOTHING: Sources = frozenset()
+_READERS = frozenset(name for name, spec in OPS.items() if Effects.READ in spec.effects)
+# What gives the elements of its operand again, in another shape or width.
+_RESHAPING = frozenset().union(
+    *(
+        view.names
+        for view in (tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Reshape, arith.ExtSI, arith.ExtUI)
+    )
+)
+
+
+class ValueSources(ForwardAnalysis[Sources]):
+    """The sources of every value of a module."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__()
+        body = module.function.regions[0].block
+        for parameter in body.arguments:
+            is_number = not isinstance(parameter.type, PointerType | ir.DescriptorType)
+            self.set(parameter, frozenset([ARGUMENT]) if is_number else NOTHING)
+        self.run(body)
+
+    def visit(self, op: Operation) -> None:
+        """Join those of the operands."""
+        if scf.For.matches(op):
+            loop = scf.For(op)
+            counted = self.of(loop.lower) | self.of(loop.step) | {LOOP}
+            self.set(loop.induction_variable, counted)
+        if op.name in CONTROL_FLOW:
+            return
+        if op.name in _READERS:
+            found = frozenset([MEMORY])
+        elif tt.MakeRange.matches(op):
+            found = frozenset([LANES])
+        elif tt.GetProgramId.matches(op):
+            found = frozenset([PROGRAM_IDS[tt.GetProgramId(op).axis]])
+        else:
+            found = frozenset().union(*map(self.of, op.operands))
+        for result in op.results:
+            self.set(result, found)
+
+    def join(self, value: Value, known: Sources, fact: Sources) -> Sources:
+        """Those of either."""
+        return known | fact
+
+    def of(self, value: Value | None) -> Sources:
+        """The sources of a value; none of no value."""
+        return NOTHING if value is None else self.facts.get(value, NOTHING)
+
+
+def terms(value: Value) -> Iterator[Value]:
+    """What `value` is a sum of."""
+    op = value.defining_op
+    if op is None:
+        yield value
+    elif arith.AddI.matches(op) or tt.AddPtr.matches(op):
+        for operand in op.operands:
+            yield from terms(operand)
+    elif op.name in _RESHAPING:
+        yield from terms(op.operands[0])
+    else:
+        yield value

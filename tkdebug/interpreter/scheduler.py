@@ -1,0 +1,209 @@
+"""Programs that wait for each other, one of them running at a time.
+
+They run in order. One that waits keeps its thread, and a new thread goes on with the programs that
+have not begun; when all have, those that wait take turns. Who waits for no later program never
+costs a thread, and every run takes the same turns. A program may also step aside without need, so
+that others come between what it does.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
+from contextvars import copy_context
+from types import FrameType
+
+import torch
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.errors import LaunchError
+from tkdebug.interpreter.torch_state import apart_from_the_script
+
+# How long nothing must have changed: what they wait for might be another process's to write.
+_PATIENCE_S = 2.0
+# As many as an H200 holds at once: a GPU, too, would begin no other before one of those has ended.
+_MOST_WAITING = 132 * 32
+# Programs that have stepped aside at a time.
+_MOST_ASIDE = 7
+
+
+class Abandoned(BaseException):
+    """Ends a program that waits in a launch which has failed."""
+
+
+class Turns:
+    """Runs the programs of one launch.
+
+    Attributes:
+        loops: the loops that may wait for other programs.
+        changes: how often a program has changed memory, or may have.
+        interrupted: where the running program was when the launching thread was interrupted.
+    """
+
+    def __init__(
+        self,
+        loops: Collection[Operation],
+        programs: int,
+        run_program: Callable[[int], None],
+        device: torch.device,
+    ) -> None:
+        self.loops = frozenset(loops)
+        self.changes = 0
+        self.interrupted: FrameType | None = None
+        self._programs = programs
+        self._run_program = run_program
+        self._begun = 0
+        self._waiting: deque[threading.Semaphore] = deque()
+        # They wait for nothing, and go on before those that do.
+        self._aside: deque[threading.Semaphore] = deque()
+        self._threads: list[threading.Thread] = []
+        self._all_ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._running = threading.get_ident()
+        self._idle_turns = 0
+        self._idle_since = time.monotonic()
+        self._changes_seen = 0
+        self._device = device
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        self._infers = torch.is_inference_mode_enabled()
+
+    def run(self) -> None:
+        """Run all programs; returns when the last has ended."""
+        try:
+            self._run_those_left()
+            self._hand_over()
+            self._all_ended.wait()
+        except BaseException as error:
+            self.interrupted = sys._current_frames().get(self._running)  # noqa: SLF001
+            self._fail(error)
+        for thread in self._threads:
+            thread.join()
+        failure, self._failure = self._failure, None
+        if failure is None:
+            return
+        try:
+            raise failure
+        finally:
+            # Else the error holds this frame, which holds the error.
+            del failure
+
+    def wait(self, op: Operation, program_id: tuple[int, int, int], is_idle: bool) -> None:
+        """Let the others go on; called by the running program, in a round of a loop.
+
+        Args:
+            op: the loop.
+            program_id: who waits.
+            is_idle: whether its round changed nothing, so that the next one will be the same.
+        """
+        if not is_idle or self.changes != self._changes_seen:
+            self._idle_turns = 0
+            self._idle_since = time.monotonic()
+        self._changes_seen = self.changes
+        self._idle_turns += 1
+        if self._waits_in_vain():
+            raise self._deadlock(
+                op, program_id, "for memory that no other program changes any more"
+            )
+        following: threading.Semaphore | None = None
+        if self._aside:
+            following = self._aside.popleft()
+        elif self._begun < self._programs:
+            if len(self._waiting) >= _MOST_WAITING:
+                raise self._deadlock(op, program_id, "and so do as many others as a GPU can hold")
+        elif self._waiting:
+            following = self._waiting.popleft()
+        else:
+            return
+        self._stop_for(following, self._waiting)
+
+    def step_aside(self) -> None:
+        """Let some others do something first; called by the running program."""
+        self._idle_turns = 0
+        following: threading.Semaphore | None = None
+        if self._begun == self._programs or len(self._aside) >= _MOST_ASIDE:
+            others = self._aside or self._waiting
+            if not others:
+                return
+            following = others.popleft()
+        self._stop_for(following, self._aside)
+
+    def _stop_for(
+        self, following: threading.Semaphore | None, queue: deque[threading.Semaphore]
+    ) -> None:
+        """Stop the running program until its turn in `queue`; None is who has not begun."""
+        mine = threading.Semaphore(0)
+        queue.append(mine)
+        if following is None:
+            self._start_thread()
+        else:
+            following.release()
+        mine.acquire()
+        self._running = threading.get_ident()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """End the program that calls this if the launch has failed."""
+        if self._failure is not None:
+            raise Abandoned
+
+    def _waits_in_vain(self) -> bool:
+        return (
+            self._begun == self._programs
+            and not self._aside
+            and self._idle_turns > 2 * (len(self._waiting) + 1)
+            and time.monotonic() - self._idle_since > _PATIENCE_S
+        )
+
+    def _start_thread(self) -> None:
+        context = copy_context()
+        # A daemon: a script that is interrupted twice ends, whatever its kernel does.
+        thread = threading.Thread(
+            target=context.run, args=(self._work,), name="tkdebug-programs", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        self._running = threading.get_ident()
+        # What torch keeps for each thread is as in the thread that launched.
+        with torch.inference_mode(self._infers), apart_from_the_script(self._device):
+            try:
+                with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+                    self._run_those_left()
+                self._hand_over()
+            except BaseException as error:
+                self._fail(error)
+
+    def _run_those_left(self) -> None:
+        while self._begun < self._programs:
+            self._begun += 1
+            self._run_program(self._begun - 1)
+            self.go_on()
+
+    def _hand_over(self) -> None:
+        """The running program has ended, and all have begun."""
+        others = self._aside or self._waiting
+        if others:
+            others.popleft().release()
+        else:
+            self._all_ended.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        for waiting in [*self._aside, *self._waiting]:
+            waiting.release()
+        self._all_ended.set()
+
+    def _deadlock(self, op: Operation, program_id: tuple[int, int, int], why: str) -> LaunchError:
+        place = op.location.primary
+        waiting = len(self._waiting) + 1
+        return LaunchError(
+            f"{place.file}:{place.line}: program {program_id} waits {why}: of {self._programs} "
+            f"programs {self._begun - waiting} have ended, {waiting} wait, "
+            f"{self._programs - self._begun} have not begun"
+        )
