@@ -13,8 +13,8 @@ from tkdebug import knobs
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.backend import forget_backend
-from tkdebug.events import HOOKS, Hook
 from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch.native_kernel import NativeKernel

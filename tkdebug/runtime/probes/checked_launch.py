@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.probes.table import table_bytes
-from tkdebug.events import HOOKS, next_launch_id
+from tkdebug.events import next_launch_id
+from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import TkError
-from tkdebug.events import HOOKS
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
+from tkdebug.hook_chain import HOOKS
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:

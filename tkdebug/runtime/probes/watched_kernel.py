@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.timed_launches import TIMED
