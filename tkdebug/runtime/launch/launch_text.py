@@ -75,8 +75,20 @@ def @launch(@grid, {_declare(params)}**@options):
         @x, @y, @z = @path.dimensions((@x, @y, @z))
         if not (@x and @y and @z): return @kernel
     if @hooks.launch:
-        @kernel.launch_hooked(
-            (@x, @y, @z), @stream(@dev), ({names}), ({passed}))
+        @packer = @hooks.packer
+        if @packer is None or @in_flight.watched:
+            @kernel.launch_hooked(
+                (@x, @y, @z), @stream(@dev), ({names}), ({passed}))
+            return @kernel
+        @note = @packer.notes.get(@kernel) or @packer.note_of(@kernel)
+        @on = @stream(@dev)
+        @start_ns = @now()
+        try: @kernel.submit(@x, @y, @z, @on, {passed})
+        except BaseException as @error:
+            @kernel.tell_failed(
+                @error, (@x, @y, @z), @on, ({names}), @start_ns)
+            raise
+        @note(@next_launch_id(), @x, @y, @z, @on, @start_ns, {names})
     else:
         @kernel.submit(@x, @y, @z, @stream(@dev), {passed})
     return @kernel
