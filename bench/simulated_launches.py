@@ -28,7 +28,7 @@ from schedule_backend import PRINTER, PrinterPlatform, ScheduleBackend  # noqa: 
 import tkdebug  # noqa: E402
 import tkdebug.language as tl  # noqa: E402
 from tkdebug.compiler.targets import register_backend  # noqa: E402
-from tkdebug.events import HOOKS  # noqa: E402
+from tkdebug.hook_chain import HOOKS  # noqa: E402
 from tkdebug.instrument import add_hook  # noqa: E402
 from tkdebug.instrument.gpu_recording import GpuRecording  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402

@@ -14,7 +14,8 @@ import pytest
 from launching import fault, launch
 from packed_launches import Kernel, note, start
 
-from tkdebug.events import HOOKS, Fault
+from tkdebug.events import Fault
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument import event_sink
 from tkdebug.instrument.apart import client
 from tkdebug.instrument.recorder import Recorder

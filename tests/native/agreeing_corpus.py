@@ -31,7 +31,7 @@ from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.events import Fault
-from tkdebug.interpreter.waiting import waiting_loops
+from tkdebug.interpreter.spin_loops import waiting_loops
 from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.perf_report import Mark
@@ -453,7 +453,7 @@ def main() -> None:
     sys.argv = [options.script, *options.arguments]
     sys.path.insert(0, str(Path(options.script).resolve().parent))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(install("interpret", quick=True))
+        stack.enter_context(install("interpret", quick=True, checks=("none",)))
         stack.enter_context(agreement.checking())
         stack.enter_context(mock.patch.object(Mark, "run", return_value=None))
         runpy.run_path(options.script, run_name="__main__")

@@ -17,15 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import SessionError
-from tkdebug.events import (
-    HOOKS,
-    ActivityBuffers,
-    Fault,
-    Hook,
-    KernelLaunch,
-    LaunchRecord,
-    PackableKernel,
-)
+from tkdebug.events import Fault, KernelLaunch, LaunchRecord
+from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook, PackableKernel
 from tkdebug.instrument.apart.packing import LaunchPacker
 from tkdebug.instrument.apart.ring import JOINED, TIMED
 from tkdebug.instrument.device_times import DeviceTimes
@@ -187,7 +180,9 @@ class Recorder:
         assert self._sink is not None
         process = self._sink.move()
         if process is not None:
-            self._packer = LaunchPacker(process.ring, process.send, self._odd, self, self._gpu)
+            self._packer = LaunchPacker(
+                process.ring, process.send, self._odd, self, self._gpu, self._time_of
+            )
             HOOKS.pack_natively(self._hook, self._packer)
         self._gpu.start(make_buffers, process)
 
@@ -208,7 +203,7 @@ class Recorder:
             if self._packer is not None:
                 # It is noted at its end.
                 if self._gpu.is_on:
-                    record.device_ns = StoredTime(self.path, record.id, self._settle)
+                    record.device_ns = self._time_of(record.id)
                 return
             if self._gpu.is_on:
                 record.device_ns = self._gpu.enter(record.id)
@@ -267,6 +262,9 @@ class Recorder:
         if flags & JOINED and self._sink is not None and self._sink.process is not None:
             made = (launch, threading.get_native_id(), start_ns, end_ns, grid)
             self._sink.process.send("made", made, bool(flags & TIMED))
+
+    def _time_of(self, launch: int) -> StoredTime:
+        return StoredTime(self.path, launch, self._settle)
 
     def _settle(self) -> None:
         """Have the session know all times that can be known."""

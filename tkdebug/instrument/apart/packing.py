@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from time import time_ns
 from typing import Any, Protocol
 
-from tkdebug.events import PackableKernel
+from tkdebug.hook_chain import PackableKernel
 from tkdebug.instrument.apart.ring import (
     HEADER_BYTES,
     MASK,
@@ -80,6 +80,7 @@ class LaunchPacker:
         odd: called with a kernel and what `note` was, of a launch that no slot can hold.
         watcher: whose scopes are recorded.
         state: has the flags of launches that are made now.
+        time_of: what tells the time of a launch on the device.
 
     Attributes:
         notes: by kernel, the function to call after each of its launches with its number, grid,
@@ -87,7 +88,13 @@ class LaunchPacker:
     """
 
     def __init__(
-        self, ring: RingWriter, send: Send, odd: Odd, watcher: ScopeWatcher, state: HasFlags
+        self,
+        ring: RingWriter,
+        send: Send,
+        odd: Odd,
+        watcher: ScopeWatcher,
+        state: HasFlags,
+        time_of: Callable[[int], Callable[..., int | None]],
     ) -> None:
         self._ring = ring
         self._send = send
@@ -101,6 +108,7 @@ class LaunchPacker:
         self._kept: list[dict[Hashable, int]] = []
         self._kept_count = 0
         self._state = state
+        self.time_of = time_of
         self.notes: dict[object, Note] = {}
 
     def note_of(self, kernel: PackableKernel) -> Note:

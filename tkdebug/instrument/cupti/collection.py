@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import time
 
-from tkdebug.events import ActivityBuffers
+from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.activity_join import Clock
 from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, MEMSET
 from tkdebug.instrument.cupti.library import Cupti

@@ -19,10 +19,11 @@ from types import FunctionType
 from typing import Any
 
 from tkdebug.errors import CompileError
-from tkdebug.events import HOOKS, AutotuneChoice
+from tkdebug.events import AutotuneChoice
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import TRYING
-from tkdebug.runtime.compile.compile_ahead import compile_ahead
+from tkdebug.runtime.compile.parallel_compilation import compile_ahead
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.errors import (
@@ -34,6 +35,7 @@ from tkdebug.runtime.errors import (
 from tkdebug.runtime.jit.function import JITFunction
 from tkdebug.runtime.jit.interface import KernelInterface
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
+from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.tune.config import Config
 from tkdebug.runtime.tune.heuristics import Heuristics
 from tkdebug.terminal_text import tell
@@ -249,7 +251,8 @@ class Autotuner(KernelInterface):
 
         token = TRYING.set(True)
         try:
-            return self.do_bench(call, quantiles=_QUANTILES)
+            with timed_launches():
+                return self.do_bench(call, quantiles=_QUANTILES)
         except (OutOfResources, CompileError, PTXASError) as error:
             if KNOBS.print_autotuning:
                 print(f"Autotuning failed with {error}")
