@@ -11,7 +11,7 @@ import pytest
 
 from tkdebug import compat
 from tkdebug.errors import TkError, UnsupportedError
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 
 MODULES = """triton triton.language triton.language.core triton.language.standard
 triton.language.math triton.language.random triton.language.extra

@@ -5,14 +5,8 @@ from __future__ import annotations
 import time
 
 from tkdebug.errors import Frame
-from tkdebug.events import (
-    HOOKS,
-    ArgumentInfo,
-    Fault,
-    KernelCompiled,
-    LaunchRecord,
-    next_launch_id,
-)
+from tkdebug.events import ArgumentInfo, Fault, KernelCompiled, LaunchRecord, next_launch_id
+from tkdebug.hook_chain import HOOKS
 
 ARGUMENTS = (
     ArgumentInfo("x_ptr", "*fp32", "cpu", (4, 8), (8, 1)),

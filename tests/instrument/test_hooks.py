@@ -3,14 +3,9 @@ from pathlib import Path
 from launching import fault, launch
 
 from tkdebug.errors import Frame
-from tkdebug.events import (
-    HOOKS,
-    AutotuneChoice,
-    Hook,
-    HookChain,
-    LaunchProgress,
-)
+from tkdebug.events import AutotuneChoice, LaunchProgress
 from tkdebug.fault_teller import MAX_TOLD
+from tkdebug.hook_chain import HOOKS, Hook, HookChain
 from tkdebug.instrument import add_hook
 
 

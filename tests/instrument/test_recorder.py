@@ -11,7 +11,8 @@ import pytest
 from launching import ARGUMENTS, compiled, enter, fault, launch, leave
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.events import HOOKS, AutotuneChoice, Fault, LaunchProgress
+from tkdebug.events import AutotuneChoice, Fault, LaunchProgress
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.session import Session

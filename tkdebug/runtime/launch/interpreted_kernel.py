@@ -9,7 +9,8 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.events import HOOKS, LaunchRecord, next_launch_id
+from tkdebug.events import LaunchRecord, next_launch_id
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.device.driver import driver

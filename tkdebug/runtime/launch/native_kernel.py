@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.compiler.targets import backend_of, target_of
-from tkdebug.events import HOOKS, KernelLaunch, LaunchHooks, next_launch_id
+from tkdebug.events import KernelLaunch, next_launch_id
+from tkdebug.hook_chain import HOOKS, LaunchHooks
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.needed_resources import locate

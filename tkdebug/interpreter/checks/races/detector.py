@@ -17,24 +17,30 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.access_history import Deed, Elements, Record, overlaps, suspects
-from tkdebug.interpreter.access_log import AccessLog
-from tkdebug.interpreter.access_parts import (
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.races.access_history import (
+    Deed,
+    Elements,
+    Record,
+    overlaps,
+    suspects,
+)
+from tkdebug.interpreter.checks.races.access_log import AccessLog
+from tkdebug.interpreter.checks.races.access_parts import (
     Changed,
     ListPart,
     Part,
     SlabPart,
     stored_in,
 )
-from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.happens_before import HappensBefore, Meaning
+from tkdebug.interpreter.checks.races.happens_before import HappensBefore, Meaning
+from tkdebug.interpreter.checks.races.order_hints import Side, order_hint
+from tkdebug.interpreter.checks.races.race_hints import POLLED, race_hint
+from tkdebug.interpreter.checks.races.race_pairs import confirmed, conflicting
+from tkdebug.interpreter.checks.unwritten.patterns import bits_type
 from tkdebug.interpreter.hyperslabs import Hyperslab
 from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.order_hints import Side, order_hint
-from tkdebug.interpreter.race_hints import POLLED, race_hint
-from tkdebug.interpreter.race_pairs import confirmed, conflicting
 from tkdebug.interpreter.touched import Touched
-from tkdebug.interpreter.unwritten import bits_type
 
 # To see whether all have changed takes longer than to store them.
 _MOST_KEPT_BYTES = 64 << 20

@@ -15,14 +15,15 @@ from torch import Tensor
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checked_access import loaded_type
-from tkdebug.interpreter.coverage_rules import Gaps
-from tkdebug.interpreter.dimension_ranges import is_small
+from tkdebug.interpreter.checks.coverage.kept_reads import Read, Reading
+from tkdebug.interpreter.checks.coverage.load_facts import ModuleLoads
+from tkdebug.interpreter.checks.coverage.rules import Gaps
+from tkdebug.interpreter.checks.coverage.texts import coverage_text
+from tkdebug.interpreter.checks.dimension_ranges import is_small
+from tkdebug.interpreter.checks.value_sources import MEMORY
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog
-from tkdebug.interpreter.kept_reads import Read, Reading
-from tkdebug.interpreter.load_facts import ModuleLoads
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.value_sources import MEMORY
 from tkdebug.interpreter.values import (
     AddressTile,
     BoxMask,
@@ -99,7 +100,8 @@ class CoverageCheck(Observer):
         """Tell of what was left out, or read twice."""
         if self._reading is not None:
             for gap in Gaps(self._reading, self._facts.loads).find():
-                self._faults.coverage(gap)
+                text = coverage_text(gap, self._faults.grid)
+                self._faults.record(gap.load, text, count=gap.count * gap.behind)
 
 
 def _reads_nothing(operands: Sequence[TileValue]) -> bool:

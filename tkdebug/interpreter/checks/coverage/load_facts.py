@@ -14,7 +14,7 @@ from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
-from tkdebug.interpreter.value_sources import (
+from tkdebug.interpreter.checks.value_sources import (
     ARGUMENT,
     LOOP,
     MEMORY,

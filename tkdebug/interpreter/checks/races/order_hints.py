@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.happens_before import Event, HappensBefore, Meaning
-from tkdebug.interpreter.race_hints import is_atomic
+from tkdebug.interpreter.checks.races.happens_before import Event, HappensBefore, Meaning
+from tkdebug.interpreter.checks.races.race_hints import is_atomic
 
 _UNORDERED = (
     "neither program waits until the other is done with it: let one release (an atomic behind its "

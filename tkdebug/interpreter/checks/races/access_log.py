@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tkdebug.interpreter.access_history import Record
-from tkdebug.interpreter.access_parts import Changed, ListPart, Part, SlabPart
+from tkdebug.interpreter.checks.races.access_history import Record
+from tkdebug.interpreter.checks.races.access_parts import Changed, ListPart, Part, SlabPart
 
 _MANY_RECORDS = 64
 _MANY_ELEMENTS = 1 << 22

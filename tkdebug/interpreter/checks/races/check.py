@@ -10,19 +10,20 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.faults.messages import FaultText, access_verb, place_of
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, contents
+from tkdebug.interpreter.checks.races.happens_before import HappensBefore
+from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is_silent_flag
+from tkdebug.interpreter.checks.unwritten.patterns import bits_type
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog
-from tkdebug.interpreter.happens_before import HappensBefore
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.races import Race, RaceDetector, contents
+from tkdebug.interpreter.scheduler import Turns
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.synchronisation import Synchronisation, is_silent_flag
 from tkdebug.interpreter.touched import Touched
-from tkdebug.interpreter.turns import Turns
-from tkdebug.interpreter.unwritten import bits_type
 from tkdebug.interpreter.values import TileValue
 
 _SUMS = ("add", "fadd")
@@ -129,7 +130,16 @@ class RaceCheck(Observer):
 
     def _report(self, op: Operation, buffer: Buffer, touched: Touched, race: Race) -> None:
         offender = self._faults.offender(buffer, touched, race.first)
-        self._faults.race(op, buffer, offender, race)
+        other = "another element of the same tile"
+        if race.other is not None:
+            other = f"program {self._faults.program_at(race.other)}"
+        where = "here too" if race.other_op is op else f"at {place_of(race.other_op, op)}"
+        message = (
+            f"{access_verb(op)} offset {offender.index} of `{buffer.name}`, which {other} "
+            f"{race.did} {where}, in no certain order"
+        )
+        text = FaultText("race", message, tensor=buffer.name, index=offender.index, hint=race.hint)
+        self._faults.record(op, text, offender, race.count)
 
 
 def _changed(access: ObservedAccess) -> Tensor | None:

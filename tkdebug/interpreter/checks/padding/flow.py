@@ -16,9 +16,8 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.padding_facts import Axes
-from tkdebug.interpreter.reductions import combiner_of
-from tkdebug.interpreter.undefined_flow import (
+from tkdebug.interpreter.checks.padding.facts import Axes
+from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
     Marks,
     computable,
@@ -27,6 +26,7 @@ from tkdebug.interpreter.undefined_flow import (
     selected_marks,
     united,
 )
+from tkdebug.interpreter.reductions import combiner_of
 from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Module
-from tkdebug.interpreter.value_sources import LANES, MEMORY, ValueSources
+from tkdebug.interpreter.checks.value_sources import LANES, MEMORY, ValueSources
 
 
 class LaneSelections:

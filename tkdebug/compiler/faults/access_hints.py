@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, scf, tt, ttng
 from tkdebug.compiler.dialects.interfaces import PointerAccess, accessed
+from tkdebug.compiler.faults.call_source import call_name, mask_argument, mask_text
+from tkdebug.compiler.faults.facts import AccessedTensor, Offender
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.call_source import call_name, mask_argument, mask_text
-
-if TYPE_CHECKING:
-    from tkdebug.interpreter.faults import Offender
 
 # What makes pointers of the pointers that are their first operand.
 _POINTER_STEPS = names_of(tt.AddPtr, tt.Rearrangement)
@@ -24,26 +19,26 @@ _SEARCH_DEPTH = 100
 
 def access_hint(
     op: Operation,
-    buffer: Buffer,
+    tensor: AccessedTensor,
     mask: Value | None,
     offender: Offender,
     grid: tuple[int, int, int],
 ) -> str:
-    """The fix for access `op`, whose first `offender` is no element of `buffer`."""
+    """The fix for access `op`, whose first `offender` is no element of `tensor`."""
     index = offender.index
     assert index is not None
-    elements = f"`{buffer.name or 'the tensor'}` has {counted(buffer.hull_elems)}"
-    if buffer.itemsize != buffer.tensor.element_size():
-        elements += f" of {buffer.itemsize} bytes, as which it is accessed ({buffer.tensor.dtype})"
-    if buffer.is_expanded:
+    elements = f"`{tensor.name or 'the tensor'}` has {counted(tensor.hull_elems)}"
+    if tensor.itemsize != tensor.element_bytes:
+        elements += f" of {tensor.itemsize} bytes, as which it is accessed ({tensor.element_type})"
+    if tensor.is_expanded:
         return (
-            f"{elements} in memory for a shape of {list(buffer.shape)}: it was expanded (strides "
+            f"{elements} in memory for a shape of {list(tensor.shape)}: it was expanded (strides "
             "of 0), as gradients often are; pass it as .contiguous(), or use its strides"
         )
-    if 0 <= index < buffer.hull_elems:
-        strides = ", ".join(map(str, buffer.tensor.stride()))
+    if 0 <= index < tensor.hull_elems:
+        strides = ", ".join(map(str, tensor.strides))
         return (
-            f"`{buffer.name or 'the tensor'}` has strides ({strides}): multiply its indices by "
+            f"`{tensor.name or 'the tensor'}` has strides ({strides}): multiply its indices by "
             "them, or pass it as .contiguous()"
         )
     loop = ", the loop's bounds" if _in_loop(op) else ""
@@ -60,7 +55,7 @@ def access_hint(
             return f"the whole block lies outside: check {given}, {elsewhere}"
         return f"the shape or the strides given to {made} do not fit: {elements}"
     if mask is None:
-        return _unmasked(op, buffer, offender, elements, elsewhere)
+        return _unmasked(op, tensor, offender, elements, elsewhere)
     text = mask_text(op, mask)
     shown = f"mask is `{text}`" if text else "the mask allows it"
     if index < 0:
@@ -117,7 +112,7 @@ def counted(elements: int) -> str:
 
 
 def _unmasked(
-    op: Operation, buffer: Buffer, offender: Offender, elements: str, elsewhere: str
+    op: Operation, tensor: AccessedTensor, offender: Offender, elements: str, elsewhere: str
 ) -> str:
     call = call_name(op)
     assert offender.index is not None
@@ -133,10 +128,10 @@ def _unmasked(
             "with an `if`"
         )
     if offender.is_whole_tile:
-        return f"this program's tile has no element of `{buffer.name}`: check {elsewhere}"
+        return f"this program's tile has no element of `{tensor.name}`: check {elsewhere}"
     return (
         f"this {call} has no mask: pass mask=offsets < n, with n at most "
-        f"{buffer.hull_elems} for `{buffer.name or 'the tensor'}`"
+        f"{tensor.hull_elems} for `{tensor.name or 'the tensor'}`"
     )
 
 

@@ -10,36 +10,38 @@ import ast
 import linecache
 from collections.abc import Iterator, Mapping
 
+from tkdebug.compiler.faults.facts import AccessedTensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.errors import Frame
-from tkdebug.interpreter.buffers import Buffer
 
 
-def stride_hint(op: Operation, buffer: Buffer, arguments: Mapping[str, object]) -> str | None:
+def stride_hint(
+    op: Operation, accessed: AccessedTensor, arguments: Mapping[str, object]
+) -> str | None:
     """Such as "sbk=1 is b.stride(1), sbn=48 is b.stride(0)", for an access that went astray.
 
     Args:
         op: the access.
-        buffer: the tensor that it left.
+        accessed: the tensor that it left.
         arguments: of the launch, by name.
     """
     kernel = _kernel(op.location.frames[0])
-    if kernel is None or buffer.name is None or len(buffer.shape) < 2:
+    if kernel is None or accessed.name is None or len(accessed.shape) < 2:
         return None
-    strides = buffer.tensor.stride()
+    strides = accessed.strides
     axes: list[int] = []
     facts: list[str] = []
     is_odd = False
-    for factor in dict.fromkeys(_factors(kernel, buffer.name)):
+    for factor in dict.fromkeys(_factors(kernel, accessed.name)):
         value = arguments.get(factor)
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         if value in strides:
             axes.append(strides.index(value))
-            facts.append(f"{factor}={value} is {buffer.name}.stride({axes[-1]})")
+            facts.append(f"{factor}={value} is {accessed.name}.stride({axes[-1]})")
         elif "stride" in factor.lower():
             is_odd = True
-            facts.append(f"{factor}={value} is none of {buffer.name}'s strides {strides}")
+            facts.append(f"{factor}={value} is none of {accessed.name}'s strides {strides}")
     return ", ".join(facts) if is_odd or axes != sorted(axes) else None
 
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.access_parts import Part, Runs, SlabPart, is_alike
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.races.access_parts import Part, Runs, SlabPart, is_alike
 
 
 class Deed(IntEnum):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from tkdebug.interpreter.coverage_rules import Gap
-from tkdebug.interpreter.hints import counted
+from tkdebug.compiler.faults.access_hints import counted
+from tkdebug.compiler.faults.messages import FaultText, named
+from tkdebug.interpreter.checks.coverage.rules import Gap
 
 
-def coverage_text(gap: Gap, grid: tuple[int, int, int]) -> tuple[str, str]:
-    """Message and hint of a coverage fault."""
-    name = f"`{gap.buffer.name}`" if gap.buffer.name else "the tensor"
+def coverage_text(gap: Gap, grid: tuple[int, int, int]) -> FaultText:
+    """Elements of an input that the launch left out, or read twice."""
+    message, hint = _message_and_hint(gap, grid)
+    return FaultText(
+        "coverage", message, "warning", gap.buffer.name, gap.first * gap.stride, hint=hint
+    )
+
+
+def _message_and_hint(gap: Gap, grid: tuple[int, int, int]) -> tuple[str, str]:
+    name = named(gap.buffer.name, "the tensor")
     elements = f"{gap.count * gap.behind} of the {counted(gap.size * gap.behind)} of {name}"
     if gap.dimension is None or len(gap.buffer.shape) == 1:
         place = f"the first at offset {gap.first * gap.stride}"

@@ -1,24 +1,26 @@
 """Tells of fresh tensors that a launch stores to and leaves with gaps that somebody reads.
 
-Whether somebody does shows later: `unwritten_gaps` holds the fault back until then.
+Whether somebody does shows later: `gaps` holds the fault back until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.faults.access_hints import counted
+from tkdebug.compiler.faults.messages import FaultText
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.lane_selections import LaneSelections
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, has_nan
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, is_unwritten, marked
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog
-from tkdebug.interpreter.lane_selections import LaneSelections
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.unwritten import MARKS, bits_type, is_unwritten, marked
-from tkdebug.interpreter.unwritten_gaps import HELD_GAPS, has_nan
 from tkdebug.interpreter.values import DescriptorTile, PointerTile, TileValue
 
 
@@ -79,9 +81,21 @@ class UnwrittenOutputs(Observer):
             count = int(where.sum())
             if no_programs or count < where.numel():
                 first = int(where.reshape(-1).to(bits_type(1)).argmax())
-                fault = self._faults.left_unwritten(op, buffer, first, count)
+                # Whether it is a fault shows when something reads the gaps.
                 if self._faults.is_told:
-                    HELD_GAPS.hold(buffer.tensor, fault)
+                    text = self._text(buffer, first, count)
+                    HELD_GAPS.hold(buffer.tensor, self._faults.fault(op, text, None, count))
+
+    def _text(self, buffer: Buffer, first: int, count: int) -> FaultText:
+        return FaultText(
+            "unwritten-output",
+            f"the launch leaves {count} of the {counted(buffer.tensor.numel())} of "
+            f"`{buffer.name}` as torch.empty made them, the first at position {first}",
+            "warning",
+            buffer.name,
+            first,
+            hint=f"is the grid, {self._faults.grid}, too small, or a mask too narrow?",
+        )
 
     def _is_used(self, buffer: Buffer) -> bool:
         """Whether something came of a gap that was read, rather than that it was dropped."""

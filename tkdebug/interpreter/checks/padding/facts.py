@@ -15,8 +15,8 @@ from tkdebug.compiler.dialects import arith, math, scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
-from tkdebug.interpreter.marked_values import is_in_kernel
-from tkdebug.interpreter.undefined_flow import is_elementwise
+from tkdebug.interpreter.checks.shadow_flow import is_elementwise
+from tkdebug.interpreter.checks.shadow_values import is_in_kernel
 
 Axes = frozenset[int]
 _NONE: Axes = frozenset()

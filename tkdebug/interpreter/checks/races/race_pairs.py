@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tkdebug.interpreter.access_history import Deed, Elements
+from tkdebug.interpreter.checks.races.access_history import Deed, Elements
 
 # Pairs of accesses and atomics of an element; beyond it, only the next to each other are listed.
 _MOST_PAIRS = 1 << 22

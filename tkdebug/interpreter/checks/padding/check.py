@@ -19,6 +19,8 @@ from torch import Tensor
 
 from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
@@ -26,15 +28,8 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checked_access import mask_of
-from tkdebug.interpreter.descriptor_blocks import descriptor_access
-from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog, Offender
-from tkdebug.interpreter.fusion import Fusion
-from tkdebug.interpreter.marked_values import MarkedValues, Origin, at_touched, stored_value
-from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.padding_facts import Axes, PaddingFacts, counts_elements, leaves
-from tkdebug.interpreter.padding_flow import (
+from tkdebug.interpreter.checks.padding.facts import Axes, PaddingFacts, counts_elements, leaves
+from tkdebug.interpreter.checks.padding.flow import (
     combination,
     name_of,
     neutral_of,
@@ -42,9 +37,16 @@ from tkdebug.interpreter.padding_flow import (
     padding_of_product,
     padding_of_results,
 )
-from tkdebug.interpreter.padding_worlds import World, different, differs
+from tkdebug.interpreter.checks.padding.worlds import World, different, differs
+from tkdebug.interpreter.checks.shadow_flow import united
+from tkdebug.interpreter.checks.shadow_values import MarkedValues, Origin, at_touched, stored_value
+from tkdebug.interpreter.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.undefined_flow import united
 from tkdebug.interpreter.values import BoxTile, DescriptorTile, TileValue
 
 _SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
@@ -469,13 +471,18 @@ class PaddingTracker(MarkedValues[Origin]):
         self, world: World, access: ObservedAccess, first: int, count: int, shown: tuple[str, str]
     ) -> None:
         stored = self._faults.offender(access.buffer, access.touch(), first)
-        self._faults.padding(
+        place = place_of(world.load, world.op)
+        did = f"this {world.what} takes in elements that the load at {place} masks off"
+        if world.what == "mean":
+            did = f"this mean counts elements that the load at {place} masks off"
+        wrong, right = shown
+        self._faults.value_fault(
             world.op,
-            world.load,
-            world.what,
-            shown,
+            "padding",
+            f"{did}: {wrong} in place of {right} is stored",
             Offender(stored.program_id, (), stored.index),
             count,
+            severity="error",
             store=access.op,
             tensor=access.buffer.name,
             hint=world.hint,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.dimension_ranges import (
+from tkdebug.interpreter.checks.dimension_ranges import (
     Dimensions,
     Ranges,
     counted,

@@ -18,13 +18,14 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.dialects.interfaces import stored
+from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.nan_scan import has_nan
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.hyperslabs import are_injective
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer

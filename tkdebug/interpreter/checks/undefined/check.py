@@ -20,16 +20,17 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import accessed
+from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter import offset_wraps
 from tkdebug.interpreter.checked_access import mask_of
-from tkdebug.interpreter.faults import FaultLog, Offender
-from tkdebug.interpreter.marked_values import MarkedValues, Origin, element_at, is_in_kernel
+from tkdebug.interpreter.checks.shadow_flow import marks_of_results, united
+from tkdebug.interpreter.checks.shadow_values import MarkedValues, Origin, element_at, is_in_kernel
+from tkdebug.interpreter.checks.undefined import offset_wraps
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.undefined_flow import marks_of_results, united
 from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.happens_before import Meaning
-from tkdebug.interpreter.waiting import is_uncached_load, polled_loads, waiting_loops
+from tkdebug.interpreter.checks.races.happens_before import Meaning
+from tkdebug.interpreter.spin_loops import is_uncached_load, polled_loads, waiting_loops
 
 _RELEASES = ("release", "acq_rel")
 _ACQUIRES = ("acquire", "acq_rel")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
-from tkdebug.interpreter.unwritten import marked
+from tkdebug.interpreter.checks.unwritten.patterns import marked
 
 
 @dataclass(slots=True)

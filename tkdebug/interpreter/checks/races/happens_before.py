@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.vector_clocks import Clock, VectorClocks
+from tkdebug.interpreter.checks.races.vector_clocks import Clock, VectorClocks
 
 # An allocation and an offset in bytes.
 Place = tuple[int, int]

@@ -1,6 +1,6 @@
 """Tells of memory that is read before anything has written it.
 
-What marks such memory is in memory itself (`unwritten`), so nothing is kept of accesses: what a
+What marks such memory is in memory itself (`patterns`), so nothing is kept of accesses: what a
 load gave shows whether it read any. The elements are listed only where it did.
 """
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.nan_scan import may_have_nan
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.unwritten import MARKS, bits_type
 
 
 class UninitialisedReads(Observer):
