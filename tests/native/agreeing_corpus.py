@@ -334,7 +334,11 @@ def difference(
 
 
 def _leaves_no_result(fault: Fault) -> bool:
-    return fault.severity == "error" or fault.kind in ("broken-promise", "shift-range")
+    return fault.severity == "error" or fault.kind in (
+        "broken-promise",
+        "misaligned-descriptor",
+        "shift-range",
+    )
 
 
 @contextlib.contextmanager
