@@ -35,8 +35,11 @@ CHECK_NAMES = (
     "coverage",
     "row-overrun",
 )
-# Looked for by `tkdebug run` without being asked: what each costs is in bench/RESULTS.md.
+# Looked for without being asked: what each costs is in bench/RESULTS.md.
 DEFAULT_CHECKS = ("unwritten-output", "nan", "padding", "row-overrun")
+# Asks for none of these, but for what is asked for beside it.
+NO_CHECKS = "none"
+CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
 _TRUE = ("1", "true", "on", "yes", "y")
@@ -78,8 +81,9 @@ def _parse_checks(text: str) -> tuple[str, ...]:
     names = _parse_names(text)
     if names == ("all",):
         return CHECK_NAMES
-    if not set(names) <= set(CHECK_NAMES):
-        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks")))
+    own = {*CHECK_NAMES, NO_CHECKS}
+    if not set(names) <= own:
+        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks"), NO_CHECKS))
         if not set(names) <= known.keys():
             raise ValueError("names out of " + ", ".join((*known, "all")) + ", with commas")
     return names
@@ -220,7 +224,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
         tuple,
         "further faults to look for under interpret: race, uninitialised-read, "
         "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, "
-        "row-overrun, all",
+        "row-overrun, all; none for not even those that are looked for anyhow",
     ),
     Knob(
         "only_kernels",

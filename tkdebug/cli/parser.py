@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.knobs import CHECK_NAMES, DEFAULT_CHECKS, parse_kinds
+from tkdebug.knobs import CHECK_CHOICES, DEFAULT_CHECKS, parse_kinds
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -116,11 +116,11 @@ def _add_run(add: AddCommand) -> None:
         "--check",
         action="append",
         default=[],
-        choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
+        choices=WithPlugins(CHECK_CHOICES, "tkdebug.checks"),
         metavar="KIND",
         help="also check interpreted kernels for race, uninitialised-read, inf, narrowing, "
         "undefined-value, coverage, all of them, or a plugin's check; slower; may be repeated "
-        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)})",
+        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     _add_findings(run)
     run.add_argument(

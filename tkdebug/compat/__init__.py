@@ -37,13 +37,14 @@ class Installed:
         from tkdebug.compat.finder import InstalledFinder
         from tkdebug.compat.process_environment import Environment
         from tkdebug.runtime.cuda.first_use import announce_with_torch
+        from tkdebug.runtime.device.default_checks import with_defaults
 
         self.stand_in: CudaStandInInstalled | None = None
         self._undo = ExitStack()
         with ExitStack() as undo:
             changes = {"mode": mode, "quick": quick or KNOBS.quick}
             patterns = interpret or KNOBS.interpret_kernels
-            checks = checks or KNOBS.checks
+            checks = with_defaults(checks or KNOBS.checks, mode)
             undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
             undo.callback(InstalledFinder().uninstall)
             if mode != "native":
@@ -103,7 +104,8 @@ def install(
         mode: how kernels run: auto, interpret or native.
         quick: `do_bench` runs once, sweeps take their first x value.
         interpret: patterns of kernel names that are interpreted whatever the mode.
-        checks: fault kinds that interpreted kernels are checked for besides.
+        checks: fault kinds that interpreted kernels are checked for besides the default ones;
+            `none` leaves those out.
 
     Returns:
         The installation: a context manager, or call its `uninstall`.

@@ -6,6 +6,7 @@ How they read is `tkdebug.compiler.faults`'s.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Literal
 
@@ -284,6 +285,16 @@ class FaultLog:
             rest //= extent
         index = int(touched.places[at]) - buffer.storage_offset
         return Offender(self.program_at(int(touched.programs[at])), tuple(reversed(lane)), index)
+
+    def copied(self) -> FaultLog:
+        """The same faults, in a log of its own."""
+        out = copy(self)
+        out.take_over(self)
+        return out
+
+    def take_over(self, other: FaultLog) -> None:
+        """Have the faults of another log."""
+        self._faults, self._misled = dict(other._faults), dict(other._misled)
 
     def publish(self) -> list[Fault]:
         """Hand the faults to the hooks, if they are to be told, and return them."""

@@ -124,6 +124,33 @@ def run_module(
     return published
 
 
+def run_debugged(
+    module: Module,
+    values: Sequence[Any],
+    grid: Grid,
+    faults: FaultLog,
+    observer: Observer,
+    first: int = 0,
+) -> None:
+    """Run a module's kernel for a debugger alone: no check looks on, nothing is reported.
+
+    Args:
+        module: as for `run_module`.
+        values: as for `run_module`.
+        grid: programs along x, y, z.
+        faults: takes the faults; the caller publishes them.
+        observer: the debugger's, told of each batch by `of_batch` before its first op.
+        first: the program to begin with, the first of a batch.
+    """
+    with apart_from_the_script(device_of(values)):
+        launch = _Launch(module, values, grid, faults, None, [observer], is_checked=False)
+        with _threads_for(launch.batch_bytes):
+            try:
+                launch.run(first)
+            finally:
+                launch.turns = None  # which holds what holds it
+
+
 def stored_tensors(module: Module, values: Sequence[Any]) -> list[torch.Tensor]:
     """The tensors that a launch with `values` (as `run_module` takes them) may store to."""
     prepared = Prepared.of(module)
@@ -170,6 +197,8 @@ class _Launch:
         faults: FaultLog,
         report: Callable[[int], None] | None,
         observers: Sequence[Observer],
+        *,
+        is_checked: bool = True,
     ) -> None:
         prepared = self.prepared = Prepared.of(module)
         self.module = module
@@ -178,7 +207,8 @@ class _Launch:
         self.faults = faults
         self.report = report
         self.arguments = Arguments(module, values, prepared.names, prepared.written)
-        self.observers = [*observers_in_force(module, faults), *observers]
+        checks = observers_in_force(module, faults) if is_checked else []
+        self.observers = [*checks, *observers]
         factor = max((observer.memory_factor for observer in self.observers), default=1)
         self.size = _batch_size(prepared, grid, factor)
         self.saved = None
@@ -206,13 +236,13 @@ class _Launch:
         """Live bytes of a batch."""
         return self.prepared.bytes_per_program * self.size
 
-    def run(self) -> None:
-        """Run all programs, and end the launch for who looks on."""
+    def run(self, first: int = 0) -> None:
+        """Run all programs from `first` on, and end the launch for who looks on."""
         if self.turns is not None:
             self.turns.run()
         else:
-            for first in range(0, self.total, self.size):
-                self.run_batch(first)
+            for begin in range(first, self.total, self.size):
+                self.run_batch(begin)
         for observer in self.observers:
             observer.launch_ends()
 

@@ -28,6 +28,7 @@ from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.errors import OptionValueError, OutOfResources
+from tkdebug.runtime.launch.breakpoints import ignore_breakpoints
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.terminal_text import tell
 
@@ -143,6 +144,7 @@ class NativeCompilation:
         from tkdebug.compiler.op_facts import op_places
 
         tile = compile_tile_ir(self._src, self._recorder)
+        ignore_breakpoints(tile.breakpoints, "this kernel runs on the GPU")
         # Before GPU passes turn the module into GPU IR.
         tile_ir = print_module(tile.module)
         tile_ops = None if self._recorder is None else op_places(tile.module)
