@@ -33,6 +33,7 @@ FaultKind = Literal[
     "offset-overflow",
     "negative-remainder",
     "undefined-value",
+    "misaligned-descriptor",
     "broken-promise",
     "plugin-check",
     "assert",
