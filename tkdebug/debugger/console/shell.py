@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.console.source import listing
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
 
 PROMPT = "(tkdebug) "
-_HISTORY = Path("~/.tkdebug_history")
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -49,6 +46,7 @@ class Console:
     """A front that is asked on stdin, or by a list of commands.
 
     Attributes:
+        find_command: the command that a line is, and what comes after its name.
         commands: those to run first, at the first stop.
         is_json: answers and stops are JSON objects, one a line.
         script: the file that a bare line number means while nothing is stopped.
@@ -57,6 +55,7 @@ class Console:
         listed: up to which line `l` has shown; None after a stop.
     """
 
+    find_command: Callable[[str], tuple[Command, str]]
     commands: list[str] = field(default_factory=list)
     is_json: bool = False
     script: str = ""
@@ -246,15 +245,13 @@ class Console:
         return None
 
     def _run_command(self, line: str) -> Resume | None:
-        from tkdebug.debugger.console.commands import find_command
-
         if not line or line.startswith("#"):
             return None
         self._said, self._data = [], {}
         problem = None
         resume = None
         try:
-            command, rest = find_command(line)
+            command, rest = self.find_command(line)
             self._last = line if command.repeats else ""
             resume = command.run(self, rest)
         except TkError as error:
@@ -290,55 +287,3 @@ def _reasons(stop: Stop) -> Iterable[str]:
 def short(text: str) -> str:
     """Paths below the current folder, from there."""
     return text.replace(os.getcwd() + os.sep, "")
-
-
-def terminal_console(
-    script: str = "", is_json: bool = False, commands: Sequence[str] = ()
-) -> Console:
-    """A console on stdin and stdout, with history and completion where that is a terminal."""
-    answers = sys.stdout
-
-    def write(text: str) -> None:
-        # Not what the script may have put in the place of stdout since.
-        print(text, file=answers, flush=True)
-
-    console = Console([*commands], is_json, script, write, read_line=input)
-    if not is_json and sys.stdin is not None and sys.stdin.isatty():
-        _set_up_readline(console)
-        console.is_styled = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return console
-
-
-def _set_up_readline(console: Console) -> None:
-    try:
-        import readline
-    except ImportError:
-        return  # Pythons without it have neither history nor completion
-    from atexit import register
-
-    from tkdebug.debugger.console.completion import completions
-
-    history = _HISTORY.expanduser()
-    try:
-        readline.read_history_file(history)
-    except OSError:
-        pass  # none yet
-    readline.set_history_length(1000)
-
-    def save() -> None:
-        try:
-            readline.write_history_file(history)
-        except OSError:
-            pass  # a home that cannot be written to keeps none
-
-    register(save)
-    found: list[str] = []
-
-    def complete(text: str, state: int) -> str | None:
-        if state == 0:
-            found[:] = completions(console, readline.get_line_buffer(), text)
-        return found[state] if state < len(found) else None
-
-    readline.set_completer_delims(" \t\n`~!@#$%^&*()-=+[{]}\\|;:'\",<>?")
-    readline.set_completer(complete)
-    readline.parse_and_bind("tab: complete")
