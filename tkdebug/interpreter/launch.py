@@ -89,6 +89,7 @@ def run_module(
     is_told: bool = True,
     arguments: Mapping[str, object] | None = None,
     observers: Sequence[Observer] = (),
+    log: FaultLog | None = None,
 ) -> list[Fault]:
     """Run a module's kernel for every program of `grid`.
 
@@ -102,12 +103,14 @@ def run_module(
         is_told: whether faults are handed to the hooks, and what the kernel prints is printed.
         arguments: what the kernel was called with, by name, constants too; for hints.
         observers: who looks on, beside the checks.
+        log: where its faults go; None for a new log.
 
     Returns:
         The faults.
     """
     name = kernel_name or module.name
-    faults = FaultLog(name, record.id if record is not None else 0, grid, is_told, arguments)
+    launch_id = record.id if record is not None else 0
+    faults = log or FaultLog(name, launch_id, grid, is_told, arguments)
     with apart_from_the_script(device_of(values)):
         launch = _Launch(
             module, values, grid, faults, _progress_reporter(record, name, grid), observers
