@@ -16,7 +16,7 @@ from tkdebug.compat import Installed, install
 from tkdebug.errors import UsageError
 from tkdebug.events import HOOKS, Fault, Hook
 from tkdebug.fault_text import describe
-from tkdebug.knobs import CHECK_NAMES, MODE_NAMES
+from tkdebug.knobs import CHECK_NAMES, MODE_NAMES, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
 
@@ -69,6 +69,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="do_bench runs once, benchmark sweeps take their first x value",
     )
     group.addoption(
+        "--tkdebug-triton",
+        metavar="VERSION",
+        help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
+    )
+    group.addoption(
         "--tkdebug-check",
         action="append",
         default=[],
@@ -95,7 +100,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     try:
         findings = Findings(early_config)
         early_config.add_cleanup(findings.undo.close)
-        installed = install(options.tkdebug_mode, quick=options.tkdebug_quick, checks=checks)
+        installed = install(
+            options.tkdebug_mode,
+            quick=options.tkdebug_quick,
+            checks=checks,
+            triton=options.tkdebug_triton,
+        )
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     early_config.pluginmanager.register(findings, "tkdebug_findings")

@@ -26,7 +26,8 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memo
 from tkdebug.compiler.targets.target import BF16_ARITHMETIC, VECTOR_ATOMICS
 
 _WORD_BITS = 32
-_LETTERS = {16: "h", 32: "r", 64: "l"}
+# A byte is in a register of 16 bits.
+_LETTERS = {8: "h", 16: "h", 32: "r", 64: "l"}
 # kind -> operation and type letter of atom.
 _KINDS = {
     "add": ("add", "u"),
@@ -51,6 +52,36 @@ _RELEASES = ("release", "acq_rel")
 _ACQUIRES = ("acquire", "acq_rel")
 
 
+def lower_atomic_load(
+    ctx: Lowering, op: Operation, pointers: Registers, mask: Registers | None = None
+) -> Sequence[Registers]:
+    """`ld` with the semantics and the scope; zero where the mask is off."""
+    acting, type_ = _begin(ctx, op), ctx.element_type(op.result)
+    sem = _ordered(ctx, op, len(pointers))
+    bits = TYPE_BITS[type_]
+    name = f"ld.{sem}.{tt.Atomic(op).scope}.global.b{bits}"
+    results = []
+    for place, pointer in enumerate(pointers):
+        predicate = _both(ctx, acting, None if mask is None else mask[place])
+        guard = "" if predicate is None else "@$2 "
+        arguments = [pointer] if predicate is None else [pointer, predicate]
+        text = f"mov.b{max(bits, 16)} $0, 0;\n{guard}{name} $0, [$1];"
+        constraints = f"=&{_LETTERS[bits]},l{'' if predicate is None else ',b'},~{{memory}}"
+        word = ctx.emit.asm(text, constraints, f"i{max(bits, 16)}", arguments)
+        if bits < 16:
+            word = ctx.emit.cast("trunc", word, f"i{bits}")
+        results.append(ctx.from_bits(word, type_))
+    _fence_behind(ctx, op, sem)
+    return (_shared_with_all(ctx, op, results),)
+
+
+def _both(ctx: Lowering, acting: LLVMValue | None, mask: LLVMValue | None) -> LLVMValue | None:
+    """Where a thread acts and the mask is on; None for everywhere."""
+    if acting is None or mask is None:
+        return acting if mask is None else mask
+    return ctx.emit.bit_and(acting, mask)
+
+
 def lower_atomic_rmw(
     ctx: Lowering,
     op: Operation,
@@ -63,10 +94,7 @@ def lower_atomic_rmw(
     sem = _ordered(ctx, op, len(pointers) // group)
     results: Registers = []
     for first in range(0, len(pointers), group):
-        predicate = acting
-        if mask is not None:
-            here = mask[first]
-            predicate = here if acting is None else ctx.emit.bit_and(acting, here)
+        predicate = _both(ctx, acting, None if mask is None else mask[first])
         part = values[first : first + group]
         if group > 1:
             results += _vector_sum(ctx, op, sem, pointers[first], part, predicate)
@@ -144,6 +172,8 @@ def _update(
 ) -> LLVMValue:
     """One element's old value; zero where the predicate is false."""
     kind, type_ = tt.AtomicRmw(op).kind, value.type
+    if kind == "store":
+        return _stored(ctx, op, sem, pointer, value, predicate)
     if TYPE_BITS[type_] < _WORD_BITS and kind != "fadd":
         return _loop_of_swaps(ctx, op, sem, pointer, value, predicate)
     if kind in ("fmax", "fmin"):
@@ -156,6 +186,26 @@ def _update(
         name = f"{_KINDS[kind][0]}.{_KINDS[kind][1]}{TYPE_BITS[type_]}"
     old = _atom(ctx, op, sem, ((name, predicate),), pointer, (ctx.to_bits(value),))
     return ctx.from_bits(old, type_)
+
+
+def _stored(
+    ctx: Lowering,
+    op: Operation,
+    sem: str,
+    pointer: LLVMValue,
+    value: LLVMValue,
+    predicate: LLVMValue | None,
+) -> LLVMValue:
+    """`st`; the result, which nothing uses, is the value."""
+    word, bits = ctx.to_bits(value), TYPE_BITS[value.type]
+    if bits < 16:
+        word = ctx.emit.cast("zext", word, "i16")
+    guard = "" if predicate is None else "@$2 "
+    arguments = [pointer, word] if predicate is None else [pointer, word, predicate]
+    text = f"{guard}st.{sem}.{tt.Atomic(op).scope}.global.b{bits} [$0], $1;"
+    constraints = f"l,{_LETTERS[bits]}{'' if predicate is None else ',b'},~{{memory}}"
+    ctx.emit.asm(text, constraints, "void", arguments)
+    return value
 
 
 def _vector_sum(
@@ -373,6 +423,7 @@ def _tile_shared(
 
 
 LOWERINGS: dict[str, Lower] = {
+    tt.AtomicLoad.name: lower_atomic_load,
     tt.AtomicRmw.name: lower_atomic_rmw,
     tt.AtomicCas.name: lower_atomic_cas,
 }
