@@ -14,8 +14,9 @@ import pytest
 
 from tkdebug.compat import Installed, install
 from tkdebug.errors import UsageError
-from tkdebug.events import HOOKS, Fault, Hook
+from tkdebug.events import Fault
 from tkdebug.fault_text import describe
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import CHECK_NAMES, MODE_NAMES, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options

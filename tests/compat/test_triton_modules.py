@@ -11,7 +11,7 @@ import pytest
 
 from tkdebug import compat
 from tkdebug.errors import TkError, UnsupportedError
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 
 MODULES = """triton triton.language triton.language.core triton.language.standard
 triton.language.math triton.language.random triton.language.extra
@@ -154,7 +154,7 @@ def test_launch_hooks_hear_upstreams_dict_in_upstreams_order(launch):
         knobs.runtime.launch_exit_hook.remove(hook)
     launch()
     assert len(heard) == 3
-    assert HOOKS.launch == ()
+    assert HOOKS.launch is None
 
 
 def test_assigned_hook_replaces_only_what_was_assigned(launch):

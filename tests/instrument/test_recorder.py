@@ -11,7 +11,8 @@ import pytest
 from launching import ARGUMENTS, compiled, enter, fault, launch, leave
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.events import HOOKS, AutotuneChoice, Fault, LaunchProgress
+from tkdebug.events import AutotuneChoice, Fault, LaunchProgress
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.session import Session
@@ -241,7 +242,7 @@ def test_recorder_does_not_overwrite_what_is_no_session(path):
     with pytest.raises(SessionError, match=r"run\.tkd: exists and is not a tkdebug session"):
         Recorder(path).start()
     assert path.read_text() == "my thesis"
-    assert HOOKS.launch == ()
+    assert HOOKS.launch is None
 
 
 def test_recorder_replaces_no_device_and_no_pipe(path):

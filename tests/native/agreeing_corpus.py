@@ -31,7 +31,7 @@ from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.events import Fault
-from tkdebug.interpreter.waiting import waiting_loops
+from tkdebug.interpreter.spin_loops import waiting_loops
 from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.perf_report import Mark

@@ -18,7 +18,7 @@ import tkdebug.language as tl
 from tkdebug import TensorDescriptor
 from tkdebug.compiler.aggregates import aggregate
 from tkdebug.errors import CompileError, LaunchError
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.errors import ArgumentTypeError
 

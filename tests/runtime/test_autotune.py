@@ -5,7 +5,7 @@ import torch
 
 import tkdebug
 from tkdebug.compiler.tensor import constexpr
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.compile.compilation import tell_compile_error
 from tkdebug.runtime.errors import AutotunerError

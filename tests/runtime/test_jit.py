@@ -6,7 +6,7 @@ import torch
 import tkdebug
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.errors import (
     ArgumentTypeError,

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from tkdebug import compat
 from tkdebug.compat.finder import TritonFinder, TritonLoader
 from tkdebug.errors import TkError, UsageError, instead_of
-from tkdebug.events import HOOKS, Hook
 from tkdebug.fault_teller import FaultTeller
 from tkdebug.findings.baseline import load
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import CHECK_NAMES, KNOBS, ModeName, parse_kinds
 from tkdebug.plugins import WithPlugins
 from tkdebug.runtime.device.torch_package import check_importable

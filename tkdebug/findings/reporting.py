@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 
 from tkdebug.errors import UsageError, instead_of
-from tkdebug.events import ENDING_KINDS, HOOKS, IGNORABLE_KINDS, Fault
+from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
 from tkdebug.findings import baseline
 from tkdebug.findings.comments import is_ignored
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import CHECK_NAMES, KNOBS
 from tkdebug.terminal_text import tell
 

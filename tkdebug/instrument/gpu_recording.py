@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tkdebug.events import ActivityBuffers, LaunchRecord
+from tkdebug.events import LaunchRecord
+from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
 from tkdebug.instrument.device_records import LostActivities

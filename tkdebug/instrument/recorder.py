@@ -16,13 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import SessionError
-from tkdebug.events import (
-    HOOKS,
-    ActivityBuffers,
-    Fault,
-    Hook,
-    LaunchRecord,
-)
+from tkdebug.events import Fault, LaunchRecord
+from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook
 from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.gpu_recording import GpuRecording
 from tkdebug.instrument.output import OutputTee

@@ -21,10 +21,10 @@ from tkdebug.interpreter.bulk_copies import BulkLoad
 from tkdebug.interpreter.in_flight import Copy, LandingQueue, blend_pending
 from tkdebug.interpreter.memory import affine_of
 from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.scheduler import Turns
 from tkdebug.interpreter.shapes import blend_affine, merged_addresses
 from tkdebug.interpreter.shared_buffers import blend_views
 from tkdebug.interpreter.state import Batch, EvaluatorState
-from tkdebug.interpreter.turns import Turns
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,

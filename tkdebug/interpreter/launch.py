@@ -19,21 +19,22 @@ import torch
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
+from tkdebug.events import Fault, LaunchProgress, LaunchRecord
+from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks.selection import observers_in_force
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.plan import Plan
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.replay import SavedMemory, memory_to_save
+from tkdebug.interpreter.scheduler import Turns
+from tkdebug.interpreter.spin_loops import waiting_loops
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
-from tkdebug.interpreter.turns import Turns
-from tkdebug.interpreter.waiting import waiting_loops
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tkdebug.events import ActivityBuffers
+from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, MEMSET
 from tkdebug.instrument.cupti.library import Cupti
 from tkdebug.instrument.cupti.parsing import Buffer, records_by_kind

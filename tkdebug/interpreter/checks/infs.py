@@ -19,24 +19,11 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog, Offender
-from tkdebug.interpreter.hyperslabs import are_injective
-from tkdebug.interpreter.marked_values import (
-    MarkedValues,
-    Origin,
-    at_touched,
-    element_at,
-    is_in_kernel,
-    stored_value,
-)
-from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.undefined_flow import (
+from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
     all_united,
     is_elementwise,
@@ -45,6 +32,20 @@ from tkdebug.interpreter.undefined_flow import (
     scanned_marks,
     selected_marks,
 )
+from tkdebug.interpreter.checks.shadow_values import (
+    MarkedValues,
+    Origin,
+    at_touched,
+    element_at,
+    is_in_kernel,
+    stored_value,
+)
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.hyperslabs import are_injective
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import BoxTile, TileValue
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

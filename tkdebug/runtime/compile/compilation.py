@@ -15,8 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
-from tkdebug.events import HOOKS, Fault, KernelCompiled
+from tkdebug.events import Fault, KernelCompiled
 from tkdebug.findings.reporting import report
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride

@@ -9,7 +9,8 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.events import HOOKS, LaunchRecord
+from tkdebug.events import LaunchRecord, next_launch_id
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.device.driver import driver
@@ -95,7 +96,7 @@ class InterpretedKernel(CompiledKernel):
         if not HOOKS.launch:
             self._execute(grid, values, None, is_told)
             return
-        record = self._record(grid, values)
+        record = self.launch_record(next_launch_id(), grid, 0, values, time.time_ns())
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
         try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import LaunchError
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.binder import spec_of
 from tkdebug.runtime.arguments.specialize import (

@@ -19,10 +19,11 @@ from types import FunctionType
 from typing import Any
 
 from tkdebug.errors import CompileError
-from tkdebug.events import HOOKS, AutotuneChoice
+from tkdebug.events import AutotuneChoice
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import TRYING
-from tkdebug.runtime.compile.compile_ahead import compile_ahead
+from tkdebug.runtime.compile.parallel_compilation import compile_ahead
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.errors import (

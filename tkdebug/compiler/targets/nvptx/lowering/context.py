@@ -209,7 +209,22 @@ class Lowering:
 
     def coordinates(self, layout: LinearLayout) -> list[tuple[LLVMValue, ...]]:
         """For each register of `layout` the index in each output dimension, i32."""
-        base = self.thread_part(layout)
+        return self._of_registers(layout, self.thread_part(layout))
+
+    def coordinates_anew(self, layout: LinearLayout) -> list[tuple[LLVMValue, ...]]:
+        """`coordinates`, of a thread's number that is read here.
+
+        ptxas merges computations that start from one read, but not two reads.
+        """
+        thread = self.emit.asm("mov.u32 $0, %tid.x;", "=r", "i32", ())
+        key = LinearLayout(tuple(i for i in layout.ins if i[0] in (LANE, WARP)), layout.outs)
+        lane = self.emit.bit_and(thread, WARP_SIZE - 1)
+        warp = self.emit.lshr(thread, WARP_SIZE.bit_length() - 1)
+        return self._of_registers(layout, self._linear_map(key, {LANE: lane, WARP: warp}))
+
+    def _of_registers(
+        self, layout: LinearLayout, base: Mapping[str, LLVMValue]
+    ) -> list[tuple[LLVMValue, ...]]:
         used = {
             out: _union(
                 layout.unpack_out(v)[out] for d in (LANE, WARP) for v in layout.packed_bases(d)
