@@ -78,6 +78,27 @@ class LaunchHooks(NamedTuple):
     exits: tuple[LaunchHook, ...]
 
 
+class LaunchDebugger(Protocol):
+    """A debugger of interpreted launches."""
+
+    def launch(
+        self,
+        kernel: object,
+        grid: tuple[int, int, int],
+        values: tuple[object, ...],
+        record: LaunchRecord | None,
+    ) -> bool:
+        """Run a launch; False where it is not to be debugged, and has not run.
+
+        Args:
+            kernel: the runtime's interpreted kernel.
+            grid: programs along x, y, z.
+            values: one for each parameter of the kernel's function.
+            record: of the launch, where it is recorded.
+        """
+        ...
+
+
 class HookChain:
     """The ordered subscribers of this process; changes copy, so that reading needs no lock.
 
@@ -95,6 +116,10 @@ class HookChain:
         self.recorder_ids: tuple[int, ...] = ()
         self._reported: set[int] = set()
         self._teller: FaultTeller | None = None
+        # Who takes over the launches of interpreted kernels.
+        self.debugger: LaunchDebugger | None = None
+        # Makes the debugger of a kernel that calls `breakpoint()`, None where nobody can be asked.
+        self.break_into: Callable[[], LaunchDebugger | None] | None = None
         self.renew_locks()
         renew_after_forks(self)
 

@@ -20,6 +20,8 @@ from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
+CheckedLaunchesName = Literal["first", "all", "none"]
+CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 # Fault kinds that are looked for only when asked for.
@@ -35,8 +37,11 @@ CHECK_NAMES = (
     "coverage",
     "row-overrun",
 )
-# Looked for by `tkdebug run` without being asked: what each costs is in bench/RESULTS.md.
+# Looked for without being asked: what each costs is in bench/RESULTS.md.
 DEFAULT_CHECKS = ("unwritten-output", "nan", "padding", "row-overrun")
+# Asks for none of these, but for what is asked for beside it.
+NO_CHECKS = "none"
+CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
 # Versions of Triton's language and the release that each of them is taken from.
@@ -85,6 +90,13 @@ def parse_triton_version(text: str) -> str:
     return version
 
 
+def _parse_checked_launches(text: str) -> CheckedLaunchesName:
+    for name in CHECKED_LAUNCHES:
+        if text.strip().lower() == name:
+            return name
+    raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
+
+
 def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -93,8 +105,9 @@ def _parse_checks(text: str) -> tuple[str, ...]:
     names = _parse_names(text)
     if names == ("all",):
         return CHECK_NAMES
-    if not set(names) <= set(CHECK_NAMES):
-        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks")))
+    own = {*CHECK_NAMES, NO_CHECKS}
+    if not set(names) <= own:
+        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks"), NO_CHECKS))
         if not set(names) <= known.keys():
             raise ValueError("names out of " + ", ".join((*known, "all")) + ", with commas")
     return names
@@ -235,7 +248,14 @@ KNOB_TABLE: tuple[Knob, ...] = (
         tuple,
         "further faults to look for under interpret: race, uninitialised-read, "
         "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, "
-        "row-overrun, all",
+        "row-overrun, all; none for not even those that are looked for anyhow",
+    ),
+    Knob(
+        "check_launches",
+        {"TKDEBUG_CHECK_LAUNCHES": _parse_checked_launches},
+        "none",
+        str,
+        "which launches of native kernels are checked: first (of each kind), all or none",
     ),
     Knob(
         "only_kernels",
@@ -410,6 +430,7 @@ class Knobs:
     mode: ModeName
     interpret_kernels: tuple[str, ...]
     checks: tuple[str, ...]
+    check_launches: CheckedLaunchesName
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None

@@ -183,6 +183,32 @@ def run_pytest(tmp_path):
     return run
 
 
+NAN_TEST = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def divide(x, o):
+    offs = tl.arange(0, 64)
+    value = tl.load(x + offs)
+    tl.store(o + offs, value / value)
+
+def test_divide():
+    divide[(1,)](torch.zeros(64, device="cuda"), torch.empty(64, device="cuda"))
+"""
+
+
+def test_plugin_looks_for_the_default_checks_unless_an_ini_file_says_none(run_pytest, tmp_path):
+    (tmp_path / "test_kernels.py").write_text(NAN_TEST)
+    output = run_pytest("-v")  # which takes the -q back, and a header is printed
+    assert "tkdebug: not looked for: race, " in output
+    assert "test_kernels.py:8: nan in divide" in output
+    assert "1 failed" in output
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_check = none\n")
+    assert "1 passed" in run_pytest()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_check = rac\n")
+    assert "tkdebug_check: 'rac' is none; did you mean race?" in run_pytest()
+
+
 def test_plugin_fails_tests_whose_kernels_have_faults(run_pytest):
     output = run_pytest()
     assert "test_kernels.py:7: oob-store in copy" in output

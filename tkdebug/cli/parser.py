@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.knobs import (
-    CHECK_NAMES,
+    CHECK_CHOICES,
     DEFAULT_CHECKS,
     TRITON_RELEASES,
     parse_kinds,
@@ -128,11 +128,11 @@ def _add_run(add: AddCommand) -> None:
         "--check",
         action="append",
         default=[],
-        choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
+        choices=WithPlugins(CHECK_CHOICES, "tkdebug.checks"),
         metavar="KIND",
         help="also check interpreted kernels for race, uninitialised-read, inf, narrowing, "
         "undefined-value, coverage, all of them, or a plugin's check; slower; may be repeated "
-        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)})",
+        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     _add_findings(run)
     run.add_argument(

@@ -42,6 +42,7 @@ class Installed:
         from tkdebug.compat.finder import InstalledFinder
         from tkdebug.compat.process_environment import Environment
         from tkdebug.runtime.cuda.first_use import announce_with_torch
+        from tkdebug.runtime.device.default_checks import with_defaults
 
         self.stand_in: CudaStandInInstalled | None = None
         self._undo = ExitStack()
@@ -50,7 +51,7 @@ class Installed:
             if triton is not None:
                 changes["triton_version"] = triton
             patterns = interpret or KNOBS.interpret_kernels
-            checks = checks or KNOBS.checks
+            checks = with_defaults(checks or KNOBS.checks, mode)
             undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
             undo.callback(InstalledFinder().uninstall)
             if mode != "native":
@@ -111,7 +112,8 @@ def install(
         mode: how kernels run: auto, interpret or native.
         quick: `do_bench` runs once, sweeps take their first x value.
         interpret: patterns of kernel names that are interpreted whatever the mode.
-        checks: fault kinds that interpreted kernels are checked for besides.
+        checks: fault kinds that interpreted kernels are checked for besides the default ones;
+            `none` leaves those out.
         triton: the version of Triton to stand for, such as "3.8"; None for the knob's.
 
     Returns:

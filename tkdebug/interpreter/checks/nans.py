@@ -4,8 +4,8 @@ Batches run as if nobody looked on, and only what they store is looked at. A bat
 is run again, op by op: a NaN whose operands have none is born there; else it has the origin of the
 operand that has one. NaNs that a kernel loads are its input's, those that it writes down are meant,
 and those that `tl.where` drops end there, so that rows that are masked off later are of no concern.
-Only what is stored is told. Where batches cannot be run again (`replay`), ops are looked at from
-the start.
+Only what is stored is told, and still there when the launch ends. Where batches cannot be run again
+(`replay`), ops are looked at from the start.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.nan_scan import has_nan
+from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.hyperslabs import are_injective
@@ -69,6 +70,7 @@ class NanCheck(Observer):
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
+        self._held = HeldStores()
         self._can_replay = False
 
     @property
@@ -87,19 +89,24 @@ class NanCheck(Observer):
 
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the origins of one batch."""
-        return StoredNans(self._faults) if self._can_replay else NanTracker(self._faults)
+        tracker = NanTracker(self._faults, self._held)
+        return StoredNans(tracker) if self._can_replay else tracker
+
+    def launch_ends(self) -> None:
+        """Tell of the NaNs that are left."""
+        self._held.settle()
 
 
 class StoredNans(Observer):
     """Looks at what a batch stores; where that has NaNs, it wants to see the batch again."""
 
-    def __init__(self, faults: FaultLog) -> None:
-        self._faults = faults
+    def __init__(self, tracker: NanTracker) -> None:
+        self._tracker = tracker
         self._is_found = False
 
     def replay(self) -> Observer | None:
         """The origins of what was stored."""
-        return NanTracker(self._faults) if self._is_found else None
+        return self._tracker if self._is_found else None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
@@ -122,8 +129,9 @@ class NanTracker(Observer):
     needs_intermediates = True
     follows_accesses = True
 
-    def __init__(self, faults: FaultLog) -> None:
+    def __init__(self, faults: FaultLog, held: HeldStores) -> None:
         self._faults = faults
+        self._held = held
         # Of the values that have a NaN in an active program, and of some that had one.
         self._origins: dict[Value, Birth | None] = {}
 
@@ -169,16 +177,21 @@ class NanTracker(Observer):
         return results
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store: tell of the NaNs among what it stores."""
+        """Before a store: hold the NaNs among what it stores."""
         op, buffer = access.op, access.buffer
         birth = self._origins.get(stored(op))
         if birth is None or access.stored_tile().dtype not in _FLOATS:
             return
-        bad = access.stored().isnan().nonzero().reshape(-1)
-        if bad.numel():
-            at = int(access.touch().places[bad[0]]) - buffer.storage_offset
-            count = int(bad.numel())
+        places = access.touch().places[access.stored().isnan()]
+        if not places.numel():
+            return
+
+        def tell(first: int, count: int) -> None:
+            at = int(places[first]) - buffer.storage_offset
             self._faults.nan(birth.op, birth.offender, birth.cause, op, buffer.name, at, count)
+
+        dtype = run.dtype_of(stored(op).type)
+        self._held.hold(birth.op, access, dtype, places, torch.isnan, tell)
 
     def _birth(
         self,

@@ -55,6 +55,8 @@ def @launch(@grid, {_declare(params)}**@options):
             @kernel = @path.renew(
                 @kernel, @key, @dev, ({names}), @options, @grid)
             if @kernel is None: return None
+            if @kernel.__class__ is @Watched and @grid is not @WARMUP:
+                return @path.launch_seen(@kernel, @grid, @stream(@dev), ({names}), ({passed}))
             break
     if @grid.__class__ is not tuple:
         if @grid is @WARMUP: return @kernel

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.device.platform import SpanTimer
     from tkdebug.runtime.launch.allocation import Buffer
+    from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 
 _BYTES_PER_REGISTER = 4
 _new: Callable[[type[KernelLaunch]], KernelLaunch] = object.__new__
@@ -176,6 +177,21 @@ class NativeKernel(CompiledKernel):
             PointerError: a tensor that the kernel's device cannot access.
             CudaError: the driver refuses.
         """
+        stream, passed = self.launch_arguments(values, stream)
+        if HOOKS.launch:
+            self.launch_hooked(grid, stream, values, passed)
+        else:
+            self.submit(*grid, stream, *passed)
+
+    def launch_arguments(
+        self, values: tuple[Any, ...], stream: int | None
+    ) -> tuple[int, tuple[Any, ...]]:
+        """The stream to launch on, and what `submit` takes for these values.
+
+        Raises:
+            PointerError: a tensor that the kernel's device cannot access.
+            NoDeviceError: the current device is another.
+        """
         platform = self._platform()
         platform.require()
         device_now, stream_of = platform.getters()
@@ -192,10 +208,7 @@ class NativeKernel(CompiledKernel):
             for parameter, value in zip(self.src.fn.params, values, strict=True)
             if not parameter.is_constexpr
         )
-        if HOOKS.launch:
-            self.launch_hooked(grid, stream, values, passed)
-        else:
-            self.submit(*grid, stream, *passed)
+        return stream, passed
 
     def _passed(self, platform: Platform, name: str, value: Any) -> Any:
         if isinstance(self.src.arguments[name], Constant) or isinstance(value, TensorDescriptor):
@@ -205,7 +218,12 @@ class NativeKernel(CompiledKernel):
         return value
 
     def launch_hooked(
-        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+        self,
+        grid: Grid,
+        stream: int,
+        values: tuple[Any, ...],
+        passed: tuple[Any, ...],
+        checks: CheckedLaunch | None = None,
     ) -> None:
         """Launch with hooks around it; nothing waits for the kernel.
 
@@ -214,6 +232,7 @@ class NativeKernel(CompiledKernel):
             stream: handle of the CUDA stream.
             values: a value for each parameter.
             passed: what `submit` takes.
+            checks: makes the launch in the place of `submit`, where this is a checked build.
         """
         if self.function is None:
             # Hooks look at the loaded function.
@@ -232,13 +251,14 @@ class NativeKernel(CompiledKernel):
                 hook(self, record)
             except Exception:
                 HOOKS.report(hook)
+        submit = self.submit if checks is None else checks.submit_as(record.id)
         ran: NativeKernel | None = None
         started_ns = perf_counter_ns()
         try:
             if HOOKS.timed:
-                ran = self._submit_timed(record, grid, stream, passed)
+                ran = self._submit_timed(submit, record, grid, stream, passed)
             else:
-                ran = self.submit(*grid, stream, *passed)
+                ran = submit(*grid, stream, *passed)
         except BaseException as error:
             record.error = f"{type(error).__name__}: {error}"
             raise
@@ -257,10 +277,15 @@ class NativeKernel(CompiledKernel):
         return self._platform().span_timer(self.device)
 
     def _submit_timed(
-        self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]
+        self,
+        submit: Callable[..., NativeKernel | None],
+        record: Any,
+        grid: Grid,
+        stream: int,
+        passed: tuple[Any, ...],
     ) -> NativeKernel | None:
         span = self._timer.start(stream)
-        ran = self.submit(*grid, stream, *passed)
+        ran = submit(*grid, stream, *passed)
         if span is not None:
             span.end()
             record.device_ns = span
