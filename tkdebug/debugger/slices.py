@@ -43,17 +43,22 @@ def _elementwise(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.ones(shape, dtype=torch.bool)
 
 
+def _source_shape(op: Operation) -> tuple[int, ...]:
+    """Of the tile that an op of one operand rearranges."""
+    (source,) = op.operands
+    return ir.shape_of(source.type)
+
+
 def _reshaped(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
-    return [mask.reshape(ir.shape_of(op.operands[0].type))]
+    return [mask.reshape(_source_shape(op))]
 
 
 def _splat(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
-    shape = ir.shape_of(op.operands[0].type)
-    return [mask.any().reshape(shape)]
+    return [mask.any().reshape(_source_shape(op))]
 
 
 def _broadcast(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
-    shape = ir.shape_of(op.operands[0].type)
+    shape = _source_shape(op)
     if not shape:
         return [mask.any()]
     for axis, extent in enumerate(shape):
@@ -88,15 +93,15 @@ def _scan(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 
 
 def _dot(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
-    left, right = (ir.shape_of(operand.type) for operand in op.operands[:2])
+    view = tt.Dot(op)
+    left, right = ir.shape_of(view.a.type), ir.shape_of(view.b.type)
     rows, columns = mask.any(-1, keepdim=True), mask.any(-2, keepdim=True)
-    found: Masks = [rows.expand(left), columns.expand(right)]
-    return [*found, *(_elementwise(mask, ir.shape_of(v.type)) for v in op.operands[2:])]
+    return [rows.expand(left), columns.expand(right), mask]
 
 
 def _select(op: Operation, mask: Tensor, result: int, tiles: Sequence[Tensor | None]) -> Masks:
     condition = tiles[0]
-    chosen = _elementwise(mask, ir.shape_of(op.operands[0].type))
+    chosen = _elementwise(mask, ir.shape_of(arith.Select(op).condition.type))
     if condition is None:
         return [chosen, mask, mask]
     test = condition.bool()
@@ -128,7 +133,7 @@ def _split(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 
 
 def _cat(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
-    extent = ir.shape_of(op.operands[0].type)[0]
+    extent = ir.shape_of(tt.Cat(op).lhs.type)[0]
     return [mask[:extent], mask[extent:]]
 
 
@@ -137,11 +142,12 @@ def _flip(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 
 
 def _gather(op: Operation, mask: Tensor, result: int, tiles: Sequence[Tensor | None]) -> Masks:
-    source = torch.zeros(ir.shape_of(op.operands[0].type), dtype=torch.bool)
+    view = tt.Gather(op)
+    source = torch.zeros(ir.shape_of(view.source.type), dtype=torch.bool)
     indices = tiles[1]
     if indices is None:
         return [~source, mask]
-    axis = tt.Gather(op).axis
+    axis = view.axis
     return [source.scatter(axis, indices.long() * mask, mask), mask]
 
 

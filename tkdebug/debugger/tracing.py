@@ -186,7 +186,7 @@ class MissFinder(_Counting):
         buffer = pointer.buffer
         if buffer.storage_key != element.storage_key:
             return
-        shape = ir.shape_of(op.operands[0].type)
+        shape = ir.shape_of(tt.Store(op).pointer.type)
         offsets = run.full(pointer.offset, ir.tile(shape, ir.I64) if shape else ir.I64)
         low, high = self.reached.get(op, (int(offsets.min()), int(offsets.max())))
         self.reached[op] = (min(low, int(offsets.min())), max(high, int(offsets.max())))
@@ -240,7 +240,7 @@ class Tracer(_Counting):
         if not self._is_active(run):
             return
         if scf.For.matches(op):
-            self._pending[op] = self._ids(op.operands[3:])
+            self._pending[op] = self._ids(scf.For(op).inits)
         elif scf.While.matches(op):
             self._pending[op] = self._ids(op.operands)
         elif not op.results:
@@ -257,7 +257,7 @@ class Tracer(_Counting):
             for argument, value in zip(given, arguments, strict=True):
                 self._add(run, None, argument, value, ())
         elif scf.For.matches(op):
-            self._add(run, op, given[0], arguments[0], tuple(self._ids(op.operands[:3])))
+            self._add(run, op, given[0], arguments[0], tuple(self._ids(scf.For(op).bounds)))
             self.current.update(zip(given[1:], self._pending[op], strict=True))
         elif scf.While.matches(op):
             self.current.update(zip(given, self._pending[op], strict=True))

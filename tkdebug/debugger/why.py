@@ -343,11 +343,12 @@ class _Slice:
         if data is None:
             return
         if tt.Load.matches(op):
-            pointer = self._instances[instance.operands[0]]
+            place, *masks = instance.operands
+            pointer = self._instances[place]
             if pointer.buffer is not None and pointer.data is not None:
                 keeps = mask
                 if tt.Load(op).mask is not None:
-                    test = self._instances[instance.operands[1]].data
+                    test = self._instances[masks[0]].data
                     keeps = mask if test is None else mask & test.bool()
                 name = pointer.buffer.name or "memory"
                 _, offsets, values = line.loads.setdefault(name, (pointer.buffer, [], []))
