@@ -398,6 +398,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         bool,
         "recorded runs take the GPU's times, and what others run there, from CUPTI",
     ),
+    Knob(
+        "recording_process",
+        {"TKDEBUG_RECORDING_PROCESS": _parse_bool},
+        True,
+        bool,
+        "long recorded runs, and those that use a GPU, are stored by a process of their own",
+    ),
 )
 _BY_NAME = {knob.name: knob for knob in KNOB_TABLE}
 
@@ -430,6 +437,7 @@ class Knobs:
     default_fp_fusion: bool
     print_autotuning: bool
     cupti: bool
+    recording_process: bool
 
     def __getattr__(self, name: str) -> object:
         # Reached only until the first read has put the value into the instance.

@@ -13,7 +13,8 @@ from functools import cached_property
 from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.frontend.arguments import Constant
+from tkdebug.compiler.dtypes import dtype, pointer_type
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.targets import backend_of, target_of
 from tkdebug.events import KernelLaunch, next_launch_id
 from tkdebug.hook_chain import HOOKS, LaunchHooks
@@ -272,6 +273,26 @@ class NativeKernel(CompiledKernel):
                 except Exception:
                     HOOKS.report(hook)
 
+    def tell_failed(
+        self,
+        error: BaseException,
+        grid: Grid,
+        stream: int,
+        values: tuple[Any, ...],
+        start_ns: int,
+    ) -> None:
+        """Tell hooks of a launch that had no record, and raised."""
+        record = self.launch_record(next_launch_id(), grid, stream, values, start_ns)
+        hooks = HOOKS.enter(self, record)
+        record.duration_ns = time_ns() - start_ns
+        record.error = f"{type(error).__name__}: {error}"
+        HOOKS.exit(hooks, self, record)
+
+    @cached_property
+    def parameter_kinds(self) -> tuple[str, ...]:
+        """As `events.PackableKernel` has it."""
+        return tuple(map(_kind, self.src.arguments.values()))
+
     @cached_property
     def _timer(self) -> SpanTimer:
         return self._platform().span_timer(self.device)
@@ -290,3 +311,17 @@ class NativeKernel(CompiledKernel):
             span.end()
             record.device_ns = span
         return ran
+
+
+def _kind(spec: ArgSpec) -> str:
+    if isinstance(spec, Constant):
+        return "fixed"
+    if isinstance(spec, pointer_type):
+        return "tensor"
+    if not isinstance(spec, dtype):
+        return "other"
+    if spec.is_floating():
+        return "float"
+    if spec.is_bool():
+        return "look"
+    return "uint" if spec.is_int_unsigned() else "int"

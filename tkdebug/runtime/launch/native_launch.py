@@ -13,10 +13,12 @@ tell apart, as equal keys share a kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.tensor import constexpr, unwrap
 from tkdebug.errors import LaunchError
+from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.binder import spec_of
@@ -34,6 +36,7 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.jit.parameters import refuse_variadic
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_text import PREFIX, launch_text
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 if TYPE_CHECKING:
@@ -236,6 +239,9 @@ def _make_launch(
         "constexpr": constexpr,
         "knobs": KNOBS,
         "hooks": HOOKS,
+        "in_flight": IN_FLIGHT,
+        "now": time_ns,
+        "next_launch_id": next_launch_id,
         "own_mode": OWN_MODE.get,
         "main": MAIN_THREAD,
         "native_modes": _native_modes(),
