@@ -1,8 +1,9 @@
 """What checked kernels add to an access: its test, and a report where elements are bad.
 
-An access is tested a vector at a time. A thread whose vectors all lie inside does what it does in a
-bare kernel; any other calls a routine that reports, and touches the good elements one by one. So
-neither vectors nor asynchronous copies become narrower.
+Where a few scalars show that a whole tile lies inside, no element is tested (`probe_corners`).
+Otherwise an access is tested a vector at a time. A thread whose vectors all lie inside does what it
+does in a bare kernel; any other calls a routine that reports, and touches the good elements one by
+one. So neither vectors nor asynchronous copies become narrower.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tkdebug.compiler.probes import table
 from tkdebug.compiler.probes.sites import ProbeSite, probe_bounds, probe_sites
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probe_corners import tile_is_inside
 from tkdebug.compiler.targets.nvptx.lowering.probe_routine import (
     COPY,
     MASKED_OFF,
@@ -194,8 +196,12 @@ def either_way(
     far, near, after = (
         emit.new_block(stem) for stem in ("probe.astray", "probe.inside", "probe.after")
     )
-    outside = _any_outside(ctx, access)
-    emit.branch_if(outside, far, near)
+    whole = _tile_is_inside(ctx, access)
+    if whole is not None:
+        elements = emit.new_block("probe.elements")
+        emit.branch_if(whole, near, elements)
+        emit.start(elements)
+    emit.branch_if(_any_outside(ctx, access), far, near)
     ends: list[tuple[Registers, str]] = []
     for block, write in ((near, usual), (far, astray)):
         emit.start(block)
@@ -208,6 +214,15 @@ def either_way(
         for phi, value in zip(phis, results, strict=True):
             phi.add_incoming(value, block)
     return [phi.value for phi in phis]
+
+
+def _tile_is_inside(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
+    """i1: whether all of the tile is the tensor's; None where only elements can tell."""
+    if len(access.pointers) == access.group:
+        return None  # a single test in any case
+    assert ctx.probes is not None
+    bounds, pointer = ctx.probes.bounds(access.site), PointerAccess(access.op).pointer
+    return tile_is_inside(ctx, pointer, access.site.element_bytes, bounds.first, bounds.size)
 
 
 def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
