@@ -20,6 +20,8 @@ from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
+CheckedLaunchesName = Literal["first", "all", "none"]
+CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 # Fault kinds that are looked for only when asked for.
@@ -71,6 +73,13 @@ def _parse_mode(text: str) -> ModeName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(MODE_NAMES))
+
+
+def _parse_checked_launches(text: str) -> CheckedLaunchesName:
+    for name in CHECKED_LAUNCHES:
+        if text.strip().lower() == name:
+            return name
+    raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
 
 
 def _parse_names(text: str) -> tuple[str, ...]:
@@ -225,6 +234,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "further faults to look for under interpret: race, uninitialised-read, "
         "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, "
         "row-overrun, all; none for not even those that are looked for anyhow",
+    ),
+    Knob(
+        "check_launches",
+        {"TKDEBUG_CHECK_LAUNCHES": _parse_checked_launches},
+        "none",
+        str,
+        "which launches of native kernels are checked: first (of each kind), all or none",
     ),
     Knob(
         "only_kernels",
@@ -382,6 +398,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         bool,
         "recorded runs take the GPU's times, and what others run there, from CUPTI",
     ),
+    Knob(
+        "recording_process",
+        {"TKDEBUG_RECORDING_PROCESS": _parse_bool},
+        True,
+        bool,
+        "long recorded runs, and those that use a GPU, are stored by a process of their own",
+    ),
 )
 _BY_NAME = {knob.name: knob for knob in KNOB_TABLE}
 
@@ -392,6 +415,7 @@ class Knobs:
     mode: ModeName
     interpret_kernels: tuple[str, ...]
     checks: tuple[str, ...]
+    check_launches: CheckedLaunchesName
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None
@@ -413,6 +437,7 @@ class Knobs:
     default_fp_fusion: bool
     print_autotuning: bool
     cupti: bool
+    recording_process: bool
 
     def __getattr__(self, name: str) -> object:
         # Reached only until the first read has put the value into the instance.

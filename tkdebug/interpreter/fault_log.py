@@ -6,6 +6,7 @@ How they read is `tkdebug.compiler.faults`'s.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Literal
 
@@ -21,8 +22,18 @@ from tkdebug.interpreter.touched import Touched
 _MISLEADING = ("offset-overflow", "negative-remainder")
 
 
+def _is_earlier(fault: Fault, known: Fault) -> bool:
+    """Whether a fault is of a program before that of one that was seen before it."""
+    if fault.program_id is None or known.program_id is None:
+        return False
+    return fault.program_id[::-1] < known.program_id[::-1]
+
+
 class FaultLog:
     """Faults of one launch, in the order in which they were first seen.
+
+    Each shows the least program that has it, the first time that it has it: a GPU, where programs
+    run in any order, can say the same.
 
     Attributes:
         is_told: whether anyone is to hear of the launch: of its faults, and what it prints.
@@ -53,7 +64,8 @@ class FaultLog:
         if known is None:
             self._faults[key] = fault
         else:
-            self._faults[key] = replace(known, count=known.count + fault.count)
+            first = fault if _is_earlier(fault, known) else known
+            self._faults[key] = replace(first, count=known.count + fault.count)
 
     def bad_access(
         self,
@@ -82,6 +94,13 @@ class FaultLog:
     ) -> None:
         """Record an index of a gather that is outside the axis it counts along."""
         text = messages.bad_index(offender.index, axis, extent)
+        self.record(op, text, offender, count)
+
+    def misaligned_descriptor(
+        self, op: Operation, tensor: str | None, part: str, offender: Offender, count: int
+    ) -> None:
+        """Record a descriptor whose address or a stride of which TMA does not take."""
+        text = messages.misaligned_descriptor(tensor, part, offender.index)
         self.record(op, text, offender, count)
 
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
@@ -278,6 +297,16 @@ class FaultLog:
             rest //= extent
         index = int(touched.places[at]) - buffer.storage_offset
         return Offender(self.program_at(int(touched.programs[at])), tuple(reversed(lane)), index)
+
+    def copied(self) -> FaultLog:
+        """The same faults, in a log of its own."""
+        out = copy(self)
+        out.take_over(self)
+        return out
+
+    def take_over(self, other: FaultLog) -> None:
+        """Have the faults of another log."""
+        self._faults, self._misled = dict(other._faults), dict(other._misled)
 
     def publish(self) -> list[Fault]:
         """Hand the faults to the hooks, if they are to be told, and return them."""

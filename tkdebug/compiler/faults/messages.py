@@ -151,6 +151,26 @@ def bad_index(index: int | None, axis: int, extent: int) -> FaultText:
     )
 
 
+def misaligned_descriptor(tensor: str | None, part: str, size_bytes: int | None) -> FaultText:
+    """A tensor descriptor with an address or stride that tensor maps do not have.
+
+    Args:
+        tensor: what it describes.
+        part: "address", counted from the beginning of the allocation, or "stride 0".
+        size_bytes: its value.
+    """
+    where = " bytes into its allocation" if part == "address" else " bytes"
+    return FaultText(
+        "misaligned-descriptor",
+        f"the descriptor of {named(tensor)} has {part} {size_bytes}{where}, which is no multiple "
+        f"of {tt.DESCRIPTOR_ALIGNMENT_BYTES}",
+        "warning",
+        tensor,
+        hint="a GPU that makes a tensor map of it (sm_90 and later) traps here: pad the rows, pass "
+        "an aligned view, or use pointers and masks",
+    )
+
+
 def failed_assertion(op: Operation) -> FaultText:
     """A device_assert that failed."""
     text = tt.Assert(op).message

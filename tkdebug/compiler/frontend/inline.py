@@ -41,10 +41,15 @@ def inline(
     for name, value in bound.items():
         visitor.bind(name, value, definition)
     program.chain.append((function, key))
+    recorder = program.recorder
+    if recorder is not None:
+        recorder.enter(visitor)
     try:
         outcome = visitor.run(definition.body, END_OF_FUNCTION)
     finally:
         program.chain.pop()
+        if recorder is not None:
+            recorder.leave()
     assert outcome.flow is Flow.RETURNS, f"{function.fn.__name__} ends in {outcome.flow}"
     return outcome.value
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend import TileModule
     from tkdebug.compiler.frontend.arguments import JitCallable
     from tkdebug.compiler.frontend.scope import UsedGlobal
-    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.frontend.variables import VariableRecorder
+    from tkdebug.compiler.ir import Module, SourceLocation
     from tkdebug.compiler.ops.emitter import CompileOptions
 
 # Set while a tuner tries a configuration: it takes another where one does not compile.
@@ -55,7 +56,7 @@ def compile_kernel(src: Specialization) -> InterpretedKernel:
     except Exception as error:
         tell_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
         raise
-    kernel = InterpretedKernel(src, tile.module, tile.used_globals)
+    kernel = InterpretedKernel(src, tile.module, tile.used_globals, tile.breakpoints)
     announce(kernel, recorder, {}, {}, time.perf_counter_ns() - started_ns)
     return kernel
 
@@ -66,10 +67,12 @@ class TileStage:
 
     Attributes:
         used_globals: module-level values it was compiled with.
+        breakpoints: where it calls `breakpoint()`.
     """
 
     module: Module
     used_globals: tuple[UsedGlobal, ...]
+    breakpoints: tuple[SourceLocation, ...] = ()
 
 
 def snapshot_recorder() -> SnapshotRecorder | None:
@@ -108,16 +111,27 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     if recorder is not None:
         recorder.take(module, front_end_ns)
     _run_passes(src, module, recorder)
-    return TileStage(module, tuple(front_end.used_globals.values()))
+    used_globals = tuple(front_end.used_globals.values())
+    return TileStage(module, used_globals, front_end.breakpoints)
 
 
-def _compile_source(src: Specialization) -> TileModule:
+def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> TileModule:
+    """The front end's Tile IR, before any pass, with what the variables are at each line.
+
+    Args:
+        src: what to compile for; its kernel was compiled before.
+        recorder: notes the variables.
+    """
+    return _compile_source(src, recorder)
+
+
+def _compile_source(src: Specialization, recorder: VariableRecorder | None = None) -> TileModule:
     from tkdebug.compiler.frontend import compile_to_tile_ir
 
     _refuse_unspecialized_constants(src)
     # mypy takes a FunctionType attribute of a Protocol for a bound method.
     kernel = cast("JitCallable", src.fn)
-    return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
+    return compile_to_tile_ir(kernel, src.arguments, _language_options(src), recorder)
 
 
 def _refuse_unspecialized_constants(src: Specialization) -> None:

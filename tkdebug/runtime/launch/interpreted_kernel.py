@@ -14,6 +14,7 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.device.driver import driver
+from tkdebug.runtime.launch.breakpoints import debugger_of_breakpoints
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.grid import Grid
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from tkdebug.compiler.frontend.scope import UsedGlobal
-    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.ir import Module, SourceLocation
     from tkdebug.runtime.compile.specialization import Specialization
 
 _NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
@@ -41,6 +42,7 @@ class InterpretedKernel(CompiledKernel):
 
     Attributes:
         module: its Tile IR after the passes.
+        breakpoints: where it calls `breakpoint()`.
     """
 
     mode = "interpret"
@@ -49,10 +51,15 @@ class InterpretedKernel(CompiledKernel):
     n_max_threads = Estimate(1024)
 
     def __init__(
-        self, src: Specialization, module: Module, used_globals: tuple[UsedGlobal, ...] = ()
+        self,
+        src: Specialization,
+        module: Module,
+        used_globals: tuple[UsedGlobal, ...] = (),
+        breakpoints: tuple[SourceLocation, ...] = (),
     ) -> None:
         super().__init__(src, used_globals)
         self.module = module
+        self.breakpoints = breakpoints
         self._cross_compiled: set[object] = set()
         self.asm = Artifacts(
             self.name,
@@ -131,6 +138,10 @@ class InterpretedKernel(CompiledKernel):
 
         refuse_without_memory(self.name, self.src.fn.arg_names, values)
         refuse_mixed_places(self.name, self.src.fn.arg_names, values)
+        if (HOOKS.debugger is not None or self.breakpoints) and is_told:
+            debugger = HOOKS.debugger or debugger_of_breakpoints(self.breakpoints)
+            if debugger is not None and debugger.launch(self, grid, values, record):
+                return
         given = runtime_values(self.src.specs, values)
         arguments = dict(zip(self.src.fn.arg_names, values, strict=True))
         run_module(

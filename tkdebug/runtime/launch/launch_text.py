@@ -56,6 +56,8 @@ def @launch(@grid, {_declare(params)}**@options):
             @kernel = @path.renew(
                 @kernel, @key, @dev, ({names}), @options, @grid)
             if @kernel is None: return None
+            if @kernel.__class__ is @Watched and @grid is not @WARMUP:
+                return @path.launch_seen(@kernel, @grid, @stream(@dev), ({names}), ({passed}))
             break
     if @grid.__class__ is not tuple:
         if @grid is @WARMUP: return @kernel
@@ -75,8 +77,24 @@ def @launch(@grid, {_declare(params)}**@options):
         @x, @y, @z = @path.dimensions((@x, @y, @z))
         if not (@x and @y and @z): return @kernel
     if @hooks.launch:
-        @kernel.launch_hooked(
-            (@x, @y, @z), @stream(@dev), ({names}), ({passed}))
+        @packer = @hooks.packer
+        if @packer is None:
+            @kernel.launch_hooked(
+                (@x, @y, @z), @stream(@dev), ({names}), ({passed}))
+            return @kernel
+        @note = @packer.notes.get(@kernel) or @packer.note_of(@kernel)
+        @on = @stream(@dev)
+        @start_ns = @now()
+        try: @ran = @kernel.submit(@x, @y, @z, @on, {passed})
+        except BaseException as @error:
+            @kernel.tell_failed(
+                @error, (@x, @y, @z), @on, ({names}), @start_ns)
+            raise
+        @id = @next_launch_id()
+        @note(@id, @x, @y, @z, @on, @start_ns, {names})
+        if @in_flight.watched:
+            @in_flight.add_packed(
+                @ran or @kernel, @id, (@x, @y, @z), ({passed}), @packer)
     else:
         @kernel.submit(@x, @y, @z, @stream(@dev), {passed})
     return @kernel

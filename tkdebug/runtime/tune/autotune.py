@@ -35,6 +35,7 @@ from tkdebug.runtime.errors import (
 from tkdebug.runtime.jit.function import JITFunction
 from tkdebug.runtime.jit.interface import KernelInterface
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
+from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.tune.config import Config
 from tkdebug.runtime.tune.heuristics import Heuristics
 from tkdebug.terminal_text import tell
@@ -250,7 +251,8 @@ class Autotuner(KernelInterface):
 
         token = TRYING.set(True)
         try:
-            return self.do_bench(call, quantiles=_QUANTILES)
+            with timed_launches():
+                return self.do_bench(call, quantiles=_QUANTILES)
         except (OutOfResources, CompileError, PTXASError) as error:
             if KNOBS.print_autotuning:
                 print(f"Autotuning failed with {error}")

@@ -13,6 +13,7 @@ from tkdebug.compiler.dialects.tt.computation import (
     Scan,
 )
 from tkdebug.compiler.dialects.tt.memory import (
+    DESCRIPTOR_ALIGNMENT_BYTES,
     AddPtr,
     Atomic,
     AtomicCas,
@@ -70,6 +71,7 @@ from tkdebug.compiler.dialects.tt.tiles import (
 )
 
 __all__ = [
+    "DESCRIPTOR_ALIGNMENT_BYTES",
     "AddPtr",
     "AlongAxis",
     "Assert",

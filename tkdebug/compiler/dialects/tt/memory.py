@@ -50,6 +50,11 @@ class Store(MaskedAccess):
     boundary_check = optional_attribute_def("boundary_check", tuple[int, ...])
 
 
+# Of a descriptor's base, and of its strides but the last in bytes, as Triton's reference of
+# make_tensor_descriptor asks: tensor maps have no others (CUDA driver API, cuTensorMapEncodeTiled).
+DESCRIPTOR_ALIGNMENT_BYTES = 16
+
+
 class MakeTensorDescriptor(OneResult):
     """A descriptor from base pointer, rank shape values and rank strides."""
 

@@ -12,6 +12,7 @@ Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom"
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.dialects import tt
@@ -21,6 +22,11 @@ from tkdebug.compiler.ir.types import TensorType, element_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, WARP_SIZE, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probes import (
+    either_way,
+    report_astray,
+    tested_access,
+)
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 from tkdebug.compiler.targets.target import BF16_ARITHMETIC, VECTOR_ATOMICS
@@ -61,19 +67,42 @@ def lower_atomic_rmw(
     """`atom`, predicated by the mask and by who acts for the element."""
     acting, group = _begin(ctx, op), _group(ctx, op)
     sem = _ordered(ctx, op, len(pointers) // group)
+    update = partial(_updates, ctx, op, sem, values=values, acting=acting)
+    access = tested_access(ctx, op, pointers, mask, group)
+    if access is None:
+        results = update(pointers, mask, group=group)
+    else:
+        results = either_way(
+            ctx,
+            access,
+            lambda: update(pointers, mask, group=group),
+            lambda: update(pointers, report_astray(ctx, access), group=1),
+        )
+    _fence_behind(ctx, op, sem)
+    return (_shared_with_all(ctx, op, results),)
+
+
+def _updates(
+    ctx: Lowering,
+    op: Operation,
+    sem: str,
+    pointers: Registers,
+    mask: Registers | None,
+    *,
+    values: Registers,
+    acting: LLVMValue | None,
+    group: int,
+) -> Registers:
+    """The old values of registers, `group` of them by each instruction."""
     results: Registers = []
     for first in range(0, len(pointers), group):
-        predicate = acting
-        if mask is not None:
-            here = mask[first]
-            predicate = here if acting is None else ctx.emit.bit_and(acting, here)
+        predicate = acting if mask is None else _both(ctx, acting, mask[first])
         part = values[first : first + group]
         if group > 1:
             results += _vector_sum(ctx, op, sem, pointers[first], part, predicate)
         else:
             results.append(_update(ctx, op, sem, pointers[first], part[0], predicate))
-    _fence_behind(ctx, op, sem)
-    return (_shared_with_all(ctx, op, results),)
+    return results
 
 
 def _group(ctx: Lowering, op: Operation) -> int:
@@ -94,14 +123,43 @@ def lower_atomic_cas(
 ) -> Sequence[Registers]:
     """`atom.cas` on the bits of the element."""
     acting, sem = _begin(ctx, op), _ordered(ctx, op, len(pointers))
-    results = []
-    for pointer, expected, value in zip(pointers, compare, values, strict=True):
-        words = (ctx.to_bits(expected), ctx.to_bits(value))
-        name = f"cas.b{TYPE_BITS[value.type]}"
-        old = _atom(ctx, op, sem, ((name, acting),), pointer, words)
-        results.append(ctx.from_bits(old, value.type))
+    swap = partial(_swaps, ctx, op, sem, pointers, compare, values)
+    access = tested_access(ctx, op, pointers, None, 1)
+    if access is None:
+        results = swap([acting] * len(pointers))
+    else:
+        results = either_way(
+            ctx,
+            access,
+            lambda: swap([acting] * len(pointers)),
+            lambda: swap([_both(ctx, acting, good) for good in report_astray(ctx, access)]),
+        )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
+
+
+def _both(ctx: Lowering, acting: LLVMValue | None, wanted: LLVMValue) -> LLVMValue:
+    return wanted if acting is None else ctx.emit.bit_and(acting, wanted)
+
+
+def _swaps(
+    ctx: Lowering,
+    op: Operation,
+    sem: str,
+    pointers: Registers,
+    compare: Registers,
+    values: Registers,
+    predicates: Sequence[LLVMValue | None],
+) -> Registers:
+    results = []
+    for pointer, expected, value, predicate in zip(
+        pointers, compare, values, predicates, strict=True
+    ):
+        words = (ctx.to_bits(expected), ctx.to_bits(value))
+        name = f"cas.b{TYPE_BITS[value.type]}"
+        old = _atom(ctx, op, sem, ((name, predicate),), pointer, words)
+        results.append(ctx.from_bits(old, value.type))
+    return results
 
 
 def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
