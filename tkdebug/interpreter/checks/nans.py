@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import torch
 from torch import Tensor
@@ -119,6 +120,9 @@ class StoredNans(Observer):
 
 
 def _stores_nan(run: EvaluatorState, access: ObservedAccess) -> bool:
+    total = access.stored_sum()
+    if total is not None and not isnan(total):
+        return False
     slabs = access.hyperslabs()
     if slabs is not None and are_injective(slabs):
         # What it stored is what is there now.

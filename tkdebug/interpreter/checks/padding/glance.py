@@ -29,12 +29,12 @@ class PaddingCheck(Observer):
     """`--check padding`."""
 
     is_passive = True
-    replays = True
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._module = module
         self._facts = PaddingFacts.of(module)
         self._follows = PaddingOfBatches(self._facts, faults)
+        self.replays = bool(self._facts.reached) and self._facts.is_plain
         self._is_glance = False
 
     @property
