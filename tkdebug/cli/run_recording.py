@@ -53,6 +53,7 @@ def run_recorded(
             quick=arguments.quick or KNOBS.quick,
             interpret=arguments.interpret or KNOBS.interpret_kernels,
             checks=arguments.checks,
+            triton=arguments.triton,
         )
         with installed, cross_compiling(arguments.native_target):
             record_baseline()

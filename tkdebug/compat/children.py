@@ -33,6 +33,7 @@ def environment(
         VARIABLE: "stand-in" if stand_in else "triton",
         "TKDEBUG_MODE": mode,
         "TKDEBUG_QUICK": "1" if quick else None,
+        "TKDEBUG_TRITON": KNOBS.triton_version,
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or NO_CHECKS,
         "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
