@@ -55,6 +55,7 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        stacks: whether to record which lines launch others' kernels.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
@@ -98,6 +99,7 @@ class Arguments:
     lines: LinesQuery | None = None
     temporary: bool = False
     coredump: bool = True
+    stacks: bool = False
     shell: str = ""
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
@@ -232,7 +234,8 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=parsed.native_target,
         temporary=parsed.temporary,
-        coredump=not parsed.no_coredump,
+        coredump=not (parsed.no_coredump or parsed.stacks),
+        stacks=parsed.stacks,
     )
 
 
