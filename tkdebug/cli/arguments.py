@@ -13,7 +13,7 @@ from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
-from tkdebug.knobs import CHECK_NAMES
+from tkdebug.knobs import CHECK_NAMES, CheckedLaunchesName
 
 _OPTIONS_WITH_VALUE = (
     "--mode",
@@ -24,6 +24,7 @@ _OPTIONS_WITH_VALUE = (
     "--report-format",
     "--interpret",
     "--check",
+    "--check-launches",
     "--only",
     "--ignore",
     "--baseline",
@@ -56,6 +57,7 @@ class Arguments:
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
         stacks: whether to record which lines launch others' kernels.
+        check_launches: which launches of native kernels are checked; None as the knob says.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
@@ -98,6 +100,7 @@ class Arguments:
     passes: PassQuery | None = None
     lines: LinesQuery | None = None
     temporary: bool = False
+    check_launches: CheckedLaunchesName | None = None
     coredump: bool = True
     stacks: bool = False
     shell: str = ""
@@ -235,6 +238,7 @@ def _run_arguments(
         native_target=parsed.native_target,
         temporary=parsed.temporary,
         coredump=not (parsed.no_coredump or parsed.stacks),
+        check_launches=parsed.check_launches,
         stacks=parsed.stacks,
     )
 

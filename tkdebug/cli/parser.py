@@ -10,6 +10,7 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.knobs import (
     CHECK_CHOICES,
+    CHECKED_LAUNCHES,
     DEFAULT_CHECKS,
     TRITON_RELEASES,
     parse_kinds,
@@ -142,6 +143,13 @@ def _add_run(add: AddCommand) -> None:
         metavar="ARCH",
         help="compile interpreted kernels for that architecture besides, to look at their PTX and "
         f"SASS without a GPU ({_ARCHITECTURES})",
+    )
+    run.add_argument(
+        "--check-launches",
+        choices=CHECKED_LAUNCHES,
+        metavar="WHICH",
+        help="which launches of native kernels are checked for accesses outside of tensors: first "
+        "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
         "--no-coredump",
