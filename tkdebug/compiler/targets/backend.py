@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.passes.pipeline import Pass, RunCallback, SnapshotCallback
     from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
     from tkdebug.compiler.targets.target import Target
-    from tkdebug.linemap.line_table import OpPlace
+    from tkdebug.linemap.op_place import OpPlace
     from tkdebug.linemap.resources import Occupancy
 
 # (stage, text) -> an edited text to go on with, or None.

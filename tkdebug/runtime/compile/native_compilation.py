@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.targets import Target
     from tkdebug.compiler.targets.backend import GeneratedKernel, LoweredKernel
-    from tkdebug.linemap.line_table import OpPlace
+    from tkdebug.linemap.op_place import OpPlace
 
 
 def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:

@@ -28,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
-from tkdebug.linemap.line_table import OpPlace
+from tkdebug.linemap.op_place import OpPlace
 
 
 @dataclass(frozen=True, slots=True)
