@@ -44,7 +44,7 @@ class NativeOptions:
         debug: whether device asserts are checked.
         fp_fusion: whether products and sums become FMA.
         flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
-        launch_maps: whether launches may make tensor maps of what the kernel describes.
+        host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
         probes: what the kernel checks as it runs; None for nothing.
     """
 
@@ -54,7 +54,7 @@ class NativeOptions:
     debug: bool = True
     fp_fusion: bool = True
     flush_subnormals: bool = True
-    launch_maps: bool = True
+    host_tma_descriptors: bool = True
     probes: ProbeOptions | None = None
 
 
