@@ -1,8 +1,8 @@
 """How undefined elements travel from an op's operands to its results.
 
 A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
-positions): true where the value is undefined. Through an op that has no rule here shadows end: what is told of
-undefined values must be right, and may miss some.
+positions): true where the value is undefined. Through an op that has no rule here shadows end: what
+is told of undefined values must be right, and may miss some.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Elements of values that an observer follows, through branches and loops, from where they arose.
 
 A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
-positions). What shadows mean, how ops pass them on and where they are reported is up to the subclasses.
+positions). What shadows mean, how ops pass them on and where they are reported is up to the
+subclasses.
 """
 
 from __future__ import annotations
