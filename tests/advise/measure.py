@@ -1,6 +1,6 @@
 """Times of the planted forms and of the better ones, on a GPU; a line of JSON each.
 
-    python tests/advise/measure.py SIZE FILE…
+python tests/advise/measure.py SIZE FILE…
 """
 
 import json
@@ -19,7 +19,7 @@ def time_us(launch, repeats=20):
     for _ in range(repeats):
         flush.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(200_000)
+        torch.cuda._sleep(4_000_000)
         start.record()
         launch()
         end.record()

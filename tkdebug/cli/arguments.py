@@ -52,11 +52,21 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        times: a run on a GPU by whose times `advise` weighs kernels.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
     """
 
     command: Literal[
-        "run", "view", "report", "compare", "passes", "lines", "crash", "doctor", "completion"
+        "run",
+        "view",
+        "report",
+        "compare",
+        "passes",
+        "lines",
+        "advise",
+        "crash",
+        "doctor",
+        "completion",
     ]
     target: str = ""
     target_argv: tuple[str, ...] = ()
@@ -84,6 +94,7 @@ class Arguments:
     temporary: bool = False
     coredump: bool = True
     shell: str = ""
+    times: Path | None = None
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -117,6 +128,17 @@ def parse(argv: Sequence[str]) -> Arguments:
             return _passes_arguments(parsed, program)
         case "lines":
             return _lines_arguments(parsed, program)
+        case "advise":
+            return Arguments(
+                "advise",
+                target=parsed.target,
+                target_argv=tuple(program),
+                is_module=parsed.module,
+                format=parsed.format,
+                output=parsed.output,
+                native_target=parsed.native_target,
+                times=parsed.times,
+            )
         case "crash":
             return Arguments("crash", dump=parsed.dump, format=parsed.format)
         case "completion":

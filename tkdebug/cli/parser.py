@@ -269,6 +269,34 @@ def _add_lines(add: AddCommand) -> None:
     _add_architecture(lines, "sm_90a by default")
 
 
+def _add_advise(add: AddCommand) -> None:
+    advise = add(
+        "advise",
+        help="why kernels take as long as they do, and what would help",
+        description="Say at which lines kernels lose time, why, and what would help, the largest "
+        "predicted gain first. The script is run for it: its kernels are interpreted and compiled, "
+        "no GPU is needed. What it prints goes to stderr. Of a recorded run, what was recorded.",
+        epilog=_ASKED_EPILOG,
+        allow_abbrev=False,
+    )
+    advise.add_argument("target", metavar="script.py|run.tkd")
+    advise.add_argument("-m", dest="module", action="store_true", help="the target is a module")
+    advise.add_argument(
+        "--arch",
+        dest="native_target",
+        metavar="ARCH",
+        help=f"compile and predict for that architecture ({_ARCHITECTURES}); sm_90a by default",
+    )
+    advise.add_argument(
+        "--times",
+        type=Path,
+        metavar="run.tkd",
+        help="a run on a GPU, whose times say how much each kernel counts",
+    )
+    _add_format(advise, FORMATS)
+    _add_output(advise)
+
+
 def _add_crash(add: AddCommand) -> None:
     crash = add(
         "crash",
@@ -340,6 +368,7 @@ _COMMANDS = (
     _add_compare,
     _add_passes,
     _add_lines,
+    _add_advise,
     _add_crash,
     _add_doctor,
     _add_completion,

@@ -1,4 +1,4 @@
-"""Arithmetic that is slower than it need be. A comment `# <- kind` marks the line with the cause."""
+"""Arithmetic that is slower than it need be. `# <- kind` marks the line with the cause."""
 
 import torch
 import triton
@@ -131,9 +131,8 @@ def ieee(form, size):
 
 
 def two_warps(form, size):
-    return _tiles(
-        matmul_half, torch.float16, size, 2 if form == "planted" else 4, torch.float16, (64, 128, 64)
-    )
+    warps = 2 if form == "planted" else 4
+    return _tiles(matmul_half, torch.float16, size, warps, torch.float16, (64, 128, 64))
 
 
 def division(form, size):

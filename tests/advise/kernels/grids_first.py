@@ -1,4 +1,4 @@
-"""Grids, blocks and registers that leave the GPU idle. `# <- kind` marks the line with the cause."""
+"""Grids, blocks and registers that leave the GPU idle. `# <- kind` marks the line."""
 
 import torch
 import triton

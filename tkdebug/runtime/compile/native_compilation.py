@@ -87,6 +87,26 @@ class NativeCompilation:
             return None
         return self._lowered.module.code_key
 
+    @property
+    def generated(self) -> GeneratedKernel | None:
+        """The kernel with its code; None before `generate`, and where it failed."""
+        return self._compiled
+
+    @property
+    def options(self) -> LaunchOptions:
+        """What it is compiled with."""
+        return self._src.options
+
+    @property
+    def kernel_hash(self) -> str:
+        """That of its specialisation."""
+        return self._src.hash
+
+    @property
+    def tile_ops(self) -> Mapping[int, OpPlace] | None:
+        """The ops of its Tile IR; None where no hook wants to know of compiles."""
+        return None if self._lowered is None else self._lowered.tile_ops
+
     def generate(self) -> None:
         """Generate code, unless that is done."""
         if self._lowered is not None and self._compiled is None and self._failure is None:
