@@ -121,11 +121,13 @@ class LineCode:
         by_pipe: instructions of warps, by what executes them ("fp64", "special", …); "issue" is
             all of them.
         by_cause: those of them that come of an op that is slow, by its kind ("integer-division").
+        per_element: by kind, instructions that such an op takes for one element.
     """
 
     frame: Frame
     by_pipe: Mapping[str, float]
     by_cause: Mapping[str, float] = field(default_factory=dict)
+    per_element: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

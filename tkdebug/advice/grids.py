@@ -10,7 +10,9 @@ from tkdebug.advice.rules import Finding, Launch
 
 # Programs that take less are over before a grid that is too small matters.
 _LONG_PROGRAM_S = 8e-6
-_FEW_SHARE = 0.5
+# A grid this small against the GPU is no small test problem; of products, whose tiles are large,
+# test problems have few.
+_FEW, _FEW_PRODUCTS = 1 / 6, 1 / 16
 _MOST_ROUNDS = 8
 
 
@@ -21,7 +23,8 @@ def grid_findings(launch: Launch) -> Iterator[tuple[Finding, float, float]]:
     programs = facts.programs
     if program_s(work, machine) < _LONG_PROGRAM_S:
         return
-    if programs <= _FEW_SHARE * machine.sms:
+    few = _FEW_PRODUCTS if facts.dots else _FEW
+    if programs <= few * machine.sms:
         message = (
             f"a grid of {programs} on {machine.sms} multiprocessors, each program long; split the "
             "work of a program over several (by blocks of its loop), and combine their results"

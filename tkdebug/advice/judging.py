@@ -11,6 +11,7 @@ from tkdebug.advice.machines import MACHINES, Machine
 from tkdebug.advice.model import (
     MEMORY_SHARE,
     bound_of,
+    grid_s,
     resource_seconds,
     steady_s,
 )
@@ -127,6 +128,7 @@ def _cost(launch: Launch, now_s: float, launch_id: int) -> LaunchCost:
         flops=facts.flops + sum(d.flops for d in facts.dots if d.unit == "fma"),
         tensor_flops=facts.tensor_flops,
         predicted_ns=now_s * _S_TO_NS,
+        grid_ns=max(now_s, grid_s(work, machine)) * _S_TO_NS,
         roof_ns=max(memory_s / MEMORY_SHARE, work.tensor_s) * _S_TO_NS,
         bound=bound,
         bound_share=share,

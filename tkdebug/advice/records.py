@@ -49,6 +49,7 @@ class LaunchCost:
         flops: of arithmetic on fp32 and fp64 units.
         tensor_flops: of products on tensor cores.
         predicted_ns: in steady state, without the time to launch.
+        grid_ns: alike, as its grid fills the GPU.
         roof_ns: the least that its bytes and products take on that GPU.
         bound: the resource that takes longest.
         bound_share: of its time in `predicted_ns`.
@@ -71,6 +72,7 @@ class LaunchCost:
     flops: int
     tensor_flops: int
     predicted_ns: float
+    grid_ns: float
     roof_ns: float
     bound: str
     bound_share: float

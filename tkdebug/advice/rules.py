@@ -12,6 +12,8 @@ from tkdebug.errors import Frame
 
 # A next power of two may leave up to half of a tile masked off.
 _MASKED_SHARE = 0.5
+# Instructions an element: more than a fast function takes, and what one takes.
+_SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +206,13 @@ def _dots_by_line(facts: KernelFacts) -> Mapping[Frame, list[DotFacts]]:
 
 _SLOW = {
     "integer-division": (
-        "integer division by a value that is known at run time only takes some 20 instructions "
-        "(64-bit: 70); make the divisor a tl.constexpr, or divide by powers of two"
+        "integer division by a value that is known at run time only takes {:.0f} instructions an "
+        "element; make the divisor a tl.constexpr, or divide by powers of two"
     ),
     "fp64": "fp64 arithmetic: compute in fp32 where that is precise enough, and look for float64 "
     "scalars and constants that widen it",
-    "slow-function": "a function of many instructions: a cheaper form (tl.exp2, x * x for pow, "
-    "tl.math.rsqrt, fast_…) takes fewer",
+    "slow-function": "a function of {:.0f} instructions an element: a cheaper form (tl.exp2, x * x "
+    "for pow, tl.math.rsqrt, fast_…) takes fewer",
 }
 
 
@@ -219,7 +221,10 @@ def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
     for line in launch.facts.code:
         for cause, count in line.by_cause.items():
             share = count / max(1.0, line.by_pipe["issue"])
-            kept = 0.1
+            per_element = line.per_element.get(cause, 1.0)
+            if cause != "fp64" and per_element < _SLOW_INSTRUCTIONS:
+                continue
+            kept = min(1.0, _FAST_INSTRUCTIONS / per_element)
             removed = {pipe: number * share * (1 - kept) for pipe, number in line.by_pipe.items()}
             if cause == "fp64":
                 # The same number of instructions, on another pipe; conversions are gone.
@@ -228,7 +233,7 @@ def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
                 removed["convert"] = line.by_pipe.get("convert", 0.0)
                 removed["fp32"] = -moved
             work = replace(launch.work, pipes=_without(launch.work.pipes, removed))
-            yield Finding(line.frame, cause, _SLOW[cause], work)
+            yield Finding(line.frame, cause, _SLOW[cause].format(per_element), work)
 
 
 def spills(launch: Launch) -> Iterator[Finding]:

@@ -107,7 +107,7 @@ def _weights(
     for cost in costs:
         key = cost.kernel_hash, cost.grid
         count = max(1, counts.get(key, 1) // alike[key])
-        one_ns = times_ns.get(cost.kernel, cost.predicted_ns)
+        one_ns = times_ns.get(cost.kernel, cost.grid_ns)
         total_ns = measured[key] / alike[key] if key in measured else one_ns * count
         weights[cost.kernel_hash, cost.launch_id] = _Weight(total_ns, count)
     return weights

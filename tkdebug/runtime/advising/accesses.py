@@ -15,6 +15,7 @@ from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_of, v
 from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
 from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, edges_from
 from tkdebug.compiler.ir.types import TensorType, encoding_of, shape_of
 from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.errors import Frame
@@ -186,27 +187,33 @@ def _frame(op: Operation) -> Frame:
 
 
 def _slice(op: Operation) -> Iterator[Operation]:
-    """What the addresses of an access are computed from, loops' carried values included."""
-    seen: set[Operation] = set()
+    """What the addresses of an access are computed from, values that loops carry included."""
+    sources = _sources(op)
+    seen: set[Value] = set()
     values = [accessed(op)]
     while values and len(seen) < _MOST_SLICED:
         value = values.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        values += sources.get(value, ())
         maker = value.defining_op
-        if maker is None:
-            block = value.parent_block
-            parent = block.region.parent if block is not None and block.region else None
-            if parent is None or tt.Func.matches(parent) or parent in seen:
-                continue
-            seen.add(parent)
-            values += parent.operands
-            for region in parent.regions:
-                values += region.block.operations[-1].operands
-            continue
-        if maker in seen:
-            continue
-        seen.add(maker)
-        yield maker
-        values += maker.operands
+        if maker is not None and maker.name not in CONTROL_FLOW:
+            yield maker
+            values += maker.operands
+
+
+def _sources(op: Operation) -> dict[Value, list[Value]]:
+    """What becomes which argument or result of the control flow around an op and before it."""
+    top = op
+    while top.block is not None and (parent := top.block.parent_op) is not None:
+        top = parent
+    found: dict[Value, list[Value]] = {}
+    for branch in top.walk():
+        for edge in edges_from(branch):
+            for source, target in zip(edge.operands, edge.values, strict=True):
+                found.setdefault(target, []).append(source)
+    return found
 
 
 def _comes_from_memory(op: Operation) -> bool:

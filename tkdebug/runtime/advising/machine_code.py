@@ -9,7 +9,8 @@ from tkdebug.advice.facts import LineCode
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import ScalarType, element_of
+from tkdebug.compiler.ir.types import ScalarType, element_of, encoding_of
+from tkdebug.compiler.layouts import REGISTER
 from tkdebug.errors import Frame
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.pipes import pipe_of
@@ -25,6 +26,8 @@ def line_code(table: LineTable, executions: Executions, warps: int) -> tuple[Lin
     """Instructions of warps by line, in the whole launch."""
     by_pipe: dict[Frame, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     by_cause: dict[Frame, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    ops: dict[tuple[Frame, str], set[int]] = defaultdict(set)
+    static: dict[tuple[Frame, str], int] = defaultdict(int)
     for instruction, runs in _with_runs(table, executions):
         frame = instruction.frames[-1]
         count = runs * warps
@@ -33,9 +36,23 @@ def line_code(table: LineTable, executions: Executions, warps: int) -> tuple[Lin
         cause = _cause(executions, instruction)
         if cause:
             by_cause[frame][cause] += count
+            static[frame, cause] += 1
+            if instruction.op_id is not None:
+                ops[frame, cause].add(instruction.op_id)
+    per_element: dict[Frame, dict[str, float]] = defaultdict(dict)
+    for (frame, cause), number in static.items():
+        held = sum(_held(executions.gpu_op(op_id)) for op_id in ops[frame, cause])
+        per_element[frame][cause] = number / max(1, held)
     return tuple(
-        LineCode(frame, dict(pipes), dict(by_cause[frame])) for frame, pipes in by_pipe.items()
+        LineCode(frame, dict(pipes), dict(by_cause[frame]), per_element[frame])
+        for frame, pipes in by_pipe.items()
     )
+
+
+def _held(op: Operation | None) -> int:
+    """Elements that a thread computes of an op."""
+    layout = encoding_of(op.results[0].type) if op is not None and op.results else None
+    return 1 if layout is None else layout.in_size(REGISTER)
 
 
 def local_accesses(table: LineTable, executions: Executions, warps: int) -> Mapping[Frame, float]:
