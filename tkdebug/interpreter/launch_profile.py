@@ -138,10 +138,12 @@ class LaunchProfile(Observer):
             return
         condition = run.dense(operands[0], op.operands[0].type)
         rows = condition.reshape(condition.shape[0], -1)
-        # One row stands for all programs.
-        weight = _active(run) / rows.shape[0]
-        empty = int((~rows.any(1)).sum()) * weight
-        self.selects[op] = total + _active(run), nothing + round(empty)
+        empty = ~rows.any(1)
+        if rows.shape[0] == 1:  # which stands for all programs
+            gone = int(empty) * _active(run)
+        else:
+            gone = int((empty if run.active is None else empty & run.active).sum())
+        self.selects[op] = total + _active(run), nothing + gone
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Count a load."""
