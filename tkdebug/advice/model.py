@@ -27,7 +27,7 @@ ATOMIC_S = 1.2e-9
 # What one multiprocessor gets of the second-level cache.
 _SM_BYTES_PER_CYCLE = 64
 # Requests on their way that a multiprocessor keeps track of.
-_REQUESTS_IN_FLIGHT = 512
+_REQUESTS_IN_FLIGHT = 165
 # Of products on tensor cores and of memory, what the best kernels reach.
 TENSOR_SHARE = 0.75
 MEMORY_SHARE = 0.92
@@ -77,8 +77,12 @@ def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
 
 
 def l2_bytes(access: AccessFacts) -> float:
-    """Through the second-level cache: an execution's sectors, of which the first has copies."""
-    return access.executions * access.program_sectors * SECTOR_BYTES
+    """Through the second-level cache: an execution's sectors, of which the first has copies.
+
+    A sector without its neighbour costs as much as both.
+    """
+    alone = access.sectors > 2 * access.needed_sectors
+    return access.executions * access.program_sectors * SECTOR_BYTES * (2 if alone else 1)
 
 
 def work_of(facts: KernelFacts, machine: Machine) -> Work:

@@ -151,6 +151,16 @@ def pipelining(launch: Launch) -> Iterator[Finding]:
         ahead = max(1, facts.num_stages - 1) if not access.loop_depends else 4
         saved = per_program * (1 - 1 / ahead)
         work = replace(launch.work, waits=max(0.0, launch.work.waits - saved))
+        if access.width_bytes < 4:
+            # Copies that run ahead are wide, too.
+            fewer = access.requests * access.executions * (1 - access.width_bytes / 16)
+            removed = {"lsu": fewer, "issue": 4 * fewer, "int": 2 * fewer}
+            work = replace(
+                work,
+                requests=work.requests - fewer,
+                l1_wavefronts=max(0.0, work.l1_wavefronts - fewer),
+                pipes=_without(work.pipes, removed),
+            )
         message = f"load{_of(access)}: each round of the loop waits for it, because {reason}"
         yield Finding(access.frame, "not-pipelined", message, work)
 

@@ -56,7 +56,7 @@ class AccessProfile:
     repeated: int = 0
     calls: int = 0
     exact: bool = True
-    last: tuple[int, Tensor] | None = None
+    last: dict[int, Tensor] = field(default_factory=dict)
 
 
 class Footprint:
@@ -222,10 +222,11 @@ class LaunchProfile(Observer):
         self, profile: AccessProfile, access: ObservedAccess, touched: Touched, program: int
     ) -> None:
         addresses = touched.places * access.itemsize
-        if profile.last is not None and profile.last[0] == program and profile.calls <= 4:
+        last = profile.last.get(program)
+        if last is not None and profile.calls <= 4:
             profile.compared += 1
-            profile.repeated += torch.equal(profile.last[1], addresses)
-        profile.last = program, addresses
+            profile.repeated += torch.equal(last, addresses)
+        profile.last[program] = addresses
         profile.samples.append((addresses, touched.lanes))
 
 

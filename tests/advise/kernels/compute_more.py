@@ -34,6 +34,19 @@ def matmul_doubles(a, b, c, n, k, BM: tl.constexpr, BN: tl.constexpr):
 
 
 @triton.jit
+def matmul_half_sums(a, b, c, n, k, BM: tl.constexpr, BN: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, 64)
+    acc = tl.zeros((BM, BN), tl.float16)
+    for first in range(0, k, 64):
+        x = tl.load(a + rm[:, None] * k + first + rk[None, :])
+        y = tl.load(b + (first + rk[:, None]) * n + rn[None, :])
+        acc = tl.dot(x, y, acc, out_dtype=tl.float16)  # <- no-wgmma
+    tl.store(c + rm[:, None] * n + rn[None, :], acc)
+
+
+@triton.jit
 def matmul_rows(a, b, c, n, k, BM: tl.constexpr, BN: tl.constexpr):
     rm = tl.program_id(0) * BM + tl.arange(0, BM)
     rn = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -42,7 +55,7 @@ def matmul_rows(a, b, c, n, k, BM: tl.constexpr, BN: tl.constexpr):
     for first in range(0, k, 64):
         x = tl.load(a + rm[:, None] * k + first + rk[None, :])
         y = tl.load(b + (first + rk[:, None]) * n + rn[None, :])
-        acc = tl.dot(x, y, acc)  # <- no-wgmma
+        acc = tl.dot(x, y, acc)
     tl.store(c + rm[:, None] * n + rn[None, :], acc.to(tl.float16))
 
 
@@ -115,7 +128,7 @@ def scale_short_rows(x, scale, out, cols, BLOCK: tl.constexpr):
     c = tl.arange(0, BLOCK)
     v = tl.load(x + row * cols + c, mask=c < cols, other=0.0)  # <- masked-off
     for _ in range(4):
-        v = tl.sin(v) + tl.cos(v)
+        v = tl.exp(-v) * v + 1.0
     tl.store(out + row * cols + c, v, mask=c < cols)
 
 
@@ -192,7 +205,7 @@ def short_rows(form, size):
 CASES = {
     "matmul_odd": odd,
     "matmul_doubles": _product(matmul_doubles, matmul_rows, (64, 64), (128, 128)),
-    "matmul_rows": _product(matmul_rows, matmul_rows, (32, 128), (128, 128)),
+    "matmul_half_sums": _product(matmul_half_sums, matmul_rows, (128, 128), (128, 128), 8),
     "causal_scores": causal,
     "hash_long": hashes,
     "row_dot": row_dots,

@@ -71,11 +71,11 @@ def sums(form, size):
 
 
 def waves(form, size):
-    # 16 blocks of 4 warps fit on each of 132 multiprocessors: 1.1 waves, and 1.
-    programs = 132 * 18 if form == "planted" else 132 * 16
-    n = 1024 * programs
+    # One block at a time on each of 132 multiprocessors: 1.5 waves, and as much in 3.
+    programs, block = (198, 8192) if form == "planted" else (396, 4096)
+    n = 198 * 8192
     x, out = torch.full((n,), 0.5, device=DEVICE), torch.empty(n, device=DEVICE)
-    return lambda: iterate[(programs,)](x, out, n, STEPS=128, BLOCK=1024)
+    return lambda: iterate[(programs,)](x, out, n, STEPS=256, BLOCK=block, num_warps=16)
 
 
 def masked(form, size):

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Region
-from tkdebug.linemap.line_table import OpPlace
+from tkdebug.linemap.line_table import LineTable, OpPlace
+from tkdebug.runtime.advising.unrolling import unroll_factors
 
 
 class Executions:
@@ -38,6 +39,28 @@ class Executions:
         self._entered = entered
         self._programs = programs
         self._known: dict[Operation, int] = {}
+        self._gpu = gpu
+        self._tile = tile
+        self.factors: dict[int, float] = {}
+
+    def unrolled(self, table: LineTable) -> Executions:
+        """The same, where loops that LLVM or ptxas unrolled run as much less often."""
+        counted = Executions(self._tile, self._gpu, self._places, self._entered, self._programs)
+        counted.factors = unroll_factors(self._gpu, table)
+        return counted
+
+    def of_instruction(self, op_id: int | None) -> float:
+        """Of a machine instruction made of an op of GPU IR."""
+        runs = self.of_gpu(op_id)
+        op = self._gpu_ops.get(op_id) if op_id is not None else None
+        loop = op
+        while loop is not None and not scf.Loop.matches(loop):
+            loop = loop.block.parent_op if loop.block is not None else None
+        if loop is None or op is None:
+            return runs
+        factor = self.factors.get(loop.id, 1.0)
+        outside = max(1, self._of_op(loop))
+        return max(float(outside), runs / factor) if runs else 0.0
 
     def tile_op(self, gpu_op_id: int) -> Operation | None:
         """The op of Tile IR that one of GPU IR came from, the first of several."""

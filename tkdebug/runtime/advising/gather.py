@@ -62,6 +62,7 @@ def gather(
     function = tt.Func(gpu.function)
     warps = function.num_warps
     executions = Executions(tile, gpu, table.ops, profile.entered, profile.programs)
+    executions = executions.unrolled(table)
     accesses = access_facts(profile, gpu, executions)
     remarks = {r.op_id: r for run in generated.passes for r in run.remarks}
     options = compilation.options

@@ -11,6 +11,10 @@ from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.runtime.advising.executions import Executions
 
 
+# LLVM and ptxas unroll loops of loads so far; measured on sums of rows.
+_ROUNDS_TOGETHER = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Waits:
     """Waits of an average program.
@@ -32,7 +36,9 @@ def waits(
     plain = ahead = 0.0
     for block, runs in _blocks(tile, executions):
         depth, runs_ahead = _depth(block, accesses)
-        plain += depth * runs / programs
+        # Loads that need nothing of the round before are issued for several rounds together.
+        apart = _ROUNDS_TOGETHER if _is_independent(block, accesses) else 1
+        plain += depth * runs / programs / apart
         if runs_ahead:
             # The first copy is waited for in full.
             ahead += 1 + runs / programs / max(1, stages - 1)
@@ -67,6 +73,14 @@ def _depth(block: Block, accesses: Mapping[int, AccessFacts]) -> tuple[int, bool
             depths[result] = depth
         deepest = max(deepest, depth)
     return deepest, runs_ahead
+
+
+def _is_independent(block: Block, accesses: Mapping[int, AccessFacts]) -> bool:
+    parent = block.parent_op
+    if parent is None or not scf.For.matches(parent):
+        return False
+    known = [accesses[op.id] for op in block.operations if op.id in accesses]
+    return not any(access.loop_depends for access in known)
 
 
 def _waits(op: Operation) -> bool:

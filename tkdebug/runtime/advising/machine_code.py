@@ -19,6 +19,8 @@ from tkdebug.runtime.advising.executions import Executions
 
 INTEGER_DIVISION, FP64, SLOW_FUNCTION = "integer-division", "fp64", "slow-function"
 _DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
+# The reduction of large arguments is most of their code, and seldom runs.
+_REDUCED, _ORDINARY_SHARE = ("math.sin", "math.cos"), 0.35
 _LOCAL = ("local-load", "local-store")
 
 
@@ -64,9 +66,9 @@ def local_accesses(table: LineTable, executions: Executions, warps: int) -> Mapp
     return dict(found)
 
 
-def _with_runs(table: LineTable, executions: Executions) -> Iterator[tuple[Instruction, int]]:
+def _with_runs(table: LineTable, executions: Executions) -> Iterator[tuple[Instruction, float]]:
     """The instructions that have a line, each with how often it runs."""
-    by_frame: dict[Frame, int] = {}
+    by_frame: dict[Frame, float] = {}
     unknown = []
     for instruction in table.instructions:
         if not instruction.mapped:
@@ -74,13 +76,19 @@ def _with_runs(table: LineTable, executions: Executions) -> Iterator[tuple[Instr
         if instruction.op_id is None:
             unknown.append(instruction)
             continue
-        runs = executions.of_gpu(instruction.op_id)
+        runs = executions.of_instruction(instruction.op_id) * _taken(executions, instruction)
         frame = instruction.frames[-1]
-        by_frame[frame] = max(by_frame.get(frame, 0), runs)
+        by_frame[frame] = max(by_frame.get(frame, 0.0), runs)
         yield instruction, runs
     # Functions that ptxas put in have the line of their calls.
     for instruction in unknown:
         yield instruction, by_frame.get(instruction.frames[-1], executions.of_gpu(None))
+
+
+def _taken(executions: Executions, instruction: Instruction) -> float:
+    """Share of an op's instructions that ordinary arguments take."""
+    op = executions.gpu_op(instruction.op_id) if instruction.op_id is not None else None
+    return _ORDINARY_SHARE if op is not None and op.name in _REDUCED else 1.0
 
 
 def _cause(executions: Executions, instruction: Instruction) -> str:
