@@ -9,7 +9,7 @@ from tkdebug.advice.model import grid_s, program_s, steady_s
 from tkdebug.advice.rules import Finding, Launch
 
 # Programs that take less are over before a grid that is too small matters.
-_LONG_PROGRAM_S = 8e-6
+_LONG_PROGRAM_S = 4e-6
 # A grid this small against the GPU is no small test problem; of products, whose tiles are large,
 # test problems have few.
 _FEW, _FEW_PRODUCTS = 1 / 6, 1 / 16
@@ -35,10 +35,11 @@ def grid_findings(launch: Launch) -> Iterator[tuple[Finding, float, float]]:
     rounds = math.ceil(share)
     if not 1 < share <= _MOST_ROUNDS or rounds == share:
         return
+    even_s = grid_s(work, machine, balanced=True)
     left = programs - (rounds - 1) * machine.sms
     message = (
         f"{programs} programs on {machine.sms} multiprocessors: {left} of them get {rounds}, the "
         f"others {rounds - 1}, and wait; {share:.2f} waves take as long as {rounds}; another tile "
         "size, or a persistent kernel, evens that out"
     )
-    yield Finding(facts.frame, "wave-quantisation", message, work), now_s, full_s
+    yield Finding(facts.frame, "wave-quantisation", message, work), now_s, even_s

@@ -54,7 +54,7 @@ _HOPPER = {**_AMPERE, "fp32": 4, "fp64": 2}
 
 MACHINES: Mapping[str, Machine] = {
     "sm_80": Machine(
-        "A100 SXM 80 GB", 108, 1.41e9, 2.04e12, 6e12,
+        "A100 SXM 80 GB", 108, 1.41e9, 2.04e12, 9e12,
         {8: 624e12, 16: 312e12, TF32_BITS: 156e12, 64: 19.5e12}, 1.0, _AMPERE,
     ),
     "sm_86": Machine(
@@ -66,7 +66,7 @@ MACHINES: Mapping[str, Machine] = {
         {8: 733e12, 16: 362e12, TF32_BITS: 183e12}, 1.0, _CONSUMER,
     ),
     "sm_90a": Machine(
-        "H100 SXM", 132, 1.755e9, 3.35e12, 10e12,
+        "H100 SXM", 132, 1.755e9, 3.35e12, 14e12,
         {8: 1979e12, 16: 989e12, TF32_BITS: 494e12, 64: 67e12}, 0.62, _HOPPER,
     ),
 }  # fmt: skip

@@ -27,7 +27,8 @@ ATOMIC_S = 1.2e-9
 # What one multiprocessor gets of the second-level cache.
 _SM_BYTES_PER_CYCLE = 64
 # Requests on their way that a multiprocessor keeps track of.
-_REQUESTS_IN_FLIGHT = 165
+_REQUESTS_IN_FLIGHT = 300
+_LONE_SECTOR = 3
 # Of products on tensor cores and of memory, what the best kernels reach.
 TENSOR_SHARE = 0.75
 MEMORY_SHARE = 0.92
@@ -79,10 +80,11 @@ def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
 def l2_bytes(access: AccessFacts) -> float:
     """Through the second-level cache: an execution's sectors, of which the first has copies.
 
-    A sector without its neighbour costs as much as both.
+    Sectors without their neighbours cost more: measured on columns of a matrix.
     """
     alone = access.sectors > 2 * access.needed_sectors
-    return access.executions * access.program_sectors * SECTOR_BYTES * (2 if alone else 1)
+    scale = _LONE_SECTOR if alone else 1
+    return access.executions * access.program_sectors * SECTOR_BYTES * scale
 
 
 def work_of(facts: KernelFacts, machine: Machine) -> Work:
@@ -153,11 +155,11 @@ def steady_s(work: Work, machine: Machine) -> float:
 _OF_SMS = ("L1 and shared memory", "tensor cores", "latency")
 
 
-def grid_s(work: Work, machine: Machine) -> float:
-    """Time of the launch as its grid fills the GPU."""
+def grid_s(work: Work, machine: Machine, balanced: bool = False) -> float:
+    """Time of the launch as its grid fills the GPU; `balanced`: were programs divisible."""
     times = resource_seconds(work, machine)
     share = work.programs / machine.sms
-    imbalance = math.ceil(share) / share
+    imbalance = max(1.0, 1 / share) if balanced else math.ceil(share) / share
     for name in times:
         if name in _OF_SMS or name.endswith("instructions"):
             times[name] *= imbalance

@@ -105,7 +105,7 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
             access.path == "registers"
             and access.kind != "atomic"
             and access.width_bytes < min(4, access.possible_bytes)
-            and access.sectors <= 1.5 * max(1.0, access.needed_sectors)
+            and access.sectors <= 1.5 * access.needed_sectors + access.requests
             and access.tile_elems >= 128
         )
 

@@ -52,15 +52,23 @@ class Executions:
     def of_instruction(self, op_id: int | None) -> float:
         """Of a machine instruction made of an op of GPU IR."""
         runs = self.of_gpu(op_id)
-        op = self._gpu_ops.get(op_id) if op_id is not None else None
-        loop = op
-        while loop is not None and not scf.Loop.matches(loop):
-            loop = loop.block.parent_op if loop.block is not None else None
-        if loop is None or op is None:
+        loop = self._loop_of(op_id)
+        if loop is None:
             return runs
-        factor = self.factors.get(loop.id, 1.0)
         outside = max(1, self._of_op(loop))
-        return max(float(outside), runs / factor) if runs else 0.0
+        return max(float(outside), runs / self.copies(op_id)) if runs else 0.0
+
+    def copies(self, op_id: int | None) -> float:
+        """How many copies of its op's instructions unrolling made."""
+        loop = self._loop_of(op_id)
+        return 1.0 if loop is None else self.factors.get(loop.id, 1.0)
+
+    def _loop_of(self, op_id: int | None) -> Operation | None:
+        """The innermost loop that an op of GPU IR is in, or is."""
+        op = self._gpu_ops.get(op_id) if op_id is not None else None
+        while op is not None and not scf.Loop.matches(op):
+            op = op.block.parent_op if op.block is not None else None
+        return op
 
     def tile_op(self, gpu_op_id: int) -> Operation | None:
         """The op of Tile IR that one of GPU IR came from, the first of several."""

@@ -10,7 +10,6 @@ from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.runtime.advising.executions import Executions
 
-
 # LLVM and ptxas unroll loops of loads so far; measured on sums of rows.
 _ROUNDS_TOGETHER = 4
 

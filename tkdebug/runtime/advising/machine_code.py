@@ -29,7 +29,7 @@ def line_code(table: LineTable, executions: Executions, warps: int) -> tuple[Lin
     by_pipe: dict[Frame, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     by_cause: dict[Frame, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     ops: dict[tuple[Frame, str], set[int]] = defaultdict(set)
-    static: dict[tuple[Frame, str], int] = defaultdict(int)
+    static: dict[tuple[Frame, str], float] = defaultdict(float)
     for instruction, runs in _with_runs(table, executions):
         frame = instruction.frames[-1]
         count = runs * warps
@@ -38,7 +38,7 @@ def line_code(table: LineTable, executions: Executions, warps: int) -> tuple[Lin
         cause = _cause(executions, instruction)
         if cause:
             by_cause[frame][cause] += count
-            static[frame, cause] += 1
+            static[frame, cause] += 1 / executions.copies(instruction.op_id)
             if instruction.op_id is not None:
                 ops[frame, cause].add(instruction.op_id)
     per_element: dict[Frame, dict[str, float]] = defaultdict(dict)
