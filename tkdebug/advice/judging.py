@@ -18,8 +18,17 @@ from tkdebug.advice.model import (
 from tkdebug.advice.records import LaunchCost, LineCost, Remark
 from tkdebug.advice.rules import RULES, Finding, Launch, look_at
 
-# A remark promises at least so much.
+# A remark promises at least so much; more, where the model is least sure of the cause, and less
+# where the cause is certain and seldom alone.
 LEAST_SPEEDUP = 1.07
+_LEAST_OF_KIND = {
+    "slow-function": 1.2,
+    "low-occupancy-registers": 1.25,
+    "low-occupancy-shared": 1.25,
+    "bank-conflict": 1.3,
+    "redundant-load": 1.15,
+    "narrow-access": 1.03,
+}
 _S_TO_NS = 1e9
 
 
@@ -70,7 +79,7 @@ def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
 
 def _remark(launch: Launch, finding: Finding, now_s: float, launch_id: int) -> Remark | None:
     better_s = steady_s(finding.better, launch.machine)
-    if now_s < LEAST_SPEEDUP * better_s:
+    if now_s < _LEAST_OF_KIND.get(finding.kind, LEAST_SPEEDUP) * better_s:
         return None
     return _made(launch, finding, now_s, better_s, launch_id)
 

@@ -29,6 +29,7 @@ _SM_BYTES_PER_CYCLE = 64
 # Requests on their way that a multiprocessor keeps track of.
 _REQUESTS_IN_FLIGHT = 300
 _LONE_SECTOR = 3
+_CACHED_BYTES = 20 << 20
 # Of products on tensor cores and of memory, what the best kernels reach.
 TENSOR_SHARE = 0.75
 MEMORY_SHARE = 0.92
@@ -87,6 +88,12 @@ def l2_bytes(access: AccessFacts) -> float:
     return access.executions * access.program_sectors * SECTOR_BYTES * scale
 
 
+def _dram_bytes(facts: KernelFacts) -> float:
+    """From and to memory; operands of products that fit the second-level cache lie there."""
+    moved = facts.read_bytes + facts.written_bytes
+    return 0 if facts.dots and moved < _CACHED_BYTES else moved
+
+
 def work_of(facts: KernelFacts, machine: Machine) -> Work:
     """The work of a launch."""
     pipes: dict[str, float] = {}
@@ -97,7 +104,7 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
     local = sum(facts.local_lines.values())
     direct = [a for a in facts.accesses if a.path != "bulk"]
     return Work(
-        dram_bytes=facts.read_bytes + facts.written_bytes,
+        dram_bytes=_dram_bytes(facts),
         l2_bytes=sum(map(l2_bytes, facts.accesses)),
         l1_wavefronts=sum(a.executions * a.lines for a in direct) + shared + local,
         pipes=pipes,

@@ -193,7 +193,9 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
             kind = "no-wgmma"
             now = flops / (peak * machine.mma_share * TENSOR_SHARE)
             message = f"dot: computed by mma.sync and not by wgmma, because {dot.why}"
-            shared = loads = 0.0
+            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
+            loads = _shared_loads(launch.facts, frame)
+            pipes = _without(pipes, {"issue": _products(launch.facts, frame)})
         work = replace(
             launch.work,
             tensor_s=launch.work.tensor_s - now + best,
@@ -205,6 +207,11 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
 
 def _shared_loads(facts: KernelFacts, frame: Frame) -> float:
     return sum(c.by_pipe.get("lsu", 0.0) for c in facts.code if c.frame == frame)
+
+
+def _products(facts: KernelFacts, frame: Frame) -> float:
+    """Instructions of tensor cores."""
+    return sum(c.by_pipe.get("tensor", 0.0) for c in facts.code if c.frame == frame)
 
 
 def _dots_by_line(facts: KernelFacts) -> Mapping[Frame, list[DotFacts]]:

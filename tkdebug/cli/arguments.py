@@ -30,6 +30,9 @@ _OPTIONS_WITH_VALUE = (
 )
 
 
+_USUAL_ARCH = "sm_90a"
+
+
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """A parsed command line; what does not belong to the command is left at its default.
@@ -52,6 +55,7 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
     """
@@ -95,6 +99,7 @@ class Arguments:
     coredump: bool = True
     shell: str = ""
     times: Path | None = None
+    advise: bool = False
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -227,9 +232,10 @@ def _run_arguments(
         ignored=tuple(dict.fromkeys(kind for kinds in parsed.ignore for kind in kinds)),
         baseline=parsed.baseline,
         update_baseline=parsed.update_baseline,
-        native_target=parsed.native_target,
+        native_target=parsed.native_target or (_USUAL_ARCH if parsed.advise else None),
         temporary=parsed.temporary,
         coredump=not parsed.no_coredump,
+        advise=parsed.advise,
     )
 
 

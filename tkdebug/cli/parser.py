@@ -131,6 +131,12 @@ def _add_run(add: AddCommand) -> None:
         f"SASS without a GPU ({_ARCHITECTURES})",
     )
     run.add_argument(
+        "--advise",
+        action="store_true",
+        help="record what would make interpreted kernels faster, for sm_90a or --target; the "
+        "report shows it",
+    )
+    run.add_argument(
         "--no-coredump",
         action="store_true",
         help="a kernel that crashes on the GPU leaves no core dump, and no line is named; but "

@@ -54,7 +54,7 @@ def run_recorded(
             interpret=arguments.interpret or KNOBS.interpret_kernels,
             checks=checks_of(arguments),
         )
-        with installed, cross_compiling(arguments.native_target):
+        with installed, cross_compiling(arguments.native_target, arguments.advise):
             record_baseline()
             ending = run_program(program)
             crashes.conclude()

@@ -63,6 +63,8 @@ def advice_of(session: Session, times_ns: Mapping[str, float] | None = None) -> 
         times_ns: time of a launch by kernel, as measured in another run.
     """
     costs = [row.event for row in session.records(LaunchCost)]
+    if not costs and not session.records(Remark):
+        return ()
     remarks = [row.event for row in session.records(Remark)]
     weights = _weights(session, costs, times_ns or {})
     total = sum(weight.total_ns for weight in weights.values()) or 1.0
@@ -86,20 +88,17 @@ def launch_costs(session: Session) -> tuple[LaunchCost, ...]:
     return tuple(row.event for row in session.records(LaunchCost))
 
 
+def measured_ns(session: Session) -> dict[tuple[str, tuple[int, int, int]], float]:
+    """The mean time on a GPU by hash and grid of launches, where they ran on one."""
+    _, measured = _launch_times(session)
+    return {key: total_ns / count for key, (total_ns, count) in measured.items()}
+
+
 def _weights(
     session: Session, costs: Sequence[LaunchCost], times_ns: Mapping[str, float]
 ) -> dict[tuple[str, int], _Weight]:
     """By hash and launch that was looked at, the launches of its hash and grid."""
-    counts: dict[tuple[str, tuple[int, int, int]], int] = {}
-    measured: dict[tuple[str, tuple[int, int, int]], float] = {}
-    after = 0
-    while page := session.launches_in_order(after, _PAGE):
-        for launch in page:
-            key = launch.kernel_hash, launch.grid
-            counts[key] = counts.get(key, 0) + 1
-            if launch.mode == "native" and launch.duration_ns is not None:
-                measured[key] = measured.get(key, 0.0) + launch.duration_ns
-        after = page[-1].seq
+    counts, measured = _launch_times(session)
     alike: dict[tuple[str, tuple[int, int, int]], int] = {}
     for cost in costs:
         alike[cost.kernel_hash, cost.grid] = alike.get((cost.kernel_hash, cost.grid), 0) + 1
@@ -108,9 +107,28 @@ def _weights(
         key = cost.kernel_hash, cost.grid
         count = max(1, counts.get(key, 1) // alike[key])
         one_ns = times_ns.get(cost.kernel, cost.grid_ns)
-        total_ns = measured[key] / alike[key] if key in measured else one_ns * count
+        total_ns = measured[key][0] / alike[key] if key in measured else one_ns * count
         weights[cost.kernel_hash, cost.launch_id] = _Weight(total_ns, count)
     return weights
+
+
+_Kind = tuple[str, tuple[int, int, int]]
+
+
+def _launch_times(session: Session) -> tuple[dict[_Kind, int], dict[_Kind, tuple[int, int]]]:
+    """By hash and grid: how many launches, and of those on a GPU their time and number."""
+    counts: dict[_Kind, int] = {}
+    measured: dict[_Kind, tuple[int, int]] = {}
+    after = 0
+    while page := session.launches_in_order(after, _PAGE):
+        for launch in page:
+            key = launch.kernel_hash, launch.grid
+            counts[key] = counts.get(key, 0) + 1
+            if launch.mode == "native" and launch.duration_ns is not None:
+                total_ns, count = measured.get(key, (0, 0))
+                measured[key] = total_ns + launch.duration_ns, count + 1
+        after = page[-1].seq
+    return counts, measured
 
 
 def _of_remarks(

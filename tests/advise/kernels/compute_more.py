@@ -64,6 +64,7 @@ def causal_scores(q, k, out, tokens, BQ: tl.constexpr, BK: tl.constexpr, D: tl.c
                   SKIP: tl.constexpr):  # fmt: skip
     rq = tl.program_id(0) * BQ + tl.arange(0, BQ)
     d = tl.arange(0, D)
+    out += tl.program_id(1) * tokens
     x = tl.load(q + rq[:, None] * D + d[None, :])
     best = tl.full((BQ,), -float("inf"), tl.float32)
     end = (tl.program_id(0) + 1) * BQ if SKIP else tokens
@@ -138,7 +139,7 @@ def _half(rows, stride):
 
 def odd(form, size):
     n = k = size
-    stride = k + 1 if form == "planted" else k + 8
+    stride = k + 1 if form == "planted" else k + 16
     a, b, c = _half(n, stride), _half(k, stride), _half(n, n)
     grid = (n // 128, n // 128)
     return lambda: matmul_odd[grid](a, b, c, n, k, stride, stride, BM=128, BN=128, num_warps=8)
@@ -158,9 +159,10 @@ def _product(planted, better, tile, better_tile, warps=4):
 def causal(form, size):
     tokens = 2 * size
     q, k = _half(tokens, 64).view(-1, 64), _half(tokens, 64).view(-1, 64)
-    out = torch.empty(tokens, device=DEVICE)
+    heads = 16
+    out = torch.empty(heads * tokens, device=DEVICE)
     skip = form != "planted"
-    grid = (tokens // 64,)
+    grid = (tokens // 64, heads)
     return lambda: causal_scores[grid](q, k, out, tokens, BQ=64, BK=64, D=64, SKIP=skip)
 
 
@@ -190,8 +192,8 @@ def waves(form, size):
 def outer(form, size):
     n = size * 16
     x, out = torch.full((n,), 0.5, device=DEVICE), torch.empty(n, device=DEVICE)
-    warps = 2 if form == "planted" else 16
-    return lambda: outer_sums[(n // 64,)](x, out, n, K=512, BLOCK=64, num_warps=warps)
+    block = 64 if form == "planted" else 4
+    return lambda: outer_sums[(n // block,)](x, out, n, K=512, BLOCK=block, num_warps=2)
 
 
 def short_rows(form, size):

@@ -61,24 +61,6 @@ def gather_elements(x, index, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def scale_rows(x, scale, out, rows, cols, BLOCK: tl.constexpr):
-    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    for row in range(rows):
-        s = tl.load(scale + c)  # <- redundant-load
-        v = tl.load(x + row * cols + c)
-        tl.store(out + row * cols + c, v * s)
-
-
-@triton.jit
-def scale_rows_once(x, scale, out, rows, cols, BLOCK: tl.constexpr):
-    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    s = tl.load(scale + c)
-    for row in range(rows):
-        v = tl.load(x + row * cols + c)
-        tl.store(out + row * cols + c, v * s)
-
-
-@triton.jit
 def histogram_one_bin(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + i, mask=i < n, other=0.0)
@@ -129,15 +111,6 @@ def gathers(form, size):
     return lambda: gather_elements[(triton.cdiv(n, 1024),)](x, index, out, n, BLOCK=1024)
 
 
-def scaled(form, size):
-    # A block of columns a program, few enough that latency counts.
-    rows, cols = 64, 128 * size
-    x, out = _matrix(rows, cols), _matrix(rows, cols)
-    scale = torch.ones(cols, device=DEVICE)
-    kernel = scale_rows if form == "planted" else scale_rows_once
-    return lambda: kernel[(cols // 128,)](x, scale, out, rows, cols, BLOCK=128, num_warps=4)
-
-
 def contended(form, size):
     n = size * size
     x, out = torch.ones(n, device=DEVICE), torch.zeros(1, device=DEVICE)
@@ -150,7 +123,6 @@ CASES = {
     "copy_odd_rows": odd_rows,
     "interleaved_norm": norms,
     "gather_elements": gathers,
-    "scale_rows": scaled,
     "histogram_one_bin": contended,
 }
 

@@ -16,6 +16,7 @@ from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_names import activity_name
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
+from tkdebug.instrument.renderers.advice_report import advice_lines
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
@@ -59,6 +60,8 @@ def render(
         yield "\n"
         for line in _tuning_lines(tuning):
             yield visible(line) + "\n"
+    for line in advice_lines(session):
+        yield visible(line)
     counting = [group for group in faults if group.fault.is_open]
     yield f"\n{counted(len(counting), 'fault')}\n"
     for group in counting:
