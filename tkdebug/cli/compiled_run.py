@@ -170,7 +170,7 @@ def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | 
     return None
 
 
-def _record(program: Program, path: Path, target: str | None, advises: bool) -> int:
+def _record(program: Program, path: Path, target: str | None, advises: bool = False) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
     from tkdebug.knobs import KNOBS
