@@ -130,7 +130,7 @@ def _loop(texts: Sequence[str]) -> Loop:
     loaded = sum(width_bits(text) or 0 for text in texts if kind_of(text) == "global-load")
     return Loop(
         sum(opcode(text) != "NOP" for text in texts),
-        kinds["spill-load"] + kinds["spill-store"],
+        kinds["local-load"] + kinds["local-store"],
         kinds["shared-copy"],
         kinds["tensor-core"],
         loaded // 8,

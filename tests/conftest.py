@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items):
 def cuda_is_not_in_use(monkeypatch):
     """A test with a made-up device leaves no recorder behind that looks for CUPTI."""
     if not has_gpu():
-        from tkdebug.events import HOOKS
+        from tkdebug.hook_chain import HOOKS
 
         monkeypatch.setattr(HOOKS, "_make_buffers", None)
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from tkdebug.errors import Frame
-from tkdebug.events import Fault, Hook, HookChain
+from tkdebug.events import Fault
+from tkdebug.hook_chain import Hook, HookChain
 from tkdebug.instrument.session import Session
 from tkdebug.runtime.launch import plugin_hooks
 
@@ -169,7 +170,7 @@ BREAKING_PASS = RAISING_PASS.replace(
     'rewriter.replace_with_values(op, "drop", op.operands)',
     "op.result.type = module.function.regions[0].block.arguments[0].type",
 )
-HOOK = "from tkdebug.events import Hook\nPLUGIN = Hook(enter=lambda kernel, record: 1 / 0)\n"
+HOOK = "from tkdebug.hook_chain import Hook\nPLUGIN = Hook(enter=lambda kernel, record: 1 / 0)\n"
 
 
 CHECK = """

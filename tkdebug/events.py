@@ -1,30 +1,18 @@
-"""What happens in a run, as records, and the hook chain that hands them to subscribers.
+"""What happens in a run, as records: the vocabulary of runtime, interpreter, recorder and hooks.
 
-Responsible for the vocabulary that runtime, interpreter, recorder and user hooks share, and for
-calling hooks in order. Not responsible for storing anything.
-
-Invariants: enter hooks run in the order they were added, exit hooks in reverse; a hook that raises
-is reported once on stderr and never breaks the launch; with no subscriber a launch does no event
-work (`HOOKS.launch` is an empty tuple and the launcher looks at nothing else).
+Not responsible for storing them, nor for handing them to subscribers (`hook_chain`).
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
-import threading
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, get_args
+from functools import partial
+from typing import Annotated, Any, Literal, get_args
 
 from tkdebug.errors import Frame
-from tkdebug.forks import renew_after_forks
 from tkdebug.storage import OPEN, REPEATED, SHORT, WIDE, stored
-from tkdebug.terminal_text import tell
-
-if TYPE_CHECKING:
-    from tkdebug.fault_teller import FaultTeller
 
 FaultKind = Literal[
     "oob-load",
@@ -45,6 +33,7 @@ FaultKind = Literal[
     "offset-overflow",
     "negative-remainder",
     "undefined-value",
+    "misaligned-descriptor",
     "broken-promise",
     "plugin-check",
     "assert",
@@ -90,7 +79,6 @@ class ArgumentInfo:
     strides: tuple[int, ...] | None = None
 
 
-@dataclass(slots=True)
 class LaunchRecord:
     """One launch. Enter hooks see it without times; exit hooks see `duration_ns` set.
 
@@ -99,36 +87,116 @@ class LaunchRecord:
         kernel: the kernel's name.
         grid: programs along x, y, z.
         options: num_warps, num_stages, num_ctas and what else the launch was given.
+        kernel_hash: content hash that joins the launch to its `KernelCompiled`.
         start_ns: `time.time_ns()` when the launch began.
         duration_ns: wall time of an interpreted launch, host time of a native one; None at enter.
+        stream: the CUDA stream handle; 0 for the default stream and under interpret.
+        error: what the launch raised, None where it did not.
+        user_metadata: makes what `launch_metadata` of the kernel tells; None where it has none.
         device_ns: for a native launch that a hook times, a function of `wait: bool = False` that
             gives its nanoseconds on the device, None while they last; set at exit. It holds on to
             no argument, and raises when the kernel failed.
-        stream: the CUDA stream handle; 0 for the default stream and under interpret.
-        kernel_hash: content hash that joins the launch to its `KernelCompiled`.
     """
 
-    id: int
     kernel: str
-    grid: tuple[int, int, int]
     mode: Mode
     options: Mapping[str, object]
-    make_arguments: Callable[[], tuple[ArgumentInfo, ...]]
     kernel_hash: str
-    start_ns: int = 0
+    # As most launches have them, so that making a record does not set them.
     duration_ns: int | None = None
     stream: int = 0
     error: str | None = None
     user_metadata: Callable[[], dict[str, object]] | None = None
     device_ns: Callable[..., int | None] | None = None
-    _arguments: tuple[ArgumentInfo, ...] | None = field(default=None, repr=False)
+    _arguments: tuple[ArgumentInfo, ...] | None = None
+
+    def __init__(
+        self,
+        id: int,
+        kernel: str,
+        grid: tuple[int, int, int],
+        mode: Mode,
+        options: Mapping[str, object],
+        make_arguments: Callable[[], tuple[ArgumentInfo, ...]],
+        kernel_hash: str,
+        start_ns: int = 0,
+    ) -> None:
+        self.id = id
+        self.kernel = kernel
+        self.grid = grid
+        self.mode = mode
+        self.options = options
+        self._make_arguments = make_arguments
+        self.kernel_hash = kernel_hash
+        self.start_ns = start_ns
 
     @property
     def arguments(self) -> tuple[ArgumentInfo, ...]:
         """The arguments' names, types, shapes; worked out when first asked for."""
         if self._arguments is None:
-            self._arguments = self.make_arguments()
+            self._arguments = self._make_arguments()
         return self._arguments
+
+
+class KernelLaunch(LaunchRecord):
+    """A launch of one kernel, whose type (`launch_type`) has all that its launches share.
+
+    Attributes:
+        values: what was passed for each parameter.
+        describe: makes `arguments` of values.
+    """
+
+    describe: Callable[[tuple[Any, ...]], tuple[ArgumentInfo, ...]]
+
+    def __init__(
+        self,
+        id: int,
+        grid: tuple[int, int, int],
+        stream: int,
+        values: tuple[Any, ...],
+        start_ns: int,
+    ) -> None:
+        # Nothing else, since every hooked launch comes here.
+        self.id = id
+        self.grid = grid
+        self.stream = stream
+        self.values = values
+        self.start_ns = start_ns
+
+    def _make_arguments(self) -> tuple[ArgumentInfo, ...]:
+        return self.describe(self.values)
+
+
+def launch_type(
+    kernel: str,
+    mode: Mode,
+    options: Mapping[str, object],
+    kernel_hash: str,
+    describe: Callable[[tuple[Any, ...]], tuple[ArgumentInfo, ...]],
+    metadata: Callable[[tuple[int, int, int], tuple[Any, ...]], dict[str, object]] | None = None,
+) -> type[KernelLaunch]:
+    """The type of the records of a kernel's launches.
+
+    Args:
+        kernel: its name.
+        mode: how it runs.
+        options: of all its launches.
+        kernel_hash: its content hash.
+        describe: what there is to tell of a launch's values.
+        metadata: what the kernel's `launch_metadata` tells of a grid and values.
+    """
+    shared: dict[str, object] = {
+        "kernel": kernel,
+        "mode": mode,
+        "options": options,
+        "kernel_hash": kernel_hash,
+        "describe": staticmethod(describe),
+    }
+    if metadata is not None:
+        shared["user_metadata"] = property(
+            lambda launch: partial(metadata, launch.grid, launch.values)
+        )
+    return type(KernelLaunch.__name__, (KernelLaunch,), shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,210 +379,5 @@ class Fault:
         return self.frames[-1].line if self.frames else None
 
 
-class ActivityBuffers(Protocol):
-    """Memory for what CUPTI records, with functions for it that take no GIL.
-
-    Attributes:
-        requested: address of a CUpti_BuffersCallbackRequestFunc.
-        completed: address of a CUpti_BuffersCallbackCompleteFunc.
-    """
-
-    requested: int
-    completed: int
-
-    def filled(self) -> list[bytes]:
-        """What was filled since, oldest first."""
-
-
-LaunchHook = Callable[[object, LaunchRecord], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """One subscriber: any of its callbacks may be None.
-
-    `enter` and `exit` get (kernel object, LaunchRecord); the others get their record, and `record`
-    those of all further types (`storage.stored`). A hook that is `timed` has the device time of
-    native launches measured, which costs two events a launch. Where no hook `shows_faults`, they
-    are printed on stderr. `device` is called once CUDA is in use in this process, with a function
-    that makes buffers for CUPTI: before the first native launch, and before what torch does on the
-    GPU where a script is run under tkdebug. `profiler` is called when torch's profiler is about to
-    take CUPTI, and when it has given it back.
-    """
-
-    enter: LaunchHook | None = None
-    exit: LaunchHook | None = None
-    compiled: Callable[[KernelCompiled], None] | None = None
-    autotuned: Callable[[AutotuneChoice], None] | None = None
-    fault: Callable[[Fault], None] | None = None
-    progress: Callable[[LaunchProgress], None] | None = None
-    record: Callable[[object], None] | None = None
-    device: Callable[[Callable[[], ActivityBuffers]], None] | None = None
-    profiler: Callable[[bool], None] | None = None
-    timed: bool = False
-    shows_faults: bool = True
-
-
-class HookChain:
-    """The ordered subscribers of this process; changes copy, so that reading needs no lock."""
-
-    def __init__(self) -> None:
-        self._hooks: tuple[Hook, ...] = ()
-        self.launch: tuple[Hook, ...] = ()
-        self.timed = False
-        self._untimed: tuple[Hook, ...] = ()
-        self._make_buffers: Callable[[], ActivityBuffers] | None = None
-        self.recorders: tuple[Hook, ...] = ()
-        self.recorder_ids: tuple[int, ...] = ()
-        self._reported: set[int] = set()
-        self._teller: FaultTeller | None = None
-        self.renew_locks()
-        renew_after_forks(self)
-
-    def renew_locks(self) -> None:
-        """As a forked child has to."""
-        self._lock = threading.Lock()
-        # CUDA is the parent's.
-        self._make_buffers = None
-
-    def add(self, hook: Hook) -> None:
-        """Append `hook`; the same object twice is a no-op."""
-        with self._lock:
-            if any(h is hook for h in self._hooks):
-                return
-            self._set((*self._hooks, hook))
-        if self._make_buffers is not None and hook.device is not None:
-            self._guarded(hook.device, self._make_buffers)
-
-    def remove(self, hook: Hook) -> None:
-        """Take `hook` out; one that is not there is a no-op."""
-        with self._lock:
-            self._set(tuple(h for h in self._hooks if h is not hook))
-
-    def time_natively(self, hook: Hook, is_timed: bool) -> None:
-        """Whether a hook that is `timed` has launches measured from now on: it may have a way."""
-        with self._lock:
-            self._untimed = tuple(h for h in self._untimed if h is not hook)
-            if not is_timed:
-                self._untimed = (*self._untimed, hook)
-            self._set(self._hooks)
-
-    def device_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
-        """Tell that CUDA is in use in this process; only the first time does anything."""
-        with self._lock:
-            if self._make_buffers is not None:
-                return
-            self._make_buffers = make_buffers
-        for hook in self._hooks:
-            if hook.device is not None:
-                self._guarded(hook.device, make_buffers)
-
-    def profiler(self, is_taken: bool) -> None:
-        """Tell that torch's profiler takes CUPTI now, or has given it back."""
-        for hook in self._hooks:
-            if hook.profiler is not None:
-                self._guarded(hook.profiler, is_taken)
-
-    def _set(self, hooks: tuple[Hook, ...]) -> None:
-        self._hooks = hooks
-        self.launch = tuple(h for h in hooks if h.enter is not None or h.exit is not None)
-        self._untimed = tuple(hook for hook in self._untimed if any(h is hook for h in hooks))
-        self.timed = any(
-            hook.timed and not any(h is hook for h in self._untimed) for hook in self.launch
-        )
-        self.recorders = tuple(hook for hook in hooks if hook.record is not None)
-        self.recorder_ids = tuple(map(id, self.recorders))
-
-    def enter(self, kernel: object, record: LaunchRecord) -> tuple[Hook, ...]:
-        """Call the enter hooks; the result is what `exit` must be given back."""
-        hooks = self.launch
-        for hook in hooks:
-            if hook.enter is not None:
-                try:
-                    hook.enter(kernel, record)
-                except Exception:
-                    self._report(hook.enter)
-        return hooks
-
-    def exit(self, hooks: tuple[Hook, ...], kernel: object, record: LaunchRecord) -> None:
-        """Call the exit hooks of those that entered, last first."""
-        for hook in reversed(hooks):
-            if hook.exit is not None:
-                try:
-                    hook.exit(kernel, record)
-                except Exception:
-                    self._report(hook.exit)
-
-    def compiled(self, event: KernelCompiled) -> None:
-        """Tell of a compiled kernel."""
-        for hook in self._hooks:
-            if hook.compiled is not None:
-                self._guarded(hook.compiled, event)
-
-    def autotuned(self, event: AutotuneChoice) -> None:
-        """Tell of a tuner's choice."""
-        for hook in self._hooks:
-            if hook.autotuned is not None:
-                self._guarded(hook.autotuned, event)
-
-    def fault(self, event: Fault) -> None:
-        """Tell of a fault: the hooks, or stderr where none of them listens."""
-        heard = False
-        for hook in self._hooks:
-            if hook.fault is not None:
-                heard = heard or hook.shows_faults
-                self._guarded(hook.fault, event)
-        if not heard:
-            self._tell_unheard(event)
-
-    def _tell_unheard(self, fault: Fault) -> None:
-        """Print `fault` the first time that it comes up at its place."""
-        if self._teller is None:
-            # Printing needs the source text and styles, which a silent run does not load.
-            from tkdebug.fault_teller import FaultTeller
-
-            self._teller = FaultTeller()
-        self._teller.on_fault(fault)
-
-    def progress(self, event: LaunchProgress) -> None:
-        """Tell how far a long launch is."""
-        for hook in self._hooks:
-            if hook.progress is not None:
-                self._guarded(hook.progress, event)
-
-    def record(self, event: object) -> None:
-        """Tell of a record of any other type, such as a plugin's: a dataclass that is `stored`."""
-        for hook in self.recorders:
-            if hook.record is not None:
-                self._guarded(hook.record, event)
-
-    def wants_progress(self) -> bool:
-        """Whether anybody asked for progress."""
-        return any(hook.progress is not None for hook in self._hooks)
-
-    def wants_compiled(self) -> bool:
-        """Whether anybody asked for compiled kernels (printing IR is not free)."""
-        return any(hook.compiled is not None for hook in self._hooks)
-
-    def _guarded(self, callback: Callable[..., None], *arguments: object) -> None:
-        try:
-            callback(*arguments)
-        except Exception:
-            self._report(callback)
-
-    def _report(self, callback: Callable[..., None]) -> None:
-        """Say that `callback` raised, the first time it does."""
-        if id(callback) not in self._reported:
-            self._reported.add(id(callback))
-            name = getattr(callback, "__qualname__", repr(callback))
-            tell(f"hook {name} raised (shown once):")
-            traceback.print_exc(file=sys.stderr)
-
-
-HOOKS = HookChain()
-_launch_ids = itertools.count(1)
-
-
-def next_launch_id() -> int:
-    """A launch id unique in this process, counted from 1."""
-    return next(_launch_ids)
+# A launch id unique in this process, counted from 1.
+next_launch_id: Callable[[], int] = itertools.count(1).__next__

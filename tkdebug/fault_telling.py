@@ -16,8 +16,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tkdebug.events import HOOKS, Fault, Hook
+from tkdebug.events import Fault
 from tkdebug.fault_teller import FaultTeller
+from tkdebug.hook_chain import HOOKS, Hook
 
 # Names the folder of `ToldFaults` for child processes, and the file that stderr is.
 VARIABLE = "TKDEBUG_TOLD_FAULTS"

@@ -20,6 +20,8 @@ from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
+CheckedLaunchesName = Literal["first", "all", "none"]
+CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 # Fault kinds that are looked for only when asked for.
@@ -35,10 +37,15 @@ CHECK_NAMES = (
     "coverage",
     "row-overrun",
 )
-# Looked for by `tkdebug run` without being asked: what each costs is in bench/RESULTS.md.
+# Looked for without being asked: what each costs is in bench/RESULTS.md.
 DEFAULT_CHECKS = ("unwritten-output", "nan", "padding", "row-overrun")
+# Asks for none of these, but for what is asked for beside it.
+NO_CHECKS = "none"
+CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
+# Versions of Triton's language and the release that each of them is taken from.
+TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -70,6 +77,26 @@ def _parse_mode(text: str) -> ModeName:
     raise ValueError("one of " + ", ".join(MODE_NAMES))
 
 
+def parse_triton_version(text: str) -> str:
+    """`"3.9"`, of `"3.9"` or a release such as `"3.9.0"`: the language that `triton` stands for.
+
+    Raises:
+        ValueError: a version that tkdebug does not know.
+    """
+    words = text.strip().split(".")
+    version = ".".join(words[:2])
+    if version not in TRITON_RELEASES or not all(word.isdecimal() for word in words):
+        raise ValueError("one of " + ", ".join(TRITON_RELEASES))
+    return version
+
+
+def _parse_checked_launches(text: str) -> CheckedLaunchesName:
+    for name in CHECKED_LAUNCHES:
+        if text.strip().lower() == name:
+            return name
+    raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
+
+
 def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -78,8 +105,9 @@ def _parse_checks(text: str) -> tuple[str, ...]:
     names = _parse_names(text)
     if names == ("all",):
         return CHECK_NAMES
-    if not set(names) <= set(CHECK_NAMES):
-        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks")))
+    own = {*CHECK_NAMES, NO_CHECKS}
+    if not set(names) <= own:
+        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks"), NO_CHECKS))
         if not set(names) <= known.keys():
             raise ValueError("names out of " + ", ".join((*known, "all")) + ", with commas")
     return names
@@ -220,7 +248,14 @@ KNOB_TABLE: tuple[Knob, ...] = (
         tuple,
         "further faults to look for under interpret: race, uninitialised-read, "
         "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, "
-        "row-overrun, all",
+        "row-overrun, all; none for not even those that are looked for anyhow",
+    ),
+    Knob(
+        "check_launches",
+        {"TKDEBUG_CHECK_LAUNCHES": _parse_checked_launches},
+        "none",
+        str,
+        "which launches of native kernels are checked: first (of each kind), all or none",
     ),
     Knob(
         "only_kernels",
@@ -372,6 +407,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "native products and sums become FMA where a launch does not say enable_fp_fusion",
     ),
     Knob(
+        "triton_version",
+        {"TKDEBUG_TRITON": parse_triton_version},
+        "3.9",
+        str,
+        "whose language and triton.__version__ kernels get: 3.6, 3.7, 3.8 or 3.9",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
         False,
@@ -385,6 +427,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         bool,
         "recorded runs take the GPU's times, and what others run there, from CUPTI",
     ),
+    Knob(
+        "recording_process",
+        {"TKDEBUG_RECORDING_PROCESS": _parse_bool},
+        True,
+        bool,
+        "long recorded runs, and those that use a GPU, are stored by a process of their own",
+    ),
 )
 _BY_NAME = {knob.name: knob for knob in KNOB_TABLE}
 
@@ -395,6 +444,7 @@ class Knobs:
     mode: ModeName
     interpret_kernels: tuple[str, ...]
     checks: tuple[str, ...]
+    check_launches: CheckedLaunchesName
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None
@@ -415,8 +465,10 @@ class Knobs:
     advise: bool
     override_arch: str | None
     default_fp_fusion: bool
+    triton_version: str
     print_autotuning: bool
     cupti: bool
+    recording_process: bool
 
     def __getattr__(self, name: str) -> object:
         # Reached only until the first read has put the value into the instance.

@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 from tkdebug.errors import UsageError
-from tkdebug.events import HOOKS, Fault, Hook, LaunchRecord
+from tkdebug.events import Fault, LaunchRecord
 from tkdebug.fault_text import counted
 from tkdebug.findings.baseline import KnownFault, fixed, identity, load, pieces
 from tkdebug.findings.comments import IgnoreComment, problem_lines, unused_lines
 from tkdebug.findings.reporting import unmatched_lines, used_baseline
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.records import FaultKey, fault_key
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.knobs import KNOBS, parse_kinds

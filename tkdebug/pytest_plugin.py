@@ -13,10 +13,19 @@ from typing import Any
 import pytest
 
 from tkdebug.compat import Installed, install
-from tkdebug.errors import UsageError
-from tkdebug.events import HOOKS, Fault, Hook
+from tkdebug.errors import UsageError, instead_of
+from tkdebug.events import Fault
 from tkdebug.fault_text import describe
-from tkdebug.knobs import CHECK_NAMES, MODE_NAMES
+from tkdebug.findings.reporting import checks_in_force
+from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.knobs import (
+    CHECK_CHOICES,
+    CHECK_NAMES,
+    DEFAULT_CHECKS,
+    KNOBS,
+    MODE_NAMES,
+    TRITON_RELEASES,
+)
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
 
@@ -52,6 +61,7 @@ class FaultCollector:
 
 
 _COLLECTOR = pytest.StashKey[FaultCollector]()
+_CHOICES = WithPlugins(CHECK_CHOICES, "tkdebug.checks")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,14 +79,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="do_bench runs once, benchmark sweeps take their first x value",
     )
     group.addoption(
+        "--tkdebug-triton",
+        metavar="VERSION",
+        help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
+    )
+    group.addoption(
         "--tkdebug-check",
         action="append",
         default=[],
-        choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
+        choices=_CHOICES,
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, "
-        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, row-overrun, "
-        "all of them, or a plugin's check; slower",
+        help="also check interpreted kernels for race, uninitialised-read, inf, narrowing, "
+        "undefined-value, coverage, all of them, or a plugin's check; slower "
+        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     group.addoption(
         "--tkdebug-faults",
@@ -84,18 +99,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="fail",
         help="whether a fault in a kernel (out-of-bounds…) fails its test or is only shown",
     )
+    parser.addini("tkdebug_check", "as --tkdebug-check", "args", [])
     add_options(parser, group)
+
+
+def _checks(config: pytest.Config) -> tuple[str, ...]:
+    """The checks that are asked for, by the command line or else the ini file."""
+    asked = tuple(config.known_args_namespace.tkdebug_check or config.getini("tkdebug_check"))
+    for name in asked:
+        if name not in _CHOICES:
+            raise UsageError(f"tkdebug_check: {name!r} is none{instead_of(name, tuple(_CHOICES))}")
+    return CHECK_NAMES if "all" in asked else asked
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Put the stand-ins in place before any conftest can import triton."""
     options = early_config.known_args_namespace
-    checks = CHECK_NAMES if "all" in options.tkdebug_check else options.tkdebug_check
     try:
+        checks = _checks(early_config)
         findings = Findings(early_config)
         early_config.add_cleanup(findings.undo.close)
-        installed = install(options.tkdebug_mode, quick=options.tkdebug_quick, checks=checks)
+        installed = install(
+            options.tkdebug_mode,
+            quick=options.tkdebug_quick,
+            checks=checks,
+            triton=options.tkdebug_triton,
+        )
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     early_config.pluginmanager.register(findings, "tkdebug_findings")
@@ -106,6 +136,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     HOOKS.add(collector.hook)
     early_config.add_cleanup(installed.uninstall)
     early_config.add_cleanup(lambda: HOOKS.remove(collector.hook))
+
+
+def pytest_report_header() -> str | None:
+    """What interpreted kernels are not checked for."""
+    checks = checks_in_force()
+    missing = [name for name in CHECK_NAMES if name not in checks]
+    if not missing or KNOBS.mode == "native":
+        return None
+    return f"tkdebug: not looked for: {', '.join(missing)} (--tkdebug-check all)"
 
 
 @pytest.fixture

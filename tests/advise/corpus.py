@@ -13,7 +13,7 @@ from pathlib import Path
 import tkdebug
 from tkdebug import compat
 from tkdebug.advice.records import LaunchCost, Remark
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
 
 KERNELS = Path(__file__).parent / "kernels"

@@ -12,7 +12,8 @@ from tkdebug.knobs import CHECK_NAMES, DEFAULT_CHECKS
 LAUNCH = """\
 import sys, time
 from tkdebug.errors import Frame
-from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord, next_launch_id
+from tkdebug.events import Fault, LaunchProgress, LaunchRecord, next_launch_id
+from tkdebug.hook_chain import HOOKS
 
 def launch(kernel="scale", faulty=False, severity="error"):
     record = LaunchRecord(

@@ -2,7 +2,7 @@ import pytest
 from cli_scripts import LAUNCH
 
 from tkdebug.cli import main
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def run_main(capsys):
             status = main([str(argument) for argument in arguments])
         except SystemExit as error:  # argparse's way out
             status = error.code
-        assert HOOKS.launch == ()
+        assert HOOKS.launch is None
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

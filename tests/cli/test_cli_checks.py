@@ -50,6 +50,17 @@ def test_last_line_says_what_was_not_looked_for(script):
     assert "not looked for" not in tkdebug("run", "--no-tui", "--check", "all", script).stderr
 
 
+def test_check_none_leaves_out_what_is_looked_for_by_default(script):
+    script.write_text(
+        SCRIPT + "add_up[(1,)](x * float('inf') * 0, torch.zeros(1, device='cuda'))\n"
+    )
+    assert kinds(script) == []  # NaNs that are loaded are not the kernel's
+    script.write_text(SCRIPT.replace("total + ", "total / ").replace("(4,)", "(1,)"))
+    told = tkdebug("run", "--no-tui", "--check", "none", script)
+    assert told.returncode == 0
+    assert f"; not looked for: {', '.join(CHECK_NAMES)} (--check all)" in told.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

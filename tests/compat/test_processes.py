@@ -69,7 +69,7 @@ def test_torchs_compiler_still_imports(run_script):
         "import torch.utils._triton as t\n"
         "print(t.has_triton(), t.get_triton_version())\n"
     )
-    assert done.stdout == "True (3, 6)\n", done.stderr
+    assert done.stdout == "True (3, 9)\n", done.stderr
 
 
 def test_spawned_processes_are_armed(run_script):
@@ -109,7 +109,7 @@ def test_the_users_sitecustomize_still_runs(run_script, tmp_path):
         "print(FROM_SITE == sitecustomize.__file__, triton.__version__)'], check=True)\n",
         PYTHONPATH=os.pathsep.join([str(ROOT), str(site), str(tmp_path)]),
     )
-    assert done.stdout == "True 3.6.0\n", done.stderr
+    assert done.stdout == "True 3.9.0\n", done.stderr
 
 
 def test_signal_handler_may_launch_in_the_middle_of_the_first_launch(run_script):
@@ -181,6 +181,32 @@ def run_pytest(tmp_path):
         return done.stdout + done.stderr
 
     return run
+
+
+NAN_TEST = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def divide(x, o):
+    offs = tl.arange(0, 64)
+    value = tl.load(x + offs)
+    tl.store(o + offs, value / value)
+
+def test_divide():
+    divide[(1,)](torch.zeros(64, device="cuda"), torch.empty(64, device="cuda"))
+"""
+
+
+def test_plugin_looks_for_the_default_checks_unless_an_ini_file_says_none(run_pytest, tmp_path):
+    (tmp_path / "test_kernels.py").write_text(NAN_TEST)
+    output = run_pytest("-v")  # which takes the -q back, and a header is printed
+    assert "tkdebug: not looked for: race, " in output
+    assert "test_kernels.py:8: nan in divide" in output
+    assert "1 failed" in output
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_check = none\n")
+    assert "1 passed" in run_pytest()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_check = rac\n")
+    assert "tkdebug_check: 'rac' is none; did you mean race?" in run_pytest()
 
 
 def test_plugin_fails_tests_whose_kernels_have_faults(run_pytest):

@@ -14,7 +14,7 @@ import pytest
 
 from tkdebug import compat
 from tkdebug.errors import CompileError, TkError, UnsupportedError
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.scopes import SCOPES
 
 MODULES = """triton.profiler triton.profiler.profile triton.profiler.scope triton.profiler.state

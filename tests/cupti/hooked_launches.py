@@ -2,7 +2,8 @@
 
 import time
 
-from tkdebug.events import HOOKS, LaunchRecord, next_launch_id
+from tkdebug.events import LaunchRecord, next_launch_id
+from tkdebug.hook_chain import HOOKS
 
 
 def native_launch(kernel, span=None, error=None):

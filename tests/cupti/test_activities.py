@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tkdebug.errors import SessionError
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.activities import (
     make_batch,
     packed_type,

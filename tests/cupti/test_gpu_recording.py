@@ -8,7 +8,7 @@ import activity_records as made
 import pytest
 from hooked_launches import native_launch
 
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument import gpu_recording
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.cupti import recording as cupti_recording

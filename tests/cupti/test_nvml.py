@@ -1,4 +1,4 @@
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument import gpu_health
 from tkdebug.instrument.device_records import GpuState, LostActivities
 from tkdebug.instrument.nvml import Nvml, slowdown_names

@@ -74,12 +74,13 @@ def test_tree_of_the_architecture_is_the_one_of_the_package():
         r"^tkdebug/\n(.*?)^```$", (DOCS / "architecture.md").read_text(), re.M | re.S
     )
     package = ROOT / "tkdebug"
-    stated = set()
+    stated, outer = set(), package
     for line in tree.splitlines():
         depth = len(line) - len(line.lstrip())
         names = re.match(r"\s*((?:[\w.]+/?, )*[\w.]+/?)", line)[1].split(", ")
-        folder = package if depth == 2 else package / "compiler"
-        stated |= {folder / name for name in names}
+        if depth == 2:
+            outer = package / names[0]
+        stated |= {(package if depth == 2 else outer) / name for name in names}
     assert [path for path in stated if not path.exists()] == []
     inits = [*package.glob("*/__init__.py"), *package.glob("compiler/*/__init__.py")]
     packages = {init.parent for init in inits}

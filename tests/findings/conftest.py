@@ -1,6 +1,6 @@
 import pytest
 
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOB_TABLE, KNOBS
 
 

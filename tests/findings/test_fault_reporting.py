@@ -10,10 +10,11 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.events import HOOKS, Fault, Hook
+from tkdebug.events import Fault
 from tkdebug.findings.baseline import identity, pieces
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.findings.reporting import kinds_looked_for, report
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import CHECK_NAMES, KNOBS, scope
 
 

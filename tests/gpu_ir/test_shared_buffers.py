@@ -175,7 +175,7 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     """
     from tkdebug.interpreter import shared_buffers
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.faults import FaultLog
+    from tkdebug.interpreter.fault_log import FaultLog
     from tkdebug.interpreter.fusion import Fusion
     from tkdebug.interpreter.plan import Plan
     from tkdebug.interpreter.state import Batch

@@ -5,14 +5,8 @@ from __future__ import annotations
 import time
 
 from tkdebug.errors import Frame
-from tkdebug.events import (
-    HOOKS,
-    ArgumentInfo,
-    Fault,
-    KernelCompiled,
-    LaunchRecord,
-    next_launch_id,
-)
+from tkdebug.events import ArgumentInfo, Fault, KernelCompiled, LaunchRecord, next_launch_id
+from tkdebug.hook_chain import HOOKS
 
 ARGUMENTS = (
     ArgumentInfo("x_ptr", "*fp32", "cpu", (4, 8), (8, 1)),
@@ -31,7 +25,10 @@ def make_record(kernel="add_kernel", grid=(4, 1, 1), **changes):
         "kernel_hash": f"hash of {kernel}",
         "start_ns": time.time_ns(),
     }
-    return LaunchRecord(**{**fields, **changes})
+    record = LaunchRecord(**{name: changes.pop(name, value) for name, value in fields.items()})
+    for name, value in changes.items():
+        setattr(record, name, value)
+    return record
 
 
 def enter(kernel="add_kernel", **changes):

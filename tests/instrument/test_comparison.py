@@ -3,7 +3,7 @@ import json
 import pytest
 from launching import fault, launch
 
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.comparison import compare
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers import comparison_json, comparison_text

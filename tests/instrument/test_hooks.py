@@ -3,14 +3,9 @@ from pathlib import Path
 from launching import fault, launch
 
 from tkdebug.errors import Frame
-from tkdebug.events import (
-    HOOKS,
-    AutotuneChoice,
-    Hook,
-    HookChain,
-    LaunchProgress,
-)
+from tkdebug.events import AutotuneChoice, LaunchProgress
 from tkdebug.fault_teller import MAX_TOLD
+from tkdebug.hook_chain import HOOKS, Hook, HookChain
 from tkdebug.instrument import add_hook
 
 
@@ -38,7 +33,7 @@ def test_hook_removed_is_not_called_and_removing_twice_is_harmless():
     handle.remove()
     launch()
     assert calls == []
-    assert HOOKS.launch == ()
+    assert HOOKS.launch is None
 
 
 def test_hook_removed_inside_a_launch_still_exits_that_launch():
@@ -96,7 +91,7 @@ def test_hooks_for_other_events_get_their_records():
 
 def test_hook_without_launch_callbacks_costs_launches_nothing():
     with add_hook(fault=lambda f: None):
-        assert HOOKS.launch == ()
+        assert HOOKS.launch is None
 
 
 def test_fault_that_no_hook_hears_is_told_once_on_stderr(capsys):

@@ -9,9 +9,9 @@ import pytest
 from launching import fault, launch
 
 from tkdebug.errors import Frame
-from tkdebug.events import HOOKS
 from tkdebug.findings.baseline import UsedBaseline, identity
 from tkdebug.findings.comments import IgnoreComment
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.comparison import compare
 from tkdebug.instrument.known_faults import baseline_outcome, remarks
 from tkdebug.instrument.recorder import Recorder

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from launching import make_record
 
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.profiling.files import chrome_trace, hatchet
 from tkdebug.instrument.profiling.profiler import Profiler
 from tkdebug.scopes import SCOPES

@@ -11,11 +11,13 @@ import pytest
 from launching import ARGUMENTS, compiled, enter, fault, launch, leave
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.events import HOOKS, AutotuneChoice, Fault, LaunchProgress
+from tkdebug.events import AutotuneChoice, Fault, LaunchProgress
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.store import SessionStore
+from tkdebug.knobs import KNOBS
 
 
 @pytest.fixture
@@ -241,7 +243,7 @@ def test_recorder_does_not_overwrite_what_is_no_session(path):
     with pytest.raises(SessionError, match=r"run\.tkd: exists and is not a tkdebug session"):
         Recorder(path).start()
     assert path.read_text() == "my thesis"
-    assert HOOKS.launch == ()
+    assert HOOKS.launch is None
 
 
 def test_recorder_replaces_no_device_and_no_pipe(path):
@@ -286,7 +288,7 @@ def test_recorder_of_several_ranks_shares_one_file(path, monkeypatch):
 
 
 def test_recorder_overhead_is_a_few_microseconds(path):
-    with Recorder(path):
+    with KNOBS.scope(recording_process=False), Recorder(path):
         launch()
         started_s = time.perf_counter()
         for _ in range(2000):
@@ -333,7 +335,7 @@ def test_recorder_never_lets_more_than_a_batch_wait(path, monkeypatch):
         write(tables, rows)
 
     monkeypatch.setattr(SessionStore, "write", slow_write)
-    with Recorder(path, output=False):
+    with KNOBS.scope(recording_process=False), Recorder(path, output=False):
         for _ in range(2000):
             launch()
     assert sum(batches) == 2 * 2000 + 1

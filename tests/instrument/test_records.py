@@ -13,7 +13,7 @@ import pytest
 from launching import enter, launch, leave
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import TABLES, Launch
 from tkdebug.instrument.session import Session

@@ -6,7 +6,8 @@ import pytest
 from launching import compiled, enter, fault, launch
 
 from tkdebug.errors import Frame, TkError
-from tkdebug.events import HOOKS, AutotuneChoice
+from tkdebug.events import AutotuneChoice
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.text_format import counted, visible

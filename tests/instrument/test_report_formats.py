@@ -10,7 +10,8 @@ import pytest
 from launching import fault, launch
 
 from tkdebug.errors import Frame
-from tkdebug.events import HOOKS, FaultKind
+from tkdebug.events import FaultKind
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
 from tkdebug.instrument.report import render

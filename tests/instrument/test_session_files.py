@@ -9,7 +9,8 @@ import pytest
 from launching import compiled, fault, launch
 
 from tkdebug.errors import SessionError
-from tkdebug.events import HOOKS, AutotuneChoice, Fault
+from tkdebug.events import AutotuneChoice, Fault
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.report import RENDERERS, render

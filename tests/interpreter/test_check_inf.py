@@ -386,3 +386,31 @@ def cast_to_half(x_ptr, out_ptr, BLOCK: tl.constexpr):
 def test_a_cast_is_left_to_narrowing():
     x = torch.full((4,), 1e5)
     assert not run(cast_to_half, (1,), x, torch.zeros(4, dtype=torch.float16), BLOCK=4)
+
+
+@tkdebug.jit
+def decayed_scores(g_ptr, out_ptr, cleared, N: tl.constexpr):
+    rows = tl.arange(0, N)
+    g = tl.load(g_ptr + rows)
+    for j in range(N):
+        decay = tl.exp(g - tl.load(g_ptr + j))  # BORN decayed_scores
+        tl.store(out_ptr + rows * N + j, decay * (g - g))
+    tl.debug_barrier()
+    above = rows[:, None] + cleared < rows[None, :]
+    tl.store(out_ptr + rows[:, None] * N + rows[None, :], tl.zeros((N, N), tl.float32), mask=above)
+
+
+@pytest.mark.parametrize("kind", ["inf", "nan"])
+def test_what_the_kernel_overwrites_is_no_fault(kind):
+    g = -100.0 * torch.arange(8)
+    out = torch.zeros(8, 8)
+    with scope(checks=(kind,)):
+        assert not run(decayed_scores, (1,), g, out, 0, N=8)
+        assert out.isfinite().all()
+        # Of what it leaves, the first is told.
+        fault = only(run(decayed_scores, (1,), g, out, 1, N=8))
+    assert (fault.kind, fault.count) == (kind, int(out.isnan().sum())) == (kind, 7)
+    assert fault.index == 1
+    if kind == "inf":
+        assert (fault.line, fault.lane) == (line("BORN decayed_scores"), (0,))
+        assert "of exp(100), and stored as a NaN" in fault.message

@@ -10,8 +10,8 @@ from marked_lines import line_of, only
 from tkdebug.compat.marked_empties import mark_empties
 from tkdebug.compat.watched_gaps import watch_gaps
 from tkdebug.instrument import add_hook
-from tkdebug.interpreter.unwritten import MARKS
-from tkdebug.interpreter.unwritten_gaps import HELD_GAPS
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 

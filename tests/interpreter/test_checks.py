@@ -11,7 +11,7 @@ from marked_lines import line_of, only
 
 from tkdebug.compat.marked_empties import mark_empties
 from tkdebug.instrument import add_hook
-from tkdebug.interpreter.unwritten import MARKS
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)

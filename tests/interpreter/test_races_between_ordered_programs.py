@@ -8,7 +8,7 @@ import torch
 from differential import run
 from marked_lines import line_of
 
-from tkdebug.interpreter import access_history, access_log
+from tkdebug.interpreter.checks.races import access_history, access_log
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)

@@ -245,7 +245,7 @@ def test_waiting_in_vain_is_an_error_and_leaves_no_thread():
 
 
 def test_more_programs_that_wait_than_a_gpu_holds(monkeypatch):
-    monkeypatch.setattr("tkdebug.interpreter.turns._MOST_WAITING", 3)
+    monkeypatch.setattr("tkdebug.interpreter.scheduler._MOST_WAITING", 3)
     with pytest.raises(LaunchError, match="as many others as a GPU can hold") as caught:
         in_phases.interpret[(6,)](flags(1), torch.zeros(12, WIDTH), 1, BLOCK=WIDTH)
     assert "of 6 programs 0 have ended, 4 wait, 2 have not begun" in str(caught.value)

@@ -20,7 +20,8 @@ from tkdebug.compiler.targets.nvptx import compile as compile_stage
 from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
 from tkdebug.compiler.targets.nvptx.native_code import PerformanceNote
 from tkdebug.errors import IRError
-from tkdebug.events import HOOKS, Hook, KernelCompiled
+from tkdebug.events import KernelCompiled
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import scope

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 
 DTYPES = (
     torch.int8,

@@ -15,7 +15,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.targets.nvptx import codegen, compile, worker_process
 from tkdebug.errors import CompileError
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS

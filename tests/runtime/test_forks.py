@@ -12,7 +12,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.scopes import SCOPES
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.knobs import scope
 from tkdebug.runtime.errors import GlobalChangedError

@@ -9,7 +9,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.targets.nvptx.codegen import assemble
 from tkdebug.compiler.targets.nvptx.compile import CompiledModule
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.errors import OutOfResources, PointerError
 

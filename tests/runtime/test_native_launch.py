@@ -9,7 +9,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import UnsupportedError
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.specialize import alignment_key, argument_spec
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor

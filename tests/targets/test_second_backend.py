@@ -14,7 +14,7 @@ from tkdebug import knobs
 from tkdebug.compiler.targets import backend_of, register_backend, target_of, targets
 from tkdebug.compiler.targets.backend import Backend, forget_backend
 from tkdebug.errors import UnsupportedError
-from tkdebug.events import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.platform import GPUTarget, Platform, platform
 from tkdebug.runtime.errors import NoDeviceError, OptionValueError, OutOfResources
 

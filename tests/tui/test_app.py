@@ -15,7 +15,8 @@ from textual.widgets import Input, Static, TabbedContent, TabPane
 
 from tkdebug import scopes
 from tkdebug.errors import SessionError
-from tkdebug.events import HOOKS, Fault
+from tkdebug.events import Fault
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
 from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
@@ -366,7 +367,7 @@ def live(tmp_path, script):
         head = (
             f"import sys, time; sys.path.insert(0, {here!r})\n"
             "import pathlib, tui_sample\n"
-            "from tkdebug.events import HOOKS\n"
+            "from tkdebug.hook_chain import HOOKS\n"
             "from tkdebug.instrument.recorder import Recorder\n"
             f"PATH = pathlib.Path({str(path)!r})\n"
         )

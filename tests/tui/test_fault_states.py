@@ -5,7 +5,7 @@ from dataclasses import replace
 import tui_sample
 from pilot_support import screen_text, until
 
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
 from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tui_sample
 
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.tui import follow

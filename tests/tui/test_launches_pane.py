@@ -6,7 +6,8 @@ import tui_sample
 from pilot_support import screen_text, told, until
 from textual.widgets import TabbedContent
 
-from tkdebug.events import HOOKS, AutotuneChoice
+from tkdebug.events import AutotuneChoice
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
 from tkdebug.scopes import SCOPES
 from tkdebug.tui.app import TkdebugApp

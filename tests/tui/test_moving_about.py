@@ -8,7 +8,8 @@ from pilot_support import loaded, screen_text, told, until
 from textual.widgets import Footer, Input
 from textual.widgets._toast import Toast
 
-from tkdebug.events import HOOKS, Fault
+from tkdebug.events import Fault
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp

@@ -7,14 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tkdebug.errors import Frame
-from tkdebug.events import (
-    HOOKS,
-    ArgumentInfo,
-    Fault,
-    KernelCompiled,
-    LaunchProgress,
-    LaunchRecord,
-)
+from tkdebug.events import ArgumentInfo, Fault, KernelCompiled, LaunchProgress, LaunchRecord
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 
 SOURCE = """\

@@ -17,6 +17,7 @@ from tkdebug.knobs import CHECK_NAMES
 
 _OPTIONS_WITH_VALUE = (
     "--mode",
+    "--triton",
     "-o",
     "--output",
     "--report",
@@ -84,6 +85,7 @@ class Arguments:
     report: Path | None = None
     report_format: str | None = None
     quick: bool = False
+    triton: str | None = None
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
@@ -226,6 +228,7 @@ def _run_arguments(
         report=parsed.report,
         report_format=_report_format(parser, parsed),
         quick=parsed.quick,
+        triton=parsed.triton,
         interpret=tuple(parsed.interpret),
         checks=_checks(parsed.check),
         only=tuple(parsed.only),

@@ -173,7 +173,7 @@ def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | 
 def _record(program: Program, path: Path, target: str | None, advises: bool = False) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
-    from tkdebug.knobs import KNOBS
+    from tkdebug.knobs import KNOBS, NO_CHECKS
 
     recorder = Recorder(path, script=program.name, argv=program.argv[1:], output=False)
     knobs = KNOBS.scope(cross_compile=target or KNOBS.cross_compile, advise=advises or KNOBS.advise)
@@ -183,7 +183,12 @@ def _record(program: Program, path: Path, target: str | None, advises: bool = Fa
         status = 1
         try:
             mode = "interpret" if target is not None else KNOBS.mode
-            installed = compat.install(mode=mode, quick=True, interpret=KNOBS.interpret_kernels)
+            installed = compat.install(
+                mode=mode,
+                quick=True,
+                interpret=KNOBS.interpret_kernels,
+                checks=KNOBS.checks or (NO_CHECKS,),
+            )
             with installed, progress_line():
                 status = run_program(program).exit_status
         finally:

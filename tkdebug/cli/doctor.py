@@ -287,7 +287,7 @@ def _plugin_kind(group: str) -> type | None:
 
             return CheckPlugin
         case "tkdebug.hooks":
-            from tkdebug.events import Hook
+            from tkdebug.hook_chain import Hook
 
             return Hook
         case _:

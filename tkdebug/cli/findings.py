@@ -10,10 +10,10 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.kernel_checks import checks_of
 from tkdebug.cli.places import check_writable
 from tkdebug.errors import TkError, UsageError
-from tkdebug.events import HOOKS
 from tkdebug.fault_text import counted
 from tkdebug.findings.baseline import KnownFault, load, pieces
 from tkdebug.findings.reporting import unmatched_lines, used_baseline
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.knobs import CHECK_NAMES, DEFAULT_CHECKS, parse_kinds
+from tkdebug.knobs import (
+    CHECK_CHOICES,
+    DEFAULT_CHECKS,
+    TRITON_RELEASES,
+    parse_kinds,
+    parse_triton_version,
+)
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -106,6 +112,12 @@ def _add_run(add: AddCommand) -> None:
         help="triton.testing measures once and sweeps take their first value",
     )
     run.add_argument(
+        "--triton",
+        type=_triton_version,
+        metavar="VERSION",
+        help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
+    )
+    run.add_argument(
         "--interpret",
         action="append",
         default=[],
@@ -116,11 +128,11 @@ def _add_run(add: AddCommand) -> None:
         "--check",
         action="append",
         default=[],
-        choices=WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks"),
+        choices=WithPlugins(CHECK_CHOICES, "tkdebug.checks"),
         metavar="KIND",
         help="also check interpreted kernels for race, uninitialised-read, inf, narrowing, "
         "undefined-value, coverage, all of them, or a plugin's check; slower; may be repeated "
-        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)})",
+        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     _add_findings(run)
     run.add_argument(
@@ -174,6 +186,13 @@ def _add_findings(run: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write the faults of this run into the file of --baseline",
     )
+
+
+def _triton_version(text: str) -> str:
+    try:
+        return parse_triton_version(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
 
 def _kinds(text: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from tkdebug.cli.script import Program, command_program, find_program, stdin_pro
 from tkdebug.errors import UsageError
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
-from tkdebug.knobs import ModeName
+from tkdebug.knobs import NO_CHECKS, ModeName
 
 
 def program_of(arguments: Arguments) -> Program:
@@ -80,8 +80,9 @@ def check_run(arguments: Arguments) -> None:
 def _check_mode(arguments: Arguments, mode: ModeName) -> None:
     if mode != "native":
         return
-    if arguments.checks:
-        raise UsageError(f"--check {arguments.checks[0]}: native kernels are not checked")
+    asked = [name for name in arguments.checks if name != NO_CHECKS]
+    if asked:
+        raise UsageError(f"--check {asked[0]}: native kernels are not checked")
     from tkdebug.runtime.device.platform import platform_in_force
 
     reason = platform_in_force().obstacle()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.findings import record_baseline
-from tkdebug.cli.kernel_checks import checks_of, mode_of
+from tkdebug.cli.kernel_checks import mode_of
 from tkdebug.cli.native_target import cross_compiling
 from tkdebug.cli.script import Ending, Program, run_program
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
@@ -52,7 +52,8 @@ def run_recorded(
             mode=mode_of(arguments),
             quick=arguments.quick or KNOBS.quick,
             interpret=arguments.interpret or KNOBS.interpret_kernels,
-            checks=checks_of(arguments),
+            checks=arguments.checks,
+            triton=arguments.triton,
         )
         with installed, cross_compiling(arguments.native_target, arguments.advise):
             record_baseline()

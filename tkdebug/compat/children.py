@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
-from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, ModeName
+from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, NO_CHECKS, ModeName
 
 VARIABLE = "TKDEBUG_COMPAT"
 _FOLDER = Path(__file__).parent / "child"
@@ -33,8 +33,9 @@ def environment(
         VARIABLE: "stand-in" if stand_in else "triton",
         "TKDEBUG_MODE": mode,
         "TKDEBUG_QUICK": "1" if quick else None,
+        "TKDEBUG_TRITON": KNOBS.triton_version,
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
-        "TKDEBUG_CHECKS": ",".join(checks) or None,
+        "TKDEBUG_CHECKS": ",".join(checks) or NO_CHECKS,
         "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
         "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
         "TKDEBUG_BASELINE": None if KNOBS.baseline is None else str(KNOBS.baseline),

@@ -19,10 +19,10 @@ from typing import Any, Protocol
 from tkdebug import compat
 from tkdebug.compat.finder import TritonFinder, TritonLoader
 from tkdebug.errors import TkError, UsageError, instead_of
-from tkdebug.events import HOOKS, Hook
 from tkdebug.fault_teller import FaultTeller
 from tkdebug.findings.baseline import load
-from tkdebug.knobs import CHECK_NAMES, KNOBS, ModeName, parse_kinds
+from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.knobs import CHECK_CHOICES, CHECK_NAMES, KNOBS, NO_CHECKS, ModeName, parse_kinds
 from tkdebug.plugins import WithPlugins
 from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell
@@ -123,7 +123,7 @@ def install(
         mode: how kernels run: auto, interpret or native; by default TKDEBUG_MODE, else auto. What
             is to be checked is interpreted.
         checks: what else interpreted kernels are checked for, as by `tkdebug run --check`; "all"
-            for everything.
+            for everything, "none" for not even what is looked for by default.
         quick: `do_bench` runs once, sweeps take their first x value.
         only: patterns of the names of the kernels that are checked.
         ignore: kinds of faults that are not reported.
@@ -147,7 +147,8 @@ def install(
             tell("install(): tkdebug is in place already, and its options stay as they are")
         return installation
     _look_for_upstream()
-    if wanted and mode is None and KNOBS.mode == "auto":
+    asks = any(name != NO_CHECKS for name in wanted)
+    if asks and mode is None and KNOBS.mode == "auto":
         mode = "interpret"
     installation.put_in_place(mode, wanted, quick, knobs, _shell())
     _InForce.installation = installation
@@ -167,7 +168,7 @@ def unload_ipython_extension(shell: object) -> None:
 
 def _check_names(checks: str | Sequence[str]) -> tuple[str, ...]:
     names = (checks,) if isinstance(checks, str) else tuple(checks)
-    known = WithPlugins((*CHECK_NAMES, "all"), "tkdebug.checks")
+    known = WithPlugins(CHECK_CHOICES, "tkdebug.checks")
     for name in names:
         if name not in known:
             raise UsageError(f"checks: {name!r} is none{instead_of(name, tuple(known))}")

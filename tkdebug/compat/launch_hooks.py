@@ -2,7 +2,7 @@
 
 A tool may `.add` and `.remove` functions or assign one; both kinds live side by side, and an
 assignment replaces only what was assigned before. Every function is a subscriber of
-`tkdebug.events.HOOKS`, called with a lazy dict as upstream calls it.
+`tkdebug.hook_chain.HOOKS`, called with a lazy dict as upstream calls it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tkdebug.events import HOOKS, Hook, LaunchRecord
+from tkdebug.events import LaunchRecord
+from tkdebug.hook_chain import HOOKS, Hook
 
 LaunchFunction = Callable[..., Any]
 

@@ -1,8 +1,8 @@
 """Fills what torch leaves unwritten with the marks that kernels' reads are checked for.
 
 `torch.empty` and its kin give memory as it was. While `mark_empties` is in force each of them fills
-its result with the mark of its type (`tkdebug.interpreter.unwritten`); copies of unwritten memory
-are as unwritten.
+its result with the mark of its type (`tkdebug.interpreter.checks.unwritten.patterns`); copies of
+unwritten memory are as unwritten.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import torch.utils._device
 from torch import Tensor
 
-from tkdebug.interpreter.unwritten import MARKS, bits_type
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
 
 _FUNCTIONS = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _METHODS = ("new_empty", "new_empty_strided")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tkdebug.compat.cuda_standin.patches import leave
-from tkdebug.interpreter.unwritten_gaps import HELD_GAPS
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 
 _COPIES = frozenset(
     "clone contiguous cpu cuda to type float half bfloat16 double reshape flatten ravel pad "

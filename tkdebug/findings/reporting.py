@@ -13,10 +13,11 @@ from functools import cache
 from pathlib import Path
 
 from tkdebug.errors import UsageError, instead_of
-from tkdebug.events import ENDING_KINDS, HOOKS, IGNORABLE_KINDS, Fault
+from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
 from tkdebug.findings import baseline
 from tkdebug.findings.comments import is_ignored
-from tkdebug.knobs import CHECK_NAMES, KNOBS
+from tkdebug.hook_chain import HOOKS
+from tkdebug.knobs import CHECK_NAMES, KNOBS, NO_CHECKS
 from tkdebug.terminal_text import tell
 
 _PLUGIN_KIND = "plugin-check"
@@ -41,8 +42,11 @@ def is_checked(kernel: str) -> bool:
 
 def checks_in_force() -> tuple[str, ...]:
     """The checks that were asked for, without those whose faults nobody wants."""
-    ignored = KNOBS.ignored_kinds
-    return tuple(name for name in KNOBS.checks if name not in ignored) if ignored else KNOBS.checks
+    left_out = KNOBS.ignored_kinds
+    if left_out or NO_CHECKS in KNOBS.checks:
+        left_out = (*left_out, NO_CHECKS)
+        return tuple(name for name in KNOBS.checks if name not in left_out)
+    return KNOBS.checks
 
 
 def kinds_looked_for() -> tuple[str, ...]:

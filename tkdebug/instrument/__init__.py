@@ -8,15 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
-from tkdebug.events import (
-    HOOKS,
-    AutotuneChoice,
-    Fault,
-    Hook,
-    KernelCompiled,
-    LaunchHook,
-    LaunchProgress,
-)
+from tkdebug.events import AutotuneChoice, Fault, KernelCompiled, LaunchProgress
+from tkdebug.hook_chain import HOOKS, Hook, LaunchHook
 
 __all__ = ["HookHandle", "add_hook"]
 

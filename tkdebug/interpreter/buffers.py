@@ -59,6 +59,21 @@ class Buffer:
         self._flat: dict[dtype, Tensor] = {}
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """The tensor's, in elements."""
+        return self.tensor.stride()
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes per element as the tensor counts them."""
+        return self.tensor.element_size()
+
+    @property
+    def element_type(self) -> str:
+        """Such as "torch.float16"."""
+        return str(self.tensor.dtype)
+
+    @property
     def is_expanded(self) -> bool:
         """Whether several positions of the tensor are one element of memory."""
         sizes = zip(self.tensor.stride(), self.tensor.shape, strict=True)

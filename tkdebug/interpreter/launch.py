@@ -19,21 +19,22 @@ import torch
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.events import HOOKS, Fault, LaunchProgress, LaunchRecord
+from tkdebug.events import Fault, LaunchProgress, LaunchRecord
+from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks.selection import observers_in_force
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.plan import Plan
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.replay import SavedMemory, memory_to_save
+from tkdebug.interpreter.scheduler import Turns
+from tkdebug.interpreter.spin_loops import waiting_loops
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
-from tkdebug.interpreter.turns import Turns
-from tkdebug.interpreter.waiting import waiting_loops
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
@@ -88,6 +89,7 @@ def run_module(
     is_told: bool = True,
     arguments: Mapping[str, object] | None = None,
     observers: Sequence[Observer] = (),
+    log: FaultLog | None = None,
 ) -> list[Fault]:
     """Run a module's kernel for every program of `grid`.
 
@@ -101,12 +103,14 @@ def run_module(
         is_told: whether faults are handed to the hooks, and what the kernel prints is printed.
         arguments: what the kernel was called with, by name, constants too; for hints.
         observers: who looks on, beside the checks.
+        log: where its faults go; None for a new log.
 
     Returns:
         The faults.
     """
     name = kernel_name or module.name
-    faults = FaultLog(name, record.id if record is not None else 0, grid, is_told, arguments)
+    launch_id = record.id if record is not None else 0
+    faults = log or FaultLog(name, launch_id, grid, is_told, arguments)
     with apart_from_the_script(device_of(values)):
         launch = _Launch(
             module, values, grid, faults, _progress_reporter(record, name, grid), observers
@@ -121,6 +125,33 @@ def run_module(
                 launch.turns = None  # which holds what holds it
                 published = faults.publish()
     return published
+
+
+def run_debugged(
+    module: Module,
+    values: Sequence[Any],
+    grid: Grid,
+    faults: FaultLog,
+    observer: Observer,
+    first: int = 0,
+) -> None:
+    """Run a module's kernel for a debugger alone: no check looks on, nothing is reported.
+
+    Args:
+        module: as for `run_module`.
+        values: as for `run_module`.
+        grid: programs along x, y, z.
+        faults: takes the faults; the caller publishes them.
+        observer: the debugger's, told of each batch by `of_batch` before its first op.
+        first: the program to begin with, the first of a batch.
+    """
+    with apart_from_the_script(device_of(values)):
+        launch = _Launch(module, values, grid, faults, None, [observer], is_checked=False)
+        with _threads_for(launch.batch_bytes):
+            try:
+                launch.run(first)
+            finally:
+                launch.turns = None  # which holds what holds it
 
 
 def stored_tensors(module: Module, values: Sequence[Any]) -> list[torch.Tensor]:
@@ -169,6 +200,8 @@ class _Launch:
         faults: FaultLog,
         report: Callable[[int], None] | None,
         observers: Sequence[Observer],
+        *,
+        is_checked: bool = True,
     ) -> None:
         prepared = self.prepared = Prepared.of(module)
         self.module = module
@@ -177,7 +210,8 @@ class _Launch:
         self.faults = faults
         self.report = report
         self.arguments = Arguments(module, values, prepared.names, prepared.written)
-        self.observers = [*observers_in_force(module, faults), *observers]
+        checks = observers_in_force(module, faults) if is_checked else []
+        self.observers = [*checks, *observers]
         factor = max((observer.memory_factor for observer in self.observers), default=1)
         self.size = _batch_size(prepared, grid, factor)
         self.saved = None
@@ -205,13 +239,13 @@ class _Launch:
         """Live bytes of a batch."""
         return self.prepared.bytes_per_program * self.size
 
-    def run(self) -> None:
-        """Run all programs, and end the launch for who looks on."""
+    def run(self, first: int = 0) -> None:
+        """Run all programs from `first` on, and end the launch for who looks on."""
         if self.turns is not None:
             self.turns.run()
         else:
-            for first in range(0, self.total, self.size):
-                self.run_batch(first)
+            for begin in range(first, self.total, self.size):
+                self.run_batch(begin)
         for observer in self.observers:
             observer.launch_ends()
 

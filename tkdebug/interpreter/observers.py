@@ -80,6 +80,10 @@ class Observer:
         """When it is called at `op`; asked while the plan is built."""
         return Moments.NEVER
 
+    def needs(self, op: Operation) -> Iterable[Value]:
+        """Values that it reads before `op`, which stay until then; asked with `moments`."""
+        return ()
+
     def launch_begins(self, launch: LaunchContext) -> None:
         """Before the first program, and before it is asked for moments."""
 

@@ -80,7 +80,7 @@ class Plan:
 
 def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool) -> list[Step]:
     keeps_values = any(observer.keeps_values for observer in observers)
-    dying = [()] * len(block.operations) if keeps_values else _dying(block)
+    dying = [()] * len(block.operations) if keeps_values else _dying(block, observers)
     return [
         (
             _rule(op, counts_changes),
@@ -114,14 +114,17 @@ def _rule(op: Operation, counts_changes: bool) -> Rule:
     return rule
 
 
-def _dying(block: Block) -> list[tuple[Value, ...]]:
-    """For each op the values of this block whose last use it is."""
+def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...]]:
+    """For each op the values of this block whose last use it is, or the last need of observers."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
     for place, op in enumerate(block.operations):
         for inner in op.walk():
             for value in inner.operands:
                 last[value] = place
+            for observer in observers:
+                for value in observer.needs(inner):
+                    last[value] = place
         for result in op.results:
             defined.add(result)
             last.setdefault(result, place)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.access import StridedAccess
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.faults import FaultLog, Offender
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.masks import MaskAlgebra
@@ -21,7 +22,7 @@ from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, Defer
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.observers import Observer
-    from tkdebug.interpreter.turns import Turns
+    from tkdebug.interpreter.scheduler import Turns
 
 _LARGEST_FLOAT32 = float.fromhex("0x1.fffffep127")
 _INT_DTYPES = {

@@ -6,7 +6,8 @@ import atexit
 import sys
 from collections import Counter
 
-from tkdebug.events import Hook, LaunchRecord
+from tkdebug.events import LaunchRecord
+from tkdebug.hook_chain import Hook
 
 _COUNTS: Counter[str] = Counter()
 

@@ -15,6 +15,7 @@ from tkdebug.compiler.frontend.expressions import expand_starred
 from tkdebug.compiler.frontend.inline import inline
 from tkdebug.compiler.frontend.limits import check_call, check_result, check_tuple
 from tkdebug.compiler.frontend.python_builtins import CALLS
+from tkdebug.compiler.frontend.scope import is_breakpoint
 from tkdebug.compiler.frontend.values import has_runtime
 from tkdebug.compiler.frontend.visitor import Visitor
 from tkdebug.compiler.ops import table
@@ -46,6 +47,8 @@ def call(v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[s
         arguments, function = (function.owner, *arguments), function.function
     if isinstance(function, Builtin):
         return _call_builtin(v, function, arguments, keywords)
+    if is_breakpoint(function):
+        return _break(v)
     if is_jit_function(function):
         return inline(v.program, v.builder.location, function, arguments, keywords)
     if isinstance(function, type | BuiltinFunctionType) and function in CALLS:
@@ -55,6 +58,15 @@ def call(v: Visitor, function: Any, arguments: tuple[Any, ...], keywords: dict[s
     if isinstance(function, type) and issubclass(function, tuple):
         return _make_tuple(function, arguments, keywords)
     return _call_python(function, arguments, keywords)
+
+
+def _break(v: Visitor) -> None:
+    """`breakpoint()`, whatever it is given: no op, a debugger's stop at this statement."""
+    location = v.builder.location
+    assert location is not None, "a call needs a location"
+    v.program.breakpoints.append(location.primary)
+    if v.program.recorder is not None:
+        v.program.recorder.breaks(v)
 
 
 def _call_python_builtin(

@@ -77,6 +77,12 @@ def enter_again(v: Visitor, before: Scope, carried: Sequence[Carried], block: Bl
         v.scope.bind(variable.name, Binding(value, variable.line))
 
 
+def begin_round(v: Visitor, node: Loop) -> None:
+    """The ops that follow belong to the loop's header, before any statement of its body."""
+    if v.program.recorder is not None:
+        v.program.recorder.round_begins(v, node)
+
+
 def run_body(
     v: Visitor,
     node: Loop,
@@ -93,6 +99,8 @@ def run_body(
     v.loops.append(node)
     try:
         v.run(node.body, None)
+        if v.program.recorder is not None:
+            v.program.recorder.next_round(v, node)
     finally:
         v.loops.pop()
     decays = {name for name in candidates if _constant_changed(v, node, before, name)}
@@ -219,6 +227,9 @@ def seal(
                 if variable.final is None and argument.uses:
                     raise SemanticError(_read_without_value(v, variable))
                 argument.replace_all_uses_with(initial)
+                if v.program.recorder is not None:
+                    known = None if variable.final is None else initial
+                    v.program.recorder.replaced(argument, known)
     for region, block in enumerate(blocks):
         own = [argument for variable in kept for argument in variable.arguments[region]]
         block.arguments[leading:] = own

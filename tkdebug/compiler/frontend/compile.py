@@ -27,8 +27,9 @@ from tkdebug.compiler.frontend.inline import inline
 from tkdebug.compiler.frontend.loops import visit_for, visit_while
 from tkdebug.compiler.frontend.scope import UsedGlobals
 from tkdebug.compiler.frontend.statements import STATEMENTS
+from tkdebug.compiler.frontend.variables import VariableRecorder
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
-from tkdebug.compiler.ir import Block, Module, Region
+from tkdebug.compiler.ir import Block, Module, Region, SourceLocation
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
@@ -58,15 +59,20 @@ class TileModule(Module):
 
     Attributes:
         used_globals: module-level names the kernel read; when one has `changed`, compile again.
+        breakpoints: where the kernel calls `breakpoint()`; only a debugger stops there.
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.used_globals: UsedGlobals = {}
+        self.breakpoints: tuple[SourceLocation, ...] = ()
 
 
 def compile_to_tile_ir(
-    kernel: JitCallable, arguments: Mapping[str, ArgSpec], options: CompileOptions
+    kernel: JitCallable,
+    arguments: Mapping[str, ArgSpec],
+    options: CompileOptions,
+    recorder: VariableRecorder | None = None,
 ) -> TileModule:
     """Compile a kernel for given argument types and constants.
 
@@ -75,6 +81,7 @@ def compile_to_tile_ir(
         arguments: a type, a `Constant` or a tuple of such for each parameter; one that is absent
             takes the parameter's default as a constant.
         options: what the language can see of the launch.
+        recorder: notes what the variables are at each line, for a debugger.
 
     Raises:
         CompileError: the kernel is wrong; the message says where, why and what to write instead.
@@ -82,7 +89,9 @@ def compile_to_tile_ir(
     source = kernel.kernel_source
     module = TileModule(source.name)
     emit = Emitter(module, options, table.OPS)
-    program = Program(emit, source.name, _EXPRESSIONS, _STATEMENTS, module.used_globals)
+    program = Program(
+        emit, source.name, _EXPRESSIONS, _STATEMENTS, module.used_globals, recorder=recorder
+    )
     program.chain.append((kernel, None))
 
     def call_function(function: Any, values: Sequence[Any]) -> Any:
@@ -108,6 +117,8 @@ def compile_to_tile_ir(
             nan_padded += nan_padded_names(parameter.name, spec)
             value = bind_argument(parameter.name, spec, block)
             visitor.bind(parameter.name, value, definition)
+        if recorder is not None:
+            recorder.enter(visitor)
         with emit.builder.inside(block):
             outcome = visitor.run(definition.body, END_OF_FUNCTION)
             assert outcome.flow is Flow.RETURNS, f"{source.name} ends in {outcome.flow}"
@@ -123,4 +134,5 @@ def compile_to_tile_ir(
             function.attributes[NAN_PADDED] = tuple(nan_padded)
     # It refers to the emitter: let both go now and not with the next garbage collection.
     emit.call_function = None
+    module.breakpoints = tuple(dict.fromkeys(program.breakpoints))
     return module

@@ -17,6 +17,7 @@ from tkdebug.compiler.frontend.assignments import assign
 from tkdebug.compiler.frontend.branches import condition, decide
 from tkdebug.compiler.frontend.calls import call_arguments
 from tkdebug.compiler.frontend.carrying import (
+    begin_round,
     decay_names,
     enter,
     enter_again,
@@ -170,7 +171,8 @@ def _unrolled_for(v: Visitor, node: ast.For, values: Sequence[Any]) -> Outcome |
             case Flow.MIXED:
                 raise v.error(node, _RETURN_IN_LOOP)
             case Flow.FALLS:
-                pass
+                if v.program.recorder is not None:
+                    v.program.recorder.next_round(v, node)
     return None
 
 
@@ -207,6 +209,7 @@ def _run_time_for(v: Visitor, node: ast.For, iteration: Iteration) -> None:
         block = Block([lower.value.type])
         carried = enter(v, before, candidates, block)
         with v.builder.inside(block):
+            begin_round(v, node)
             bind_index(block)
             decays = run_body(v, node, before, candidates, carried, block)
         if not decays:
@@ -266,6 +269,7 @@ def visit_while(v: Visitor, node: ast.While, rest: Rest) -> Outcome | None:
         test_block, block = Block(), Block()
         carried = enter(v, before, candidates, test_block)
         with v.builder.inside(test_block):
+            begin_round(v, node)
             test, hints = _test(v, node)
         if test is None:
             discard(test_block)

@@ -151,8 +151,19 @@ class Surroundings:
         return [*self._cells, *readable, *self._builtins]
 
 
+def is_breakpoint(value: object) -> bool:
+    """Whether `value` is `breakpoint`, or `set_trace` of pdb or one of its kind."""
+    if value is breakpoint:
+        return True
+    if getattr(value, "__name__", None) != "set_trace":
+        return False
+    return str(getattr(value, "__module__", "")).partition(".")[0] in ("pdb", "ipdb", "pudb", "bdb")
+
+
 def is_readable(value: object) -> bool:
     """Whether a kernel may read a module-level name with this value."""
+    if is_breakpoint(value):
+        return True
     if value is None or isinstance(value, ModuleType | constexpr | LanguageType | Builtin):
         return True
     if is_jit_function(value) or isinstance(value, type):

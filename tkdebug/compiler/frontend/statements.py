@@ -24,14 +24,21 @@ def _visit_return(v: Visitor, node: ast.Return, rest: Rest) -> Outcome | None:
             "mask the work, or use a `while` loop whose condition ends it",
         )
     if node.value is None:
-        return Outcome(Flow.RETURNS, None, node)
+        return _returned(v, node, None)
     value = v.expression(node.value)
     if value is not None and v.is_kernel:
         raise v.error(
             node, f"a kernel returns nothing, got {describe(value)}; store it with tl.store"
         )
     with v.visiting(node.value):
-        return Outcome(Flow.RETURNS, v.decay(value), node)
+        value = v.decay(value)
+    return _returned(v, node, value)
+
+
+def _returned(v: Visitor, node: ast.Return, value: Any) -> Outcome:
+    if v.program.recorder is not None:
+        v.program.recorder.returns(v, node, value)
+    return Outcome(Flow.RETURNS, value, node)
 
 
 def _visit_expression(v: Visitor, node: ast.Expr, rest: Rest) -> Outcome | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.frontend.arguments import JitCallable
 from tkdebug.compiler.frontend.flow import END_OF_FUNCTION, FALLS, Flow, Outcome, Rest
@@ -28,10 +28,13 @@ from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import block_pointer, tensor, tensor_descriptor
 from tkdebug.errors import CompileError, IRError, TkError
 
+if TYPE_CHECKING:
+    from tkdebug.compiler.frontend.variables import VariableRecorder
+
 _BUILTIN_NAMES = (
     "range min max len abs sum print float int bool str tuple list isinstance issubclass getattr "
     "hasattr type round pow divmod any all zip enumerate reversed sorted slice NotImplementedError "
-    "ValueError TypeError RuntimeError AssertionError Exception Ellipsis"
+    "ValueError TypeError RuntimeError AssertionError Exception Ellipsis breakpoint"
 ).split()
 PYTHON_BUILTINS = {name: getattr(builtins, name) for name in _BUILTIN_NAMES}
 
@@ -52,6 +55,8 @@ class Program:
     Attributes:
         chain: the functions being inlined, outermost first, with the constants they got.
         unrolled: how many iterations of loops were unrolled, in all.
+        breakpoints: where `breakpoint()` was met.
+        recorder: notes what the variables are at each line; None where nobody asks.
     """
 
     emit: Emitter
@@ -61,6 +66,8 @@ class Program:
     used_globals: UsedGlobals = field(default_factory=dict)
     chain: list[tuple[JitCallable, object]] = field(default_factory=list)
     unrolled: int = 0
+    breakpoints: list[SourceLocation] = field(default_factory=list)
+    recorder: VariableRecorder | None = None
 
 
 class Visitor:
@@ -165,6 +172,8 @@ class Visitor:
         """Compile one statement; None means that control goes on with `rest`."""
         builder = self.emit.builder
         previous, builder.location = builder.location, self.locate(node)
+        if self.program.recorder is not None:
+            self.program.recorder.statement(self, node)
         try:
             handler = self.program.statements.get(type(node))
             if handler is None:
@@ -191,6 +200,8 @@ class Visitor:
         if rest is None:
             return FALLS
         if rest is END_OF_FUNCTION:
+            if self.program.recorder is not None:
+                self.program.recorder.returns(self, self.source.definition.body[-1], None)
             return Outcome(Flow.RETURNS)
         return self.run(rest.statements, rest.after, rest.index)
 

@@ -344,6 +344,8 @@ class OpView(metaclass=_WithoutDict):
     # the scratch space in shared memory begins, in bytes.
     layout = AttributeDef["LinearLayout | None"]("layout", (LinearLayout,), None)
     scratch_offset = AttributeDef["int | None"]("scratch_offset", (int,), None)
+    # Number of the probe's site that the op is of, in kernels that are checked as they run.
+    probe = AttributeDef["int | None"]("probe", (int,), None)
 
     op: Operation
     _classes: ClassVar[dict[str, type[OpView]]] = {}

@@ -14,8 +14,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tkdebug.events import HOOKS, Hook, LaunchRecord
+from tkdebug.events import LaunchRecord
 from tkdebug.forks import renew_after_forks
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.metrics import is_number, kept

@@ -18,7 +18,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 

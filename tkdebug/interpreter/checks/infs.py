@@ -4,9 +4,10 @@ Batches run as if nobody looked on, and only what they store is looked at; one t
 not finite is run again, op by op. Where batches cannot be run again, ops are looked at from the
 start.
 
-Only what reaches memory is reported, as an Inf or as the NaN that it became: what a mask, a
-`tl.where`, an `exp` or a division by it drops is of no concern. An Inf that is loaded, or written
-in the kernel (`float("-inf")`), has no origin here; nor has one of a cast, which is `narrowing`.
+Only what is in memory when the launch ends is reported, as an Inf or as the NaN that it became:
+what a mask, a `tl.where`, an `exp` or a division by it drops is of no concern. An Inf that is
+loaded, or written in the kernel (`float("-inf")`), has no origin here; nor has one of a cast, which
+is `narrowing`.
 The logarithm of 0 is reported only where it turns into +Inf or NaN: stored as -inf it is what
 logarithms of an empty sum are.
 """
@@ -19,24 +20,11 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog, Offender
-from tkdebug.interpreter.hyperslabs import are_injective
-from tkdebug.interpreter.marked_values import (
-    MarkedValues,
-    Origin,
-    at_touched,
-    element_at,
-    is_in_kernel,
-    stored_value,
-)
-from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.undefined_flow import (
+from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
     all_united,
     is_elementwise,
@@ -45,6 +33,22 @@ from tkdebug.interpreter.undefined_flow import (
     scanned_marks,
     selected_marks,
 )
+from tkdebug.interpreter.checks.shadow_values import (
+    MarkedValues,
+    Origin,
+    at_touched,
+    element_at,
+    is_in_kernel,
+    stored_value,
+)
+from tkdebug.interpreter.checks.stored_values import HeldStores
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.hyperslabs import are_injective
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import BoxTile, TileValue
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -75,6 +79,7 @@ class InfCheck(Observer):
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         self._faults = faults
+        self._held = HeldStores()
         self._can_replay = False
 
     @property
@@ -93,20 +98,25 @@ class InfCheck(Observer):
 
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the Infs of one batch."""
-        return StoredInfs(run, self._faults) if self._can_replay else InfTracker(run, self._faults)
+        on_batches = InfsOfBatch(self._faults, self._held)
+        return StoredInfs(run, on_batches) if self._can_replay else on_batches.of_batch(run)
+
+    def launch_ends(self) -> None:
+        """Tell of the Infs that are left."""
+        self._held.settle()
 
 
 class StoredInfs(Observer):
     """Looks at what a batch stores; where that is not finite, it wants to see the batch again."""
 
-    def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
+    def __init__(self, ev: Evaluator, on_batches: InfsOfBatch) -> None:
         self._ev = ev
-        self._faults = faults
+        self._on_batches = on_batches
         self._is_found = False
 
     def replay(self) -> Observer | None:
         """The Infs that the batch made."""
-        return InfsOfBatch(self._faults) if self._is_found else None
+        return self._on_batches if self._is_found else None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
@@ -136,8 +146,9 @@ class InfsOfBatch(Observer):
     needs_intermediates = True
     follows_accesses = True
 
-    def __init__(self, faults: FaultLog) -> None:
+    def __init__(self, faults: FaultLog, held: HeldStores) -> None:
         self._faults = faults
+        self._held = held
 
     def moments(self, op: Operation) -> Moments:
         """After what gives floats."""
@@ -145,7 +156,7 @@ class InfsOfBatch(Observer):
 
     def of_batch(self, run: Evaluator) -> Observer:
         """The Infs of the batch."""
-        return InfTracker(run, self._faults)
+        return InfTracker(run, self._faults, self._held)
 
 
 def _moments(op: Operation) -> Moments:
@@ -158,9 +169,10 @@ def _moments(op: Operation) -> Moments:
 class InfTracker(MarkedValues[Origin]):
     """The Infs of one batch of programs that were made of finite values, and what came of them."""
 
-    def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
+    def __init__(self, ev: Evaluator, faults: FaultLog, held: HeldStores) -> None:
         super().__init__(ev)
         self._faults = faults
+        self._held = held
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run, and there are Infs."""
@@ -288,21 +300,38 @@ class InfTracker(MarkedValues[Origin]):
                 bad = bad & (values != float("-inf"))
             places = bad.nonzero().reshape(-1)
             if places.numel():
-                is_inf = bool(values[places[0]].isinf())
-                self._tell(origin, access, int(places[0]), places.numel(), is_inf)
+                are_inf = values[places].isinf()
+                self._hold(origin, access, values.dtype, access.touch().chosen(places), are_inf)
+
+    def _hold(
+        self,
+        origin: Origin,
+        access: ObservedAccess,
+        dtype: torch.dtype,
+        touched: Touched,
+        are_inf: Tensor,
+    ) -> None:
+        """Report stored values, if they stay."""
+        first_program, op, buffer = self._ev.first, access.op, access.buffer
+
+        def tell(first: int, count: int) -> None:
+            stored = self._faults.offender(buffer, touched, first)
+            at = origin.place_of(int(touched.programs[first]) - first_program, stored.lane)
+            offender = Offender(stored.program_id, at[1:], stored.index)
+            self._tell(origin, op, buffer.name, offender, count, bool(are_inf[first]), at)
+
+        self._held.hold(origin.op, access, dtype, touched.places, _not_finite, tell)
 
     def _tell(
         self,
         origin: Origin,
-        access: ObservedAccess,
-        first: int,
+        store: Operation,
+        tensor: str | None,
+        offender: Offender,
         count: int,
         is_inf: bool,
+        at: tuple[int, ...],
     ) -> None:
-        buffer, touched = access.buffer, access.touch()
-        stored = self._faults.offender(buffer, touched, first)
-        program = int(touched.programs[first]) - self._ev.first
-        at = origin.place_of(program, stored.lane)
         cause = _cause(origin, at)
         of = f", of {cause}," if cause else ""
         became = "" if is_inf else " as a NaN"
@@ -310,11 +339,11 @@ class InfTracker(MarkedValues[Origin]):
             origin.op,
             "inf",
             f"an Inf is made here{of} and stored{became}",
-            Offender(stored.program_id, at[1:], stored.index),
+            offender,
             count,
             severity="warning" if is_inf else "error",
-            store=access.op,
-            tensor=buffer.name,
+            store=store,
+            tensor=tensor,
             hint=_hint(origin.op),
         )
 
@@ -328,6 +357,10 @@ def all_finite(tile: TileValue) -> bool:
     # One pass; a sum that overflows only costs the closer look.
     kind = torch.float32 if tile.dtype is torch.float16 else None
     return bool(tile.sum(dtype=kind).isfinite())
+
+
+def _not_finite(values: Tensor) -> Tensor:
+    return ~values.isfinite()
 
 
 def _is_float(type_: ir.Type) -> bool:

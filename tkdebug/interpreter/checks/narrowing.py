@@ -20,6 +20,8 @@ from torch import Tensor
 from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import Cast, accessed
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import FaultText, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
@@ -27,9 +29,8 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.infs import all_finite
-from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog, Offender
-from tkdebug.interpreter.marked_values import (
+from tkdebug.interpreter.checks.shadow_flow import all_united, computable, marks_of_results
+from tkdebug.interpreter.checks.shadow_values import (
     MarkedValues,
     Origin,
     at_touched,
@@ -37,10 +38,11 @@ from tkdebug.interpreter.marked_values import (
     is_in_kernel,
     stored_value,
 )
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.undefined_flow import all_united, computable, marks_of_results
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
 
 _TO_INTEGER = (arith.FPToSI.name, arith.FPToUI.name)
@@ -249,9 +251,12 @@ class NarrowingTracker(MarkedValues[Narrowed]):
             program, *lane = used.nonzero()[0].tolist()
             at = origin.place_of(program, tuple(lane))
             offender = Offender(self._ev.program_at(program), at[1:], None)
-            self._faults.narrowed_offset(
-                origin.op, _told(origin, at), offender, int(used.sum()), op, _hint(origin.op)
+            message = (
+                f"{_told(origin, at)}; what comes of it is the address accessed at "
+                f"{place_of(op, origin.op)}"
             )
+            text = FaultText("narrowing", message, hint=_hint(origin.op))
+            self._faults.record(origin.op, text, offender, int(used.sum()))
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store that stores lost elements, maybe."""
@@ -300,7 +305,7 @@ class NarrowingTracker(MarkedValues[Narrowed]):
 
 
 def _is_access(op: Operation) -> bool:
-    return any(view.matches(op) for view in (tt.Load, tt.Store, tt.AtomicRmw, tt.AtomicCas))
+    return any(view.matches(op) for view in (tt.Load, tt.Store, tt.Atomic))
 
 
 def _is_signed(op: Operation) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tkdebug.compiler.ir import Module
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.plugins import Plugin, loaded
 

@@ -18,15 +18,18 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.faults.access_hints import counted
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import FaultText, access_verb, named
+from tkdebug.compiler.faults.stride_hints import stride_hint
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import mask_of
-from tkdebug.interpreter.dimension_ranges import dimensions
+from tkdebug.interpreter.checks.dimension_ranges import dimensions
+from tkdebug.interpreter.checks.lane_selections import LaneSelections
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.faults import FaultLog, Offender
-from tkdebug.interpreter.lane_selections import LaneSelections
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.stride_hints import stride_hint
 from tkdebug.interpreter.values import AffineTile, Base, BoxMask, PointerTile, TileValue
 
 
@@ -170,9 +173,20 @@ class RowOverruns(Observer):
         """Tell of them, but where the end of the tensor was left, too."""
         for op, found in self._found.items():
             if not self._faults.has_access_fault(op):
-                self._faults.row_overrun(
-                    op, found.buffer, found.offender, found.row, found.count, found.hint
-                )
+                self._faults.record(op, _text(op, found), found.offender, found.count)
+
+
+def _text(op: Operation, found: _Overrun) -> FaultText:
+    tensor = found.buffer.name
+    return FaultText(
+        "row-overrun",
+        f"{access_verb(op)} {found.count} elements beyond the end of its row of "
+        f"{named(tensor, 'the tensor')} ({counted(found.row)}), which are of the next rows",
+        "warning",
+        tensor,
+        found.offender.index,
+        hint=found.hint,
+    )
 
 
 def _mask(op: Operation, operands: Sequence[TileValue]) -> BoxMask | int | None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import cache
 
 from tkdebug.compiler.ir import Module
-from tkdebug.events import HOOKS
 from tkdebug.findings.comments import comments_around, problem_line
 from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked_for
+from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.checks.table import observers_of
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Observer
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell

@@ -11,21 +11,21 @@ from importlib import import_module
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
-from tkdebug.interpreter.faults import FaultLog
+from tkdebug.interpreter.checks.undefined.check import UndefinedValues
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Observer
-from tkdebug.interpreter.undefined import UndefinedValues
 
-# Module and class by the name that asks for it (`tkdebug.knobs.CHECK_NAMES`).
+# Module (in this package) and class by the name that asks for it (`tkdebug.knobs.CHECK_NAMES`).
 CHECKS: dict[str, tuple[str, str]] = {
-    "uninitialised-read": ("checks.uninitialised_reads", "UninitialisedReads"),
-    "unwritten-output": ("checks.unwritten_outputs", "UnwrittenOutputs"),
-    "race": ("checks.races", "RaceCheck"),
+    "uninitialised-read": ("unwritten.uninitialised_reads", "UninitialisedReads"),
+    "unwritten-output": ("unwritten.unwritten_outputs", "UnwrittenOutputs"),
+    "race": ("races.check", "RaceCheck"),
     "nan": ("nans", "NanCheck"),
-    "coverage": ("checks.coverage", "CoverageCheck"),
-    "row-overrun": ("checks.row_overruns", "RowOverruns"),
-    "inf": ("checks.infs", "InfCheck"),
-    "padding": ("checks.padding", "PaddingCheck"),
-    "narrowing": ("checks.narrowing", "NarrowingCheck"),
+    "coverage": ("coverage.check", "CoverageCheck"),
+    "row-overrun": ("row_overruns", "RowOverruns"),
+    "inf": ("infs", "InfCheck"),
+    "padding": ("padding.check", "PaddingCheck"),
+    "narrowing": ("narrowing", "NarrowingCheck"),
 }
 # Asks for one more source of what is followed anyway.
 MASKED_LOADS = "undefined-value"
@@ -35,7 +35,7 @@ def check_class(name: str) -> Callable[[Module, FaultLog], Observer]:
     """What makes the observer of a check."""
     module, attribute = CHECKS[name]
     found: Callable[[Module, FaultLog], Observer] = getattr(
-        import_module(f"tkdebug.interpreter.{module}"), attribute
+        import_module(f"tkdebug.interpreter.checks.{module}"), attribute
     )
     return found
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.advice.judging import judge, machine_of
 from tkdebug.errors import TkError
-from tkdebug.events import HOOKS
+from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.launch_profile import LaunchProfile
 from tkdebug.runtime.advising.gather import gather
 from tkdebug.runtime.advising.plugin_rules import remarks_of_plugins

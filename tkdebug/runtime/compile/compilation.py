@@ -15,8 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
-from tkdebug.events import HOOKS, Fault, KernelCompiled
+from tkdebug.events import Fault, KernelCompiled
 from tkdebug.findings.reporting import report
+from tkdebug.hook_chain import HOOKS
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
 from tkdebug.runtime.device.driver import compute_capability
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend import TileModule
     from tkdebug.compiler.frontend.arguments import JitCallable
     from tkdebug.compiler.frontend.scope import UsedGlobal
-    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.frontend.variables import VariableRecorder
+    from tkdebug.compiler.ir import Module, SourceLocation
     from tkdebug.compiler.ops.emitter import CompileOptions
 
 # Set while a tuner tries a configuration: it takes another where one does not compile.
@@ -54,7 +57,7 @@ def compile_kernel(src: Specialization) -> InterpretedKernel:
     except Exception as error:
         tell_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
         raise
-    kernel = InterpretedKernel(src, tile.module, tile.used_globals)
+    kernel = InterpretedKernel(src, tile.module, tile.used_globals, tile.breakpoints)
     announce(kernel, recorder, {}, {}, time.perf_counter_ns() - started_ns)
     return kernel
 
@@ -65,10 +68,12 @@ class TileStage:
 
     Attributes:
         used_globals: module-level values it was compiled with.
+        breakpoints: where it calls `breakpoint()`.
     """
 
     module: Module
     used_globals: tuple[UsedGlobal, ...]
+    breakpoints: tuple[SourceLocation, ...] = ()
 
 
 def snapshot_recorder() -> SnapshotRecorder | None:
@@ -107,16 +112,27 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     if recorder is not None:
         recorder.take(module, front_end_ns)
     _run_passes(src, module, recorder)
-    return TileStage(module, tuple(front_end.used_globals.values()))
+    used_globals = tuple(front_end.used_globals.values())
+    return TileStage(module, used_globals, front_end.breakpoints)
 
 
-def _compile_source(src: Specialization) -> TileModule:
+def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> TileModule:
+    """The front end's Tile IR, before any pass, with what the variables are at each line.
+
+    Args:
+        src: what to compile for; its kernel was compiled before.
+        recorder: notes the variables.
+    """
+    return _compile_source(src, recorder)
+
+
+def _compile_source(src: Specialization, recorder: VariableRecorder | None = None) -> TileModule:
     from tkdebug.compiler.frontend import compile_to_tile_ir
 
     _refuse_unspecialized_constants(src)
     # mypy takes a FunctionType attribute of a Protocol for a bound method.
     kernel = cast("JitCallable", src.fn)
-    return compile_to_tile_ir(kernel, src.arguments, _language_options(src))
+    return compile_to_tile_ir(kernel, src.arguments, _language_options(src), recorder)
 
 
 def _refuse_unspecialized_constants(src: Specialization) -> None:
@@ -143,7 +159,13 @@ def _language_options(src: Specialization) -> CompileOptions:
         debug=options.debug,
         sanitize_overflow=options.debug and options.sanitize_overflow,
         default_dot_input_precision=options.default_dot_input_precision,
+        triton_version=_language_version(),
     )
+
+
+def _language_version() -> tuple[int, int]:
+    major, minor = KNOBS.triton_version.split(".")
+    return int(major), int(minor)
 
 
 def tell_compile_error(kernel: str, error: CompileError) -> None:

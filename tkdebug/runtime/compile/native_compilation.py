@@ -28,6 +28,7 @@ from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.errors import OptionValueError, OutOfResources
+from tkdebug.runtime.launch.breakpoints import ignore_breakpoints
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.terminal_text import tell
 
@@ -107,6 +108,11 @@ class NativeCompilation:
         """The ops of its Tile IR; None where no hook wants to know of compiles."""
         return None if self._lowered is None else self._lowered.tile_ops
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why it failed, as far as it has come."""
+        return self._failure
+
     def generate(self) -> None:
         """Generate code, unless that is done."""
         if self._lowered is not None and self._compiled is None and self._failure is None:
@@ -163,6 +169,7 @@ class NativeCompilation:
         from tkdebug.compiler.op_facts import op_places
 
         tile = compile_tile_ir(self._src, self._recorder)
+        ignore_breakpoints(tile.breakpoints, "this kernel runs on the GPU")
         # Before GPU passes turn the module into GPU IR.
         tile_ir = print_module(tile.module)
         tile_ops = None if self._recorder is None else op_places(tile.module)
@@ -282,6 +289,7 @@ def native_options(src: Specialization) -> NativeOptions:
         options.enable_fp_fusion,
         options.enable_reflect_ftz,
         src.launch_maps,
+        src.probes,
     )
 
 

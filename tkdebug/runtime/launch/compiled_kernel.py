@@ -7,15 +7,14 @@ compiling `compilation`'s. Invariant: with no launch hook a launch makes no reco
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.errors import LaunchError
-from tkdebug.events import LaunchRecord, Mode, next_launch_id
+from tkdebug.events import KernelLaunch, Mode, launch_type
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos, shown_value
 from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like, language_dtype
 from tkdebug.runtime.device.platform import GPUTarget
@@ -25,6 +24,9 @@ from tkdebug.runtime.launch.grid import Grid, grid_dimensions
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.runtime.compile.specialization import Specialization
+
+# A function, what it is called with, and what it gives while nothing has changed.
+Watched = tuple[tuple[Callable[[Any], object], Any, object], ...]
 
 
 class KernelMetadata(NamedTuple):
@@ -111,7 +113,9 @@ class CompiledKernel:
         self.name = src.fn.repr(src)
         self.hash = src.hash
         self.used_globals = used_globals
-        self.watched = tuple((used.namespace.get, used.name, used.value) for used in used_globals)
+        self.watched: Watched = tuple(
+            (used.namespace.get, used.name, used.value) for used in used_globals
+        )
         # What upstream fills with the loaded function and its binary.
         self.function: object = None
         self.kernel: object = None
@@ -165,29 +169,24 @@ class CompiledKernel:
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
         """What is to be said of a grid with an axis of 0, of which no program runs."""
 
-    def _record(self, grid: Grid, values: tuple[Any, ...], stream: int = 0) -> LaunchRecord:
-        add_metadata = self.src.fn.launch_metadata
-        # By position: on the path of every hooked launch.
-        record = LaunchRecord(
-            next_launch_id(),
+    @cached_property
+    def launch_record(self) -> type[KernelLaunch]:
+        """The type of the records that hooks get of its launches."""
+        has_metadata = self.src.fn.launch_metadata is not None
+        infos = ArgumentInfos(self.src.signature, self.src.constants)
+        return launch_type(
             self.name,
-            grid,
             self.mode,
             self._shown_options,
-            partial(self._argument_infos.of, values),
             self.hash,
-            time.time_ns(),
-            None,
-            stream,
+            infos.of,
+            self._user_metadata if has_metadata else None,
         )
-        if add_metadata is not None:
-            named = dict(zip(self.src.fn.arg_names, values, strict=True))
-            record.user_metadata = lambda: dict(add_metadata(grid, self.metadata, named))
-        return record
 
-    @cached_property
-    def _argument_infos(self) -> ArgumentInfos:
-        return ArgumentInfos(self.src.signature, self.src.constants)
+    def _user_metadata(self, grid: Grid, values: tuple[Any, ...]) -> dict[str, object]:
+        named = dict(zip(self.src.fn.arg_names, values, strict=True))
+        assert self.src.fn.launch_metadata is not None
+        return dict(self.src.fn.launch_metadata(grid, self.metadata, named))
 
     def __getitem__(self, grid: Any) -> Any:
         """`kernel[grid](…)`: launch with a value for each parameter, constants included."""

@@ -9,10 +9,12 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.events import HOOKS, LaunchRecord
+from tkdebug.events import LaunchRecord, next_launch_id
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.device.driver import driver
+from tkdebug.runtime.launch.breakpoints import debugger_of_breakpoints
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.grid import Grid
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from tkdebug.compiler.frontend.scope import UsedGlobal
-    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.ir import Module, SourceLocation
     from tkdebug.interpreter.launch_profile import LaunchProfile
     from tkdebug.runtime.advising.launches import Advisor
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
@@ -43,6 +45,7 @@ class InterpretedKernel(CompiledKernel):
 
     Attributes:
         module: its Tile IR after the passes.
+        breakpoints: where it calls `breakpoint()`.
     """
 
     mode = "interpret"
@@ -51,10 +54,15 @@ class InterpretedKernel(CompiledKernel):
     n_max_threads = Estimate(1024)
 
     def __init__(
-        self, src: Specialization, module: Module, used_globals: tuple[UsedGlobal, ...] = ()
+        self,
+        src: Specialization,
+        module: Module,
+        used_globals: tuple[UsedGlobal, ...] = (),
+        breakpoints: tuple[SourceLocation, ...] = (),
     ) -> None:
         super().__init__(src, used_globals)
         self.module = module
+        self.breakpoints = breakpoints
         self._cross_compiled: dict[object, NativeCompilation | None] = {}
         self._compilation: NativeCompilation | None = None
         self.asm = Artifacts(
@@ -99,7 +107,7 @@ class InterpretedKernel(CompiledKernel):
         if not HOOKS.launch:
             self._execute(grid, values, None, is_told)
             return
-        record = self._record(grid, values)
+        record = self.launch_record(next_launch_id(), grid, 0, values, time.time_ns())
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
         try:
@@ -134,6 +142,10 @@ class InterpretedKernel(CompiledKernel):
 
         refuse_without_memory(self.name, self.src.fn.arg_names, values)
         refuse_mixed_places(self.name, self.src.fn.arg_names, values)
+        if (HOOKS.debugger is not None or self.breakpoints) and is_told:
+            debugger = HOOKS.debugger or debugger_of_breakpoints(self.breakpoints)
+            if debugger is not None and debugger.launch(self, grid, values, record):
+                return
         given = runtime_values(self.src.specs, values)
         arguments = dict(zip(self.src.fn.arg_names, values, strict=True))
         profile = self._profile(grid, values)

@@ -93,6 +93,9 @@ class Func(OpView):
     shared_bytes = attribute_def("shared_bytes", int, 0)
     fp_fusion = attribute_def("fp_fusion", bool, True)
     flush_subnormals = attribute_def("flush_subnormals", bool, True)
+    # Of kernels that are checked as they run (`compiler.probes`).
+    probe_sites = attribute_def("probe_sites", tuple[str, ...], ())
+    probe_bounds = attribute_def("probe_bounds", tuple[str, ...], ())
 
     @property
     def body(self) -> Block:

@@ -62,11 +62,16 @@ class PreciseSqrt(OneResult):
 
 
 class MakeRange(OneResult):
-    """The integers start, start + 1, … end - 1."""
+    """The integers start, start + 1, … end - 1.
+
+    With `rereads_thread` the number of the thread is read again for it, so that the assembler does
+    not take it for an equal one and keep that in registers.
+    """
 
     name = "tt.make_range"
     start = attribute_def("start", int)
     end = attribute_def("end", int)
+    rereads_thread = attribute_def("rereads_thread", bool, False)
 
 
 class Rearrangement(OneResult):

@@ -16,6 +16,7 @@ from tkdebug.compiler.passes.gpu.lower_tensor_stores import LowerTensorStores
 from tkdebug.compiler.passes.gpu.pipeline_loops import PipelineLoops
 from tkdebug.compiler.passes.gpu.pipeline_wgmma import PipelineWgmma
 from tkdebug.compiler.passes.gpu.prefetch_operands import PrefetchOperands
+from tkdebug.compiler.passes.gpu.rematerialise_past_loops import RematerialisePastLoops
 from tkdebug.compiler.passes.gpu.reread_operands import RereadOperands
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.gpu.sink_conversions import SinkConversions
@@ -70,6 +71,7 @@ def gpu_pipeline(
         HoistLoopInvariants(),
         EliminateDeadCode(),
         SinkPastLoops(),
+        RematerialisePastLoops(),
         SinkConversions(),
         AllocateShared(scratch_bytes),
         InsertBarriers(scratch_bytes),

@@ -15,8 +15,10 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 
 def lower_make_range(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     """The coordinate, from `start` on."""
-    start = tt.MakeRange(op).start
-    coordinates = ctx.coordinates(ctx.layout(op.result))
+    view = tt.MakeRange(op)
+    start, layout = view.start, ctx.layout(op.result)
+    anew = view.rereads_thread
+    coordinates = ctx.coordinates_anew(layout) if anew else ctx.coordinates(layout)
     return ([ctx.emit.add(index, integer("i32", start)) for (index,) in coordinates],)
 
 

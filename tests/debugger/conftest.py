@@ -1,0 +1,32 @@
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from tkdebug.compat import install
+
+sys.path.insert(0, str(Path(__file__).parent))
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def standin():
+    installed = install("interpret")
+    yield
+    installed.uninstall()
+
+
+@pytest.fixture(scope="session")
+def example(standin):
+    """Loads an example by its name."""
+    loaded = {}
+
+    def load(name):
+        if name not in loaded:
+            spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+            loaded[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded[name])
+        return loaded[name]
+
+    return load

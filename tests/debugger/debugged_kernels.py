@@ -1,0 +1,81 @@
+"""Kernels that the tests of the debugger stop in; tests find lines by their `# <name>` comments."""
+
+from pathlib import Path
+
+import tkdebug as triton
+import tkdebug.language as tl
+
+FILE = __file__
+
+
+def line(name):
+    """The number of the line that ends in `# name`."""
+    lines = Path(FILE).read_text().splitlines()
+    return next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {name}"))
+
+
+@triton.jit
+def scaled(x, factor):
+    doubled = x * factor  # scaled body
+    return doubled  # scaled return
+
+
+@triton.jit
+def twice_called(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)  # load
+    a = scaled(x, 2.0)  # first call
+    b = scaled(a, 3.0)  # second call
+    tl.store(out_ptr + offs, a + b)  # store
+
+
+@triton.jit
+def divergent(x_ptr, out_ptr):
+    i = tl.program_id(0)
+    x = tl.load(x_ptr + i)
+    if x > 0:  # test
+        y = x * 2  # positive
+    else:
+        y = x - 1  # negative
+    tl.store(out_ptr + i, y)  # join
+
+
+@triton.jit
+def summed(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n, BLOCK):  # header
+        cols = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + row * n + cols, mask=cols < n, other=0.0)  # add
+    tl.store(out_ptr + row, tl.sum(total, axis=0))  # after
+
+
+@triton.jit
+def locked(lock_ptr, count_ptr):
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:  # spin
+        pass
+    count = tl.load(count_ptr)  # inside
+    tl.store(count_ptr, count + 1)
+    tl.atomic_xchg(lock_ptr, 0)  # unlock
+
+
+@triton.jit
+def overrun(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)  # faulty
+    tl.store(out_ptr + offs, x)
+
+
+@triton.jit
+def breaking(out_ptr):
+    value = tl.program_id(0) + 1
+    breakpoint()  # call
+    tl.store(out_ptr + tl.program_id(0), value)
+
+
+@triton.jit
+def born(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.program_id(0))
+    y = tl.log(x)  # nan here
+    z = y + 1  # nan seen
+    tl.store(out_ptr + tl.program_id(0), z)

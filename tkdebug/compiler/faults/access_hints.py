@@ -1,0 +1,235 @@
+"""What to change in the source for an access that left its tensor; never fails."""
+
+from __future__ import annotations
+
+from tkdebug.compiler.analysis.data_flow import traced
+from tkdebug.compiler.dialects import arith, scf, tt, ttng
+from tkdebug.compiler.dialects.interfaces import PointerAccess, accessed
+from tkdebug.compiler.faults.call_source import call_name, mask_argument, mask_text
+from tkdebug.compiler.faults.facts import AccessedTensor, Offender
+from tkdebug.compiler.ir import Block, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
+
+# What makes pointers of the pointers that are their first operand.
+_POINTER_STEPS = names_of(tt.AddPtr, tt.Rearrangement)
+# How many ops back a mask or a pointer is followed.
+_SEARCH_DEPTH = 100
+
+
+def access_hint(
+    op: Operation,
+    tensor: AccessedTensor,
+    mask: Value | None,
+    offender: Offender,
+    grid: tuple[int, int, int],
+) -> str:
+    """The fix for access `op`, whose first `offender` is no element of `tensor`."""
+    index = offender.index
+    assert index is not None
+    elements = f"`{tensor.name or 'the tensor'}` has {counted(tensor.hull_elems)}"
+    if tensor.itemsize != tensor.element_bytes:
+        elements += f" of {tensor.itemsize} bytes, as which it is accessed ({tensor.element_type})"
+    if tensor.is_expanded:
+        return (
+            f"{elements} in memory for a shape of {list(tensor.shape)}: it was expanded (strides "
+            "of 0), as gradients often are; pass it as .contiguous(), or use its strides"
+        )
+    if 0 <= index < tensor.hull_elems:
+        strides = ", ".join(map(str, tensor.strides))
+        return (
+            f"`{tensor.name or 'the tensor'}` has strides ({strides}): multiply its indices by "
+            "them, or pass it as .contiguous()"
+        )
+    loop = ", the loop's bounds" if _in_loop(op) else ""
+    elsewhere = f"the index arithmetic{loop} and the grid, {grid}"
+    shape = _accessed_shape(op)
+    checked = _boundary_check(op)
+    is_descriptor = tt.DescriptorAccess.matches(op)
+    if is_descriptor or checked is not None:
+        if checked is not None and len(checked) < len(shape):
+            return _unchecked_axes(checked, len(shape))
+        made = "the tensor descriptor" if is_descriptor else "make_block_ptr"
+        if offender.is_whole_tile:
+            given = f"the pointer, the shape and the strides given to {made}"
+            return f"the whole block lies outside: check {given}, {elsewhere}"
+        return f"the shape or the strides given to {made} do not fit: {elements}"
+    if mask is None:
+        return _unmasked(op, tensor, offender, elements, elsewhere)
+    text = mask_text(op, mask)
+    shown = f"mask is `{text}`" if text else "the mask allows it"
+    if index < 0:
+        return f"{shown}: it does not exclude negative offsets"
+    if not shape:
+        return f"{shown} but {elements}: check {elsewhere}"
+    is_constant = not _varies_by_program(mask)
+    true = ""
+    if offender.is_unmasked:
+        true = ", which is always true," if is_constant else ", true in all of this tile,"
+    if offender.is_whole_tile:
+        none = f"{elements}, and this program's tile has none of them"
+        return f"{shown}{true} but {none}: check {elsewhere}"
+    free = _free_axis(op, mask, offender.lane)
+    if free is not None:
+        return f"{shown}, which says nothing of axis {free} of the tile: is a bound missing there?"
+    if any(offender.program_id) and is_constant and not offender.is_unmasked:
+        return f"{shown}, the same in every program, but {elements}: check {elsewhere}"
+    return f"{shown}{true} but {elements}"
+
+
+def loaded_offset(op: Operation) -> tuple[Operation, str] | None:
+    """The load that access `op` takes its offset from, and the argument that it loads."""
+    seen, pending = {accessed(op)}, [accessed(op)]
+    while pending and len(seen) <= _SEARCH_DEPTH:
+        made_by = pending.pop().defining_op
+        if made_by is None or made_by.regions:
+            continue
+        load = tt.Load.cast(made_by)
+        if load is not None:
+            name = _argument_name(load.pointer)
+            if name is not None:
+                return made_by, name
+            continue
+        pending += [operand for operand in made_by.operands if operand not in seen]
+        seen.update(made_by.operands)
+    return None
+
+
+def _argument_name(pointer: Value) -> str | None:
+    """The parameter that a pointer was made of by adding offsets alone."""
+    pointer = traced(pointer, _POINTER_STEPS)
+    block = pointer.owner
+    if not isinstance(block, Block) or not _is_parameter(pointer) or block.parent_op is None:
+        return None
+    names = tt.Func(block.parent_op).arg_names
+    place = block.arguments.index(pointer)
+    return names[place] if place < len(names) else None
+
+
+def counted(elements: int) -> str:
+    """A number of elements, in words."""
+    return f"{elements} element{'s' * (elements != 1)}"
+
+
+def _unmasked(
+    op: Operation, tensor: AccessedTensor, offender: Offender, elements: str, elsewhere: str
+) -> str:
+    call = call_name(op)
+    assert offender.index is not None
+    if offender.index < 0:
+        before = f"check the index arithmetic before this {call}"
+        return f"the offset is negative; {before}"
+    given = mask_argument(op)
+    if given is not None:
+        return f"mask is `{given}`, which is None or true everywhere here, but {elements}"
+    if not _accessed_shape(op):
+        return (
+            f"this {call} touches one element a program: check {elsewhere}, or guard it "
+            "with an `if`"
+        )
+    if offender.is_whole_tile:
+        return f"this program's tile has no element of `{tensor.name}`: check {elsewhere}"
+    return (
+        f"this {call} has no mask: pass mask=offsets < n, with n at most "
+        f"{tensor.hull_elems} for `{tensor.name or 'the tensor'}`"
+    )
+
+
+def _in_loop(op: Operation) -> bool:
+    outer = op.block.parent_op if op.block is not None else None
+    while outer is not None:
+        if scf.Loop.matches(outer):
+            return True
+        outer = outer.block.parent_op if outer.block is not None else None
+    return False
+
+
+def _accessed_shape(op: Operation) -> tuple[int, ...]:
+    """The shape of the pointers of an access, or of the blocks of its descriptor."""
+    access = PointerAccess.cast(op)
+    if access is not None:
+        return ir.shape_of(access.pointer.type)
+    through = tt.DescriptorAccess.cast(op) or ttng.BulkCopy(op)
+    return ir.shape_of(through.descriptor.type)
+
+
+def _boundary_check(op: Operation) -> tuple[int, ...] | None:
+    """The axes that an access through a block pointer checks; None for other accesses."""
+    access = tt.Load.cast(op) or tt.Store.cast(op)
+    return None if access is None else access.boundary_check
+
+
+def _unchecked_axes(checked: tuple[int, ...], rank: int) -> str:
+    missing = [axis for axis in range(rank) if axis not in checked]
+    everything = ", ".join(str(axis) for axis in range(rank))
+    comma = "," if rank == 1 else ""
+    return (
+        f"boundary_check leaves out {'axis' if len(missing) == 1 else 'axes'} "
+        f"{', '.join(map(str, missing))}: pass boundary_check=({everything}{comma})"
+    )
+
+
+def _free_axis(op: Operation, mask: Value, lane: tuple[int, ...]) -> int | None:
+    """The axis along which the access went astray, if the mask is the same along it."""
+    bounded = _varying_axes(mask, {})
+    access = PointerAccess.cast(op)
+    if access is None:
+        return None
+    moving = _varying_axes(access.pointer, {})
+    # The first bad element in order: only along axes where it is not the first was one before good.
+    for axis, position in enumerate(lane):
+        if position and moving[axis] and not bounded[axis]:
+            return axis
+    return None
+
+
+def _varies_by_program(mask: Value) -> bool:
+    """Whether a mask may differ between programs or turns of a loop."""
+    seen, pending = {mask}, [mask]
+    while pending:
+        value = pending.pop()
+        op = value.defining_op
+        if op is None:
+            if not _is_parameter(value):
+                return True
+        elif op.regions or tt.GetProgramId.matches(op) or len(seen) > _SEARCH_DEPTH:
+            return True
+        else:
+            pending += [operand for operand in op.operands if operand not in seen]
+            seen.update(op.operands)
+    return False
+
+
+def _is_parameter(value: Value) -> bool:
+    block = value.owner
+    outer = block.parent_op if isinstance(block, Block) else None
+    return outer is not None and tt.Func.matches(outer)
+
+
+def _varying_axes(value: Value, known: dict[Value, list[bool]], depth: int = 0) -> list[bool]:
+    """Per axis whether a tile may vary along it, as far as broadcasts tell."""
+    found = known.get(value)
+    if found is None:
+        found = known[value] = _find_varying_axes(value, known, depth)
+    return found
+
+
+def _find_varying_axes(value: Value, known: dict[Value, list[bool]], depth: int) -> list[bool]:
+    shape = ir.shape_of(value.type)
+    op = value.defining_op
+    if tt.Splat.matches(op) or arith.Constant.matches(op):
+        return [False] * len(shape)
+    unknown = [extent > 1 for extent in shape]
+    if op is None or op.regions or depth > _SEARCH_DEPTH:
+        return unknown
+    sources = [v for v in op.operands if ir.shape_of(v.type)]
+    if not sources or len(ir.shape_of(sources[0].type)) != len(shape):
+        return unknown
+    if tt.Broadcast.matches(op):
+        inner = _varying_axes(sources[0], known, depth + 1)
+        narrow = ir.shape_of(sources[0].type)
+        return [v and n == e for v, n, e in zip(inner, narrow, shape, strict=True)]
+    if tt.Load.matches(op) or any(ir.shape_of(v.type) != shape for v in sources):
+        return unknown
+    each = [_varying_axes(source, known, depth + 1) for source in sources]
+    return [any(axis) for axis in zip(*each, strict=True)]

@@ -1,0 +1,59 @@
+"""What has to be known of an access for its fault to be reported: the element, and the tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Offender:
+    """The first bad element: its program, lane, and element offset.
+
+    Attributes:
+        is_whole_tile: whether every element of this program's tile is bad; of a block, every one
+            inside the shape that it is checked against.
+        is_unmasked: whether the mask, if there is one, is true in all of this program's tile.
+    """
+
+    program_id: tuple[int, int, int]
+    lane: tuple[int, ...]
+    index: int | None
+    is_whole_tile: bool = False
+    is_unmasked: bool = False
+
+
+class AccessedTensor(Protocol):
+    """A tensor as it was passed to the launch, as far as texts speak of it."""
+
+    @property
+    def name(self) -> str | None:
+        """Of the argument; None for memory that is no argument."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In elements."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+
+    @property
+    def hull_elems(self) -> int:
+        """Elements from the first to the last legal one, inclusive."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element as the pointer counts them."""
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes per element as the tensor counts them."""
+
+    @property
+    def element_type(self) -> str:
+        """Such as "torch.float16"."""
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether several positions of it are one element of memory."""

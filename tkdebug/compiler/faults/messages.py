@@ -1,0 +1,268 @@
+"""What each kind of fault says: its message, its severity and its hint, from plain facts.
+
+Not responsible for the frames, the program or the count of a fault: what records it adds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.faults.access_hints import access_hint, counted, loaded_offset
+from tkdebug.compiler.faults.facts import AccessedTensor, Offender
+from tkdebug.compiler.faults.stride_hints import stride_hint
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.events import FaultKind
+
+_VERBS = {
+    "oob-load": "load reads",
+    "oob-store": "store writes",
+    "oob-atomic": "atomic touches",
+}
+_WRAPPING = names_of(arith.AddI, arith.SubI, arith.MulI)
+_DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultText:
+    """What is the same of a fault wherever it was found; the fields are those of `Fault`."""
+
+    kind: FaultKind
+    message: str
+    severity: Literal["error", "warning"] = "error"
+    tensor: str | None = None
+    index: int | None = None
+    legal: tuple[int, int] | None = None
+    hint: str | None = None
+
+
+def place_of(op: Operation, seen_from: Operation) -> str:
+    """The line of `op`, with its file where the fault at `seen_from` is in another."""
+    place = op.location.primary
+    if place.file == seen_from.location.primary.file:
+        return f"line {place.line}"
+    return f"{place.file}:{place.line}"
+
+
+def named(tensor: str | None, unnamed: str = "memory") -> str:
+    """A tensor in a sentence."""
+    return f"`{tensor}`" if tensor else unnamed
+
+
+def access_verb(op: Operation) -> str:
+    """What an access does, such as "load reads"."""
+    if "atomic" in op.name or "reduce" in op.name:
+        return "atomic changes"
+    return "store writes" if "store" in op.name or "scatter" in op.name else "load reads"
+
+
+def bad_access(
+    op: Operation,
+    kind: FaultKind,
+    accessed: AccessedTensor | None,
+    offender: Offender,
+    mask: Value | None,
+    *,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, object],
+    misled_by: Operation | None = None,
+) -> FaultText:
+    """An access outside a tensor, or between its elements.
+
+    Args:
+        op: the access.
+        kind: "oob-load", "oob-store", "oob-atomic" or "between-elements".
+        accessed: the tensor; None where the address belongs to none.
+        offender: the first bad element; its index is an address where there is no tensor.
+        mask: of the access.
+        grid: of the launch.
+        arguments: of the launch, by name; of these, strides are looked for.
+        misled_by: what made the offset, and wrapped or gave a negative remainder.
+    """
+    hint = None
+    if accessed is None:
+        hint = (
+            "it was loaded, or made of a number: is the tensor that it was taken of, by "
+            "data_ptr(), still alive?"
+        )
+    elif misled_by is not None:
+        did = "wrapped"
+        if arith.RemSI.matches(misled_by):
+            did = "is a negative remainder, made"
+        hint = f"the offset {did} at {place_of(misled_by, op)}: fix that first"
+    elif offender.index is not None:
+        hint = _hint_of_access(op, accessed, offender, mask, grid, arguments)
+    return FaultText(
+        kind,
+        _access_text(kind, accessed, offender.index),
+        "warning" if kind == "between-elements" else "error",
+        None if accessed is None else accessed.name,
+        offender.index,
+        None if accessed is None else (0, accessed.hull_elems),
+        hint,
+    )
+
+
+def _access_text(kind: FaultKind, accessed: AccessedTensor | None, index: int | None) -> str:
+    verb = _VERBS.get(kind, "access touches")
+    if accessed is None:
+        return f"{verb} address {index:#x}, which belongs to no tensor"
+    offset = f"{verb} offset {index} of {named(accessed.name)}"
+    if kind == "between-elements":
+        return f"{offset}, between the elements of a view of shape {list(accessed.shape)}"
+    extent = accessed.hull_elems
+    if not extent:
+        return f"{offset}, which is empty"
+    return f"{offset}, which has {counted(extent)} (legal: 0 to {extent - 1})"
+
+
+def _hint_of_access(
+    op: Operation,
+    accessed: AccessedTensor,
+    offender: Offender,
+    mask: Value | None,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, object],
+) -> str:
+    hint = access_hint(op, accessed, mask, offender, grid)
+    strides = stride_hint(op, accessed, arguments)
+    if strides is not None:
+        hint += f"; {strides}"
+    source = loaded_offset(op)
+    if source is not None:
+        load, name = source
+        hint += f"; the offset comes of what {place_of(load, op)} loads from `{name}`"
+    return hint
+
+
+def bad_index(index: int | None, axis: int, extent: int) -> FaultText:
+    """An index of a gather that is outside the axis it counts along."""
+    return FaultText(
+        "oob-load",
+        f"gather reads index {index} along axis {axis}, which has {extent} elements "
+        f"(legal: 0 to {extent - 1})",
+        index=index,
+        legal=(0, extent),
+        hint="clamp the index, or choose with tl.where where it is outside",
+    )
+
+
+def misaligned_descriptor(tensor: str | None, part: str, size_bytes: int | None) -> FaultText:
+    """A tensor descriptor with an address or stride that tensor maps do not have.
+
+    Args:
+        tensor: what it describes.
+        part: "address", counted from the beginning of the allocation, or "stride 0".
+        size_bytes: its value.
+    """
+    where = " bytes into its allocation" if part == "address" else " bytes"
+    return FaultText(
+        "misaligned-descriptor",
+        f"the descriptor of {named(tensor)} has {part} {size_bytes}{where}, which is no multiple "
+        f"of {tt.DESCRIPTOR_ALIGNMENT_BYTES}",
+        "warning",
+        tensor,
+        hint="a GPU that makes a tensor map of it (sm_90 and later) traps here: pad the rows, pass "
+        "an aligned view, or use pointers and masks",
+    )
+
+
+def failed_assertion(op: Operation) -> FaultText:
+    """A device_assert that failed."""
+    text = tt.Assert(op).message
+    return FaultText("assert", "device assertion failed" + (f": {text}" if text else ""))
+
+
+def broken_promise(op: Operation, call: str, what: str) -> FaultText:
+    """A promise to the compiler that does not hold.
+
+    Args:
+        op: what the promise was made of, or about.
+        call: the promise, such as "tl.assume".
+        what: how it is broken, such as "is false".
+    """
+    return FaultText(
+        "broken-promise",
+        f"{call} {what}",
+        "error" if tt.Assume.matches(op) else "warning",
+        hint="native code is generated as if it held, and may read and write elsewhere: "
+        f"take {call} away, or make it true",
+    )
+
+
+def unwritten_read(op: Operation, tensor: str | None, index: int | None) -> FaultText:
+    """A read of memory that nothing has written."""
+    return FaultText(
+        "uninitialised-read",
+        f"{access_verb(op)} offset {index} of `{tensor}`, which nothing has written",
+        tensor=tensor,
+        index=index,
+        hint="its memory is of torch.empty or the like: make it by torch.zeros, or write it first; "
+        "a mask that is too wide reads it too",
+    )
+
+
+def nan_made(
+    op: Operation, cause: str, store: Operation, tensor: str | None, index: int
+) -> FaultText:
+    """A NaN that `op` made of `cause`, such as "0 / 0", and that `store` stored."""
+    of = f", of {cause}," if cause else ""
+    return FaultText(
+        "nan",
+        f"a NaN is made here{of} and stored at {place_of(store, op)} to offset {index} of "
+        f"{named(tensor)}",
+        tensor=tensor,
+        index=index,
+        hint="guard the operands, or choose with tl.where what is stored instead",
+    )
+
+
+def undefined_result(op: Operation, shown: str, is_negative: bool = False) -> FaultText:
+    """An op that gave what is undefined, or a negative remainder; `undefined_use` adds the use.
+
+    Args:
+        op: a division, a shift, sums and products that wrap, or a load without `other`.
+        shown: the op at the element, such as "7 // 0"; "" of a load.
+        is_negative: whether it is defined, but a negative remainder.
+    """
+    if is_negative:
+        return FaultText(
+            "negative-remainder",
+            f"`{shown}` is negative, as its left operand",
+            "warning",
+            hint="`%` of the kernel language truncates, as in C and not as in Python: add the "
+            "divisor before, (a + n) % n, or after where the remainder is below 0",
+        )
+    if tt.Load.matches(op):
+        return FaultText(
+            "undefined-value",
+            "this load has no `other`, so what it gives where its mask is false is undefined",
+            "warning",
+            hint="tkdebug reads 0 there: pass other=, with what the rest of the kernel wants "
+            "there, or mask off what comes of it",
+        )
+    bits = ir.element_of(op.result.type).bits
+    if op.name in _WRAPPING:
+        return FaultText(
+            "offset-overflow",
+            f"`{shown}` does not fit int{bits} and wraps",
+            hint="cast a factor before it is multiplied, as in row.to(tl.int64) * stride; a "
+            "program id and an int argument below 2**31 are int32",
+        )
+    if op.name in _DIVISIONS:
+        return FaultText(
+            "division-by-zero",
+            f"integer division by zero, `{shown}`",
+            hint="a GPU does not trap here, it gives an arbitrary number: divide by "
+            "tl.where(d == 0, 1, d), or mask off what comes of it",
+        )
+    return FaultText(
+        "shift-range",
+        f"`{shown}` shifts {bits} bits by {shown.split()[-1]} (legal: 0 to {bits - 1})",
+        "warning",
+        hint="a GPU may give anything here: limit the amount, or choose with tl.where",
+    )

@@ -1,0 +1,97 @@
+"""A launch's memory as it was before some of its batches, so that it can be executed again.
+
+Execution is a function of what is saved here. Programs that wait for each other are no batches:
+their launch has the first checkpoint only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.debugger.moments import Moment
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.observers import LaunchContext
+from tkdebug.interpreter.registry import ADDRESSES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """Where a launch can be executed from.
+
+    Attributes:
+        op: how many ops had begun.
+        first: the first program of the batch.
+        memory: the bytes of each storage that may be written.
+        faults: those found until then.
+    """
+
+    op: int
+    first: int
+    memory: tuple[Tensor, ...]
+    faults: FaultLog
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds."""
+        return sum(tensor.numel() for tensor in self.memory)
+
+
+class Checkpoints:
+    """The checkpoints of one launch.
+
+    Args:
+        limit_bytes: of all but the first one together.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._live: tuple[Tensor, ...] = ()
+        self._taken: list[Checkpoint] = []
+
+    def begin(self, launch: LaunchContext) -> None:
+        """The launch begins, or is executed again."""
+        if not self._taken:
+            self._live = tuple(_written_storages(launch))
+
+    def take(self, op: int, first: int, faults: FaultLog) -> None:
+        """Save the memory before a batch, where the budget allows it."""
+        if self._taken and op <= self._taken[-1].op:
+            return
+        self._taken.append(
+            Checkpoint(op, first, tuple(one.clone() for one in self._live), faults.copied())
+        )
+        while len(self._taken) > 2 and self.size_bytes > self._limit_bytes:
+            # Every second one goes: what is left is as far apart everywhere.
+            self._taken[1:] = self._taken[2::2]
+
+    @property
+    def size_bytes(self) -> int:
+        """What all but the first hold."""
+        return sum(one.size_bytes for one in self._taken[1:])
+
+    def before(self, moment: Moment) -> Checkpoint:
+        """The last one that is before `moment`."""
+        return next((one for one in reversed(self._taken) if one.op < moment.op), self._taken[0])
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put the memory back."""
+        for live, saved in zip(self._live, checkpoint.memory, strict=True):
+            live.copy_(saved)
+
+
+def _written_storages(launch: LaunchContext) -> Iterable[Tensor]:
+    buffers = list(launch.buffers)
+    if launch.written is None:
+        buffers += ADDRESSES.buffers()
+    found: dict[int, Tensor] = {}
+    for buffer in buffers:
+        key = buffer.storage_key
+        if key not in found and (launch.written is None or key in launch.written):
+            storage = buffer.tensor.untyped_storage()
+            memory = torch.empty(0, dtype=torch.uint8, device=storage.device)
+            found[key] = memory.set_(storage, 0, (storage.nbytes(),), (1,))
+    return found.values()

@@ -1,0 +1,117 @@
+"""Elements of a launch's tensors, as people name them: `out[3, 17]`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tkdebug.errors import UsageError
+from tkdebug.interpreter.buffers import Buffer
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.observed_access import ObservedAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of a tensor argument.
+
+    Attributes:
+        name: of the argument.
+        index: along each dimension of the tensor as it was passed.
+        storage_key: of its allocation.
+        byte: where it begins there.
+        itemsize: its size in bytes.
+    """
+
+    name: str
+    index: tuple[int, ...]
+    storage_key: int
+    byte: int
+    itemsize: int
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(map(str, self.index))}]"
+
+    def touches(self, access: ObservedAccess) -> list[int]:
+        """The programs that access it; [] for none."""
+        if access.buffer.storage_key != self.storage_key:
+            return []
+        first, last = (
+            self.byte // access.itemsize,
+            (self.byte + self.itemsize - 1) // access.itemsize,
+        )
+        touched = access.touch()
+        hit = (touched.places >= first) & (touched.places <= last)
+        if not bool(hit.any()):
+            return []
+        found: list[int] = torch.unique(touched.programs[hit]).tolist()
+        return found
+
+
+def argument_named(name: str, tensors: Iterable[str]) -> str | None:
+    """The argument that people call `name`: itself, or what is left of `name_ptr`."""
+    known = list(tensors)
+    if name in known:
+        return name
+    return next((each for each in known if each in (f"{name}_ptr", f"{name}_desc")), None)
+
+
+def parse_element(text: str, arguments: Mapping[str, Any]) -> Element:
+    """The element that `text` names.
+
+    Args:
+        text: such as `out[3, 17]`; the indices are numbers, negative ones count from the end.
+        arguments: of the launch, by name.
+
+    Raises:
+        UsageError: it names none; the message says what there is.
+    """
+    shown = text.strip()
+    usage = f"{shown}: expected an element of a tensor argument, such as out[3, 17]"
+    try:
+        node = ast.parse(shown, mode="eval").body
+    except SyntaxError:
+        raise UsageError(usage) from None
+    if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
+        raise UsageError(usage)
+    tensors = {name: _tensor(value) for name, value in arguments.items()}
+    tensors = {name: value for name, value in tensors.items() if value is not None}
+    name = argument_named(node.value.id, tensors)
+    if name is None:
+        known = ", ".join(tensors) or "none"
+        raise UsageError(f"{shown}: `{node.value.id}` is no tensor argument (there are: {known})")
+    try:
+        index = ast.literal_eval(node.slice)
+    except ValueError:
+        raise UsageError(f"{shown}: the indices must be numbers") from None
+    index = index if isinstance(index, tuple) else (index,)
+    tensor = tensors[name]
+    shape = tuple(tensor.shape)
+    if len(index) != len(shape) or not all(isinstance(place, int) for place in index):
+        raise UsageError(
+            f"{shown}: `{name}` has shape {list(shape)}, so {len(shape)} indices are expected"
+        )
+    full = tuple(
+        place + extent if place < 0 else place for place, extent in zip(index, shape, strict=True)
+    )
+    if not all(0 <= place < extent for place, extent in zip(full, shape, strict=True)):
+        raise UsageError(f"{shown}: outside of `{name}`, whose shape is {list(shape)}")
+    buffer = Buffer(tensor.detach(), name)
+    place = buffer.storage_offset + sum(
+        at * stride for at, stride in zip(full, tensor.stride(), strict=True)
+    )
+    itemsize = buffer.itemsize
+    return Element(name, full, buffer.storage_key, place * itemsize, itemsize)
+
+
+def _tensor(value: Any) -> Any:
+    """The torch tensor in an argument; None where there is none."""
+    inner = getattr(value, "base", None)
+    if isinstance(inner, torch.Tensor) and not isinstance(value, torch.Tensor):
+        return inner
+    return value if isinstance(value, torch.Tensor) else None

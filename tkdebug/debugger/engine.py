@@ -1,0 +1,313 @@
+"""The debugger: takes over launches, and asks a front how to go on at each stop.
+
+Threads: `Front.stopped` is called in the thread that runs the programs; it may take as long as it
+likes, and whatever is asked of the debugger at a stop is asked in that thread (`QueuedFront` does
+that for fronts which live in another one). Breakpoints may be changed, and `pause` called, from any
+thread. A launch that nothing can stop runs as without a debugger.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
+from tkdebug.debugger.code import DebugCode
+from tkdebug.debugger.execution import Here, WatchedFaults
+from tkdebug.debugger.expressions import EvaluationError, compile_expression
+from tkdebug.debugger.goals import Resume
+from tkdebug.debugger.inspection import Inspection, Launch
+from tkdebug.debugger.programs import Selection
+from tkdebug.debugger.session import LaunchSession
+from tkdebug.debugger.stops import Stop
+from tkdebug.errors import UsageError
+from tkdebug.events import LaunchRecord
+from tkdebug.hook_chain import HOOKS
+from tkdebug.runtime.arguments.specialize import runtime_values
+from tkdebug.runtime.compile.compilation import TRYING
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+_IN_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+class Front(Protocol):
+    """Who is asked at a stop: a console, a pane, a protocol's adapter."""
+
+    def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
+        """The launch is stopped; what this gives says how it goes on.
+
+        Called in the thread that runs the programs. Everything of `debugger` may be used until it
+        returns. A `Resume` that is wrong raises UsageError before the launch goes on, and this is
+        called again.
+        """
+        ...
+
+    def log(self, text: str) -> None:
+        """A log point's text, or what else there is to say while a launch runs."""
+        ...
+
+
+class Debugger:
+    """Stops launches of interpreted kernels.
+
+    Args:
+        front: who is asked.
+        memory_bytes: what checkpoints of one launch may hold.
+        stops_in_trials: whether launches of autotuning and of `do_bench` stop, too.
+
+    Attributes:
+        breakpoints: in the order in which they were made; change them by the methods here.
+        inspection: what is asked about at a stop, None while nothing is stopped.
+        stop: the stop, None while nothing is stopped.
+    """
+
+    def __init__(
+        self, front: Front, *, memory_bytes: int = 1 << 30, stops_in_trials: bool = False
+    ) -> None:
+        self.front = front
+        self.memory_bytes = memory_bytes
+        self.stops_in_trials = stops_in_trials
+        self.breakpoints: list[Breakpoint] = []
+        self.inspection: Inspection | None = None
+        self.stop: Stop | None = None
+        self._numbers = 0
+        self._launches = 0
+        self._stops_at_next = False
+        self._session: LaunchSession | None = None
+        self._here: Here | None = None
+
+    def attach(self) -> None:
+        """Take over the launches of this process from now on."""
+        HOOKS.debugger = self
+
+    def detach(self) -> None:
+        """Leave launches alone from now on."""
+        if HOOKS.debugger is self:
+            HOOKS.debugger = None
+
+    # Breakpoints
+
+    def add(self, kind: BreakKind, subject: str = "", **options: Any) -> Breakpoint:
+        """A new breakpoint.
+
+        Args:
+            kind: what it waits for.
+            subject: of that kind, as `Breakpoint.subject`.
+            options: further attributes of it.
+
+        Raises:
+            EvaluationError: the condition, or the watched expression, is no expression.
+        """
+        condition = options.get("condition")
+        if condition is not None:
+            compile_expression(condition)
+        if kind in (BreakKind.CHANGE, BreakKind.NAN, BreakKind.INF):
+            compile_expression(subject)
+        self._numbers += 1
+        made = Breakpoint(self._numbers, kind, subject=subject, **options)
+        self.breakpoints = [*self.breakpoints, made]
+        self._changed()
+        return made
+
+    def add_line(self, file: str, line: int, **options: Any) -> Breakpoint:
+        """A breakpoint at a line, which has to be the first of a statement.
+
+        Args:
+            file: its path, as Python has it (`__file__`).
+            line: 1 for the first.
+            options: further attributes of it.
+        """
+        return self.add(BreakKind.LINE, file=file, line=line, **options)
+
+    def remove(self, number: int) -> Breakpoint:
+        """Take a breakpoint away."""
+        found = self.breakpoint(number)
+        self.breakpoints = [one for one in self.breakpoints if one is not found]
+        self._changed()
+        return found
+
+    def change(self, number: int, **options: Any) -> Breakpoint:
+        """Change attributes of a breakpoint: condition, is_enabled, ignored, log, programs."""
+        condition = options.get("condition")
+        if condition is not None:
+            compile_expression(condition)
+        found = self.breakpoint(number)
+        for name, value in options.items():
+            setattr(found, name, value)
+        found.compiled = None
+        self._changed()
+        return found
+
+    def breakpoint(self, number: int) -> Breakpoint:
+        """The breakpoint of that number.
+
+        Raises:
+            UsageError: there is none.
+        """
+        for one in self.breakpoints:
+            if one.number == number:
+                return one
+        raise UsageError(f"there is no breakpoint {number}")
+
+    def _changed(self) -> None:
+        session = self._session
+        if session is not None:
+            session.finder.look_up()
+
+    # At a stop
+
+    @property
+    def at_stop(self) -> Inspection:
+        """What can be asked.
+
+        Raises:
+            UsageError: nothing is stopped.
+        """
+        if self.inspection is None:
+            raise UsageError("no kernel is stopped")
+        return self.inspection
+
+    @property
+    def selection(self) -> Selection:
+        """The programs that are meant."""
+        return self.at_stop.selection
+
+    def select(self, selection: Selection) -> None:
+        """Mean these programs from now on: steps follow them, breakpoints stop for them."""
+        inspection, session = self.at_stop, self._session
+        assert session is not None
+        session.selection = inspection.selection = selection
+
+    def assign(self, name: str, text: str, frame: int = 0) -> None:
+        """Assign the value of an expression to a variable, in the selected programs.
+
+        The kernel computes with it from now on; going back to before undoes it.
+
+        Raises:
+            UsageError: it cannot be assigned.
+        """
+        inspection, session, here = self.at_stop, self._session, self._here
+        if session is None or here is None:
+            raise UsageError("the launch has ended: nothing computes with its variables any more")
+        session.assign(here, inspection, name, text, frame)
+
+    def stop_at_next_launch(self) -> None:
+        """Stop at the first line of the next launch."""
+        self._stops_at_next = True
+
+    def pause(self) -> None:
+        """Stop as soon as possible: this launch, or the next one."""
+        session = self._session
+        if session is None:
+            self._stops_at_next = True
+        else:
+            session.finder.is_pausing = True
+
+    # Of launches
+
+    def launch(
+        self,
+        kernel: object,
+        grid: tuple[int, int, int],
+        values: tuple[object, ...],
+        record: LaunchRecord | None,
+    ) -> bool:
+        """Run a launch if something may stop it. Called by the runtime."""
+        from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+        assert isinstance(kernel, InterpretedKernel)
+        if not self.stops_in_trials and _is_trial():
+            return False
+        self._launches += 1
+        if self._session is not None:
+            return False  # an expression at a stop launches a kernel
+        code = self._code_to_stop(kernel)
+        if code is None:
+            return False
+        names = kernel.src.fn.arg_names
+        arguments = dict(zip(names, values, strict=True))
+        faults = WatchedFaults(
+            kernel.name, 0 if record is None else record.id, grid, True, arguments
+        )
+        session = LaunchSession(
+            self,
+            Launch(self._launches, kernel.name, grid, arguments),
+            code,
+            runtime_values(kernel.src.specs, values),
+            faults,
+        )
+        stops_at_once, self._stops_at_next = self._stops_at_next, False
+        self._session = session
+        try:
+            session.run(stops_at_once)
+        finally:
+            self._session = None
+            found = session.execution.faults
+            found.is_told = True
+            found.publish()
+        return True
+
+    def _code_to_stop(self, kernel: InterpretedKernel) -> DebugCode | None:
+        """The code of a kernel, None where nothing may stop its launch."""
+        enabled = [one for one in self.breakpoints if one.is_enabled]
+        if not (enabled or self._stops_at_next or kernel.breakpoints):
+            return None
+        code = DebugCode.of(kernel)
+        if self._stops_at_next or kernel.breakpoints:
+            return code
+        lines, functions = set(code.lines()), code.functions()
+        for one in enabled:
+            match one.kind:
+                case BreakKind.LINE:
+                    stops = (one.file, one.line) in lines
+                case BreakKind.FUNCTION:
+                    stops = one.subject in functions
+                case BreakKind.END:
+                    stops = one.subject in ("", kernel.name)
+                case _:
+                    stops = True
+            if stops:
+                return code
+        return None
+
+    def ask(self, session: LaunchSession, here: Here | None, stop: Stop) -> Resume:
+        """Ask the front. Called by the launch that is stopped."""
+        for number in stop.breakpoints:
+            if any(one.number == number and one.is_temporary for one in self.breakpoints):
+                self.remove(number)
+        self.inspection = session.inspect(here)
+        self.stop, self._here = stop, here
+        try:
+            return self.front.stopped(self, stop)
+        finally:
+            self.inspection = self.stop = self._here = None
+
+    def log(self, inspection: Inspection, text: str) -> None:
+        """Hand a log point's text to the front, with the expressions in braces evaluated."""
+
+        def shown(match: re.Match[str]) -> str:
+            try:
+                return str(inspection.evaluate(match[1]))
+            except EvaluationError as error:
+                return f"<{error}>"
+
+        self.front.log(_IN_BRACES.sub(shown, text))
+
+
+def _is_trial() -> bool:
+    """Whether a tuner or a benchmark launches."""
+    if TRYING.get():
+        return True
+    frame = sys._getframe(1)  # noqa: SLF001
+    at: Any = frame
+    while at is not None:
+        if at.f_code.co_name in _BENCHMARKS and "benchmark" in at.f_code.co_filename:
+            return True
+        at = at.f_back
+    return False
+
+
+_BENCHMARKS = frozenset(("do_bench", "do_bench_cudagraph"))

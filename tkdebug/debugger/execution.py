@@ -1,0 +1,367 @@
+"""One launch under a debugger, executed as often as it takes to be at any moment of it.
+
+Responsible for time: counting ops, stopping, going back by executing again from a checkpoint. Where
+to stop is the stop finder's (`stops`), what to do at a stop the debugger's. Invariant: each
+execution passes the same moments with the same values, up to the first assignment that was undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from torch import Tensor
+
+from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.frontend.variables import Mark
+from tkdebug.compiler.ir import Operation, Region, Value
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.debugger.checkpoints import Checkpoints
+from tkdebug.debugger.code import DebugCode
+from tkdebug.debugger.moments import BEGINNING, END, Moment
+from tkdebug.events import Fault
+from tkdebug.interpreter import run_debugged
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.values import TileValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.observed_access import ObservedAccess
+    from tkdebug.interpreter.state import EvaluatorState
+
+_CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Here:
+    """A moment at which a launch could be stopped, while it is there.
+
+    Attributes:
+        run: the batch; its values may be read, and changed through the debugger.
+        op: about to run.
+        mark: the line that begins, or None between lines.
+        context: the mark whose names are in force.
+    """
+
+    run: Evaluator
+    op: Operation
+    mark: Mark | None
+    context: Mark | None
+    moment: Moment
+
+
+class StopFinder(Protocol):
+    """Decides at each moment whether to stop."""
+
+    @property
+    def looks_at_ops(self) -> bool:
+        """Whether moments without marks matter to it."""
+        ...
+
+    @property
+    def follows_accesses(self) -> bool:
+        """Whether it wants to see accesses."""
+        ...
+
+    def arrived(self, here: Here) -> None:
+        """This is the moment that was to be reached."""
+        ...
+
+    def look(self, here: Here) -> None:
+        """A moment after it, or one that is searched."""
+        ...
+
+    def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
+        """Memory was accessed by the op of `here`."""
+        ...
+
+    def faulted(self, here: Here, fault: Fault) -> None:
+        """The op of `here` had a fault."""
+        ...
+
+
+class Rewind(BaseException):
+    """Ends an execution, so that another one can begin."""
+
+
+class WatchedFaults(FaultLog):
+    """A log that remembers what was added last."""
+
+    fresh: Fault | None = None
+
+    def add(self, fault: Fault) -> None:
+        """Record `fault`."""
+        super().add(fault)
+        self.fresh = fault
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """A value that was put in place of what the kernel computed.
+
+    Attributes:
+        first: the first program of the batch.
+        data: what the IR value is from then on.
+    """
+
+    moment: Moment
+    first: int
+    value: Value
+    data: Tensor
+
+
+class Execution(Observer):
+    """A launch that is executed, and executed again.
+
+    Attributes:
+        now: how many ops have begun.
+        faults: of this execution.
+        entered: for each batch that runs the ops whose regions are running, outermost first, with
+            the programs in them.
+        begun: the first programs of the batches that have begun.
+        ended: of those that have ended.
+        frontier: the latest moment ever reached.
+        is_new: whether the moment that is looked at was never reached before.
+    """
+
+    needs_intermediates = True
+    is_passive: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        code: DebugCode,
+        values: Sequence[object],
+        grid: tuple[int, int, int],
+        faults: WatchedFaults,
+        finder: StopFinder,
+        memory_bytes: int,
+    ) -> None:
+        self.code = code
+        self.grid = grid
+        self.faults = faults
+        self.now = 0
+        self.entered: dict[Evaluator, list[tuple[Operation, Tensor | None]]] = {}
+        self.begun: set[int] = set()
+        self.ended: set[int] = set()
+        self.batch_programs = 0
+        self.frontier = BEGINNING
+        self.is_new = True
+        self.launch: LaunchContext | None = None
+        self._values = values
+        self._finder = finder
+        self._is_told = faults.is_told
+        self._checkpoints = Checkpoints(memory_bytes)
+        self._target: Moment | None = None
+        self._asleep_until = 0
+        self._first = 0
+        self._assignments: list[Assignment] = []
+        self._recorded: dict[int, Sequence[TileValue]] = {}
+        # The op that began last.
+        self._running: tuple[Evaluator, Operation, int] | None = None
+
+    # Executions
+
+    def execute(self, ended: Callable[[], bool]) -> None:
+        """Run the launch to its end, however often.
+
+        Args:
+            ended: called when an execution has come to its end; False when the launch is to be
+                executed again, for which `rewind` has been called.
+        """
+        while True:
+            try:
+                run_debugged(
+                    self.code.module, self._values, self.grid, self.faults, self, self._first
+                )
+            except Rewind:
+                continue
+            finally:
+                self.entered.clear()
+                self._running = None
+            self._target = None
+            if ended():
+                return
+
+    def rewind(self, target: Moment, until: Moment | None = None) -> None:
+        """Prepare another execution; whoever calls it in a program raises `Rewind` then.
+
+        Args:
+            target: where the finder is told that it has arrived; END for never.
+            until: begin at the last checkpoint before this moment; None for `target`.
+        """
+        checkpoint = self._checkpoints.before(until or target)
+        self._checkpoints.restore(checkpoint)
+        faults = checkpoint.faults
+        self.faults = WatchedFaults(
+            faults.kernel, faults.launch_id, faults.grid, False, faults.arguments
+        )
+        self.faults.take_over(faults)
+        self.now, self._first = checkpoint.op, checkpoint.first
+        self.begun = {first for first in self.begun if first < checkpoint.first}
+        self.ended = {first for first in self.ended if first < checkpoint.first}
+        self._target = None if target == END else target
+        self._plan_sleep()
+
+    def searched_from(self, until: Moment) -> Moment:
+        """Where an execution begins that was rewound with `until`."""
+        return Moment(self._checkpoints.before(until).op, 0)
+
+    def _plan_sleep(self) -> None:
+        """Until which op nothing has to be looked at."""
+        if self._target is None:
+            self._asleep_until = 0
+            return
+        wake = [self._target.op]
+        wake += [each.moment.op for each in self._assignments if each.moment.op > self.now]
+        self._asleep_until = min(wake)
+
+    # Assignments
+
+    def assign(self, assignment: Assignment, run: Evaluator) -> None:
+        """Change a value now, and in each execution that passes this moment."""
+        self._assignments.append(assignment)
+        run.values[assignment.value] = assignment.data
+
+    def forget_assignments(self, after: Moment) -> int:
+        """Undo those at or after a moment; how many."""
+        kept = [each for each in self._assignments if each.moment < after]
+        gone = len(self._assignments) - len(kept)
+        if gone:
+            # What was recorded may have been another value's.
+            self._recorded = {op: out for op, out in self._recorded.items() if op < after.op}
+            self.frontier = min(self.frontier, after)
+        self._assignments = kept
+        return gone
+
+    def _apply(self, run: Evaluator, moment: Moment) -> None:
+        for each in self._assignments:
+            if each.moment == moment and each.first == run.first:
+                run.values[each.value] = each.data
+
+    # As an observer
+
+    def moments(self, op: Operation) -> Moments:
+        """Before each op that runs once for each program."""
+        if tt.Func.matches(op):
+            return Moments.REGIONS
+        if op not in self.code.needed:
+            return Moments.NEVER
+        wanted = Moments.BEFORE
+        if op.name in _CONTROL:
+            wanted |= Moments.REGIONS
+        elif op.results and Effects.OTHER in OPS[op.name].effects:
+            wanted |= Moments.AFTER
+        return wanted
+
+    def needs(self, op: Operation) -> Iterable[Value]:
+        """What the names of the line stand for, and those of its callers."""
+        return self.code.needed.get(op, ())
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Note the launch."""
+        self.launch = launch
+        self.follows_accesses = self._finder.follows_accesses
+        self._checkpoints.begin(launch)
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """A batch begins."""
+        self.begun.add(run.first)
+        self.batch_programs = run.programs
+        if run.turns is None or not self.now:
+            self._checkpoints.take(self.now, run.first, self.faults)
+        return self
+
+    def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
+        """Note who is in the region."""
+        assert region.parent is not None
+        self.entered.setdefault(run, []).append((region.parent, run.active))
+
+    def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
+        """Note that nobody is in it."""
+        stack = self.entered[run]
+        stack.pop()
+        if not stack:
+            del self.entered[run]
+            self.ended.add(run.first)
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """An op is about to run: each mark before it is a moment, and so is the op."""
+        self.now = now = self.now + 1
+        if now < self._asleep_until:
+            return
+        if self.faults.fresh is not None:
+            self._fault()
+        marks = self.code.variables.before.get(op, ())
+        for place, mark in enumerate(marks):
+            self._pass(Here(run, op, mark, mark, Moment(now, place)))
+        if self._target is not None or self._assignments or self._finder.looks_at_ops:
+            self._pass(self._at_op(run, op, now))
+        self._running = (run, op, now)
+
+    def _at_op(self, run: Evaluator, op: Operation, now: int) -> Here:
+        marks = self.code.variables.before.get(op, ())
+        context = marks[-1] if marks else self.code.context.get(op)
+        return Here(run, op, None, context, Moment(now, len(marks)))
+
+    def _pass(self, here: Here) -> None:
+        moment = here.moment
+        if self._assignments:
+            self._apply(here.run, moment)
+        target = self._target
+        if target is not None:
+            if moment < target:
+                return
+            self._target = None
+            self._asleep_until = 0
+            self.faults.fresh = None
+            if moment >= self.frontier:
+                self.faults.is_told = self._is_told
+            if moment == target:
+                self._finder.arrived(here)
+                return
+        self.is_new = moment > self.frontier
+        if moment >= self.frontier:
+            self.frontier = moment
+            self.faults.is_told = self._is_told
+        self._finder.look(here)
+
+    def _fault(self) -> None:
+        fault, self.faults.fresh = self.faults.fresh, None
+        if fault is not None and self._running is not None and self._target is None:
+            run, op, now = self._running
+            self.frontier = max(self.frontier, Moment(now + 1, 0))
+            self._finder.faulted(self._at_op(run, op, now), fault)
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """What is no function of the inputs is the same in each execution."""
+        return self._recorded.setdefault(self.now, results)
+
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load."""
+        self._accessed(access, False)
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        self._accessed(access, True)
+
+    def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After an atomic."""
+        self._accessed(access, True)
+
+    def _accessed(self, access: ObservedAccess, is_write: bool) -> None:
+        if self._target is not None or self.now < self._asleep_until:
+            return
+        if self._running is not None:
+            self._finder.accessed(self._at_op(*self._running), access, is_write)

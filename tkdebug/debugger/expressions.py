@@ -1,0 +1,146 @@
+"""Evaluation of Python at a stop: names of a frame, torch, and a `tl` that computes with torch.
+
+The user's own process evaluates the user's own text: this is no sandbox.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping
+from types import CodeType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.debugger.values import Constant, Described, Pointers, Reading, Tile, Unavailable
+from tkdebug.errors import UsageError
+
+
+class EvaluationError(UsageError):
+    """An expression that raised; the message says what."""
+
+
+def compile_expression(text: str) -> CodeType:
+    """Compile an expression.
+
+    Raises:
+        EvaluationError: it is none.
+    """
+    try:
+        return compile(text.strip(), "<expression>", "eval")
+    except (SyntaxError, ValueError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise EvaluationError(f"{text.strip()}: no expression ({reason})") from None
+
+
+class Names(dict[str, Any]):
+    """The names of a frame, each read when it is first used."""
+
+    def __init__(self, find: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, name: str) -> Any:
+        value = self[name] = self._find(name)
+        return value
+
+
+def evaluate(code: CodeType, names: Mapping[str, Any], text: str) -> Any:
+    """The value of a compiled expression.
+
+    Raises:
+        EvaluationError: it raised.
+    """
+    try:
+        return eval(code, {"__builtins__": builtins}, names)
+    except EvaluationError:
+        raise
+    except Exception as error:
+        raise EvaluationError(f"{text}: {type(error).__name__}: {error}") from error
+
+
+def as_python(reading: Reading, is_single: bool, name: str) -> Any:
+    """A reading as expressions get it.
+
+    Args:
+        reading: what was read.
+        is_single: whether it is of one program: then there is no axis of programs, and a scalar is
+            a Python number.
+        name: of the variable, for the message.
+
+    Raises:
+        EvaluationError: it is not available.
+    """
+    match reading:
+        case Tile():
+            if not is_single:
+                return reading.data
+            return reading.data[0] if reading.is_tile else reading.data[0].item()
+        case Pointers():
+            return reading.tensor if reading.is_whole_tensor else reading
+        case Described():
+            parts = {key: as_python(part, is_single, name) for key, part in reading.parts.items()}
+            return SimpleNamespace(**parts, block_shape=reading.block_shape)
+        case Constant():
+            return reading.value
+        case Unavailable():
+            raise EvaluationError(f"`{name}` is not available here: {reading.reason}")
+        case _:
+            return tuple(as_python(item, is_single, name) for item in reading)
+
+
+def truth(value: Any) -> bool:
+    """Whether a condition holds; of a tensor, whether any element is true."""
+    if isinstance(value, Tensor):
+        return bool(value.any())
+    return bool(value)
+
+
+def tl_functions(is_single: bool) -> SimpleNamespace:
+    """What of `tl` expressions may use: functions on torch tensors, with the kernel's axes.
+
+    Args:
+        is_single: whether tiles come without an axis of programs.
+    """
+    shift = 0 if is_single else 1
+
+    def along(axis: int) -> int:
+        return axis + shift if axis >= 0 else axis
+
+    def reduced(function: Callable[..., Any]) -> Callable[..., Any]:
+        def reduce(x: Tensor, axis: int | None = None, keep_dims: bool = False) -> Any:
+            if axis is not None:
+                return function(x, along(axis), keepdim=keep_dims)
+            axes = list(range(shift, x.dim()))
+            return function(x, axes, keepdim=keep_dims) if axes else x
+
+        return reduce
+
+    same = (
+        *("where", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "abs", "floor"),
+        *("ceil", "maximum", "minimum", "erf", "sigmoid", "zeros_like", "cat"),
+    )
+    types = {
+        "float16": torch.float16,
+        "bfloat16": torch.bfloat16,
+        "float32": torch.float32,
+        "float64": torch.float64,
+        **{f"int{bits}": getattr(torch, f"int{bits}") for bits in (8, 16, 32, 64)},
+        "int1": torch.bool,
+    }
+    return SimpleNamespace(
+        **{name: getattr(torch, name) for name in same},
+        **types,
+        sum=reduced(torch.sum),
+        max=reduced(torch.amax),
+        min=reduced(torch.amin),
+        argmax=lambda x, axis: torch.argmax(x, along(axis)),
+        argmin=lambda x, axis: torch.argmin(x, along(axis)),
+        dot=lambda a, b, acc=0: torch.matmul(a.float(), b.float()) + acc,
+        trans=lambda x: x.transpose(-1, -2),
+        arange=torch.arange,
+        cdiv=lambda a, b: -(-a // b),
+        zeros=lambda shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype),
+        full=lambda shape, value, dtype=torch.float32: torch.full(shape, value, dtype=dtype),
+    )

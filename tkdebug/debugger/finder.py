@@ -1,0 +1,329 @@
+"""Where a launch stops: at the end of a step, at breakpoints, or, backwards, at the last of those.
+
+Time runs backwards by a search: the launch is executed up to the present, and each moment at which
+it would have stopped is noted. The last one is gone to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tkdebug.compiler.frontend.variables import Activation, Mark, MarkKind
+from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
+from tkdebug.debugger.elements import Element, parse_element
+from tkdebug.debugger.execution import Here, Rewind
+from tkdebug.debugger.expressions import EvaluationError, compile_expression
+from tkdebug.debugger.goals import Goal
+from tkdebug.debugger.moments import END, Moment
+from tkdebug.debugger.programs import Selection, program_text
+from tkdebug.debugger.stops import Reason
+from tkdebug.debugger.watches import Watches
+from tkdebug.errors import UsageError
+from tkdebug.events import Fault
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.session import LaunchSession
+    from tkdebug.interpreter.observed_access import ObservedAccess
+
+
+@dataclass(slots=True)
+class Search:
+    """A search for the last moment before a horizon.
+
+    Attributes:
+        goal: where a step back may end; None for breakpoints.
+        element: whose last write is looked for.
+        found: the last moment so far.
+        reason: of the stop there.
+    """
+
+    horizon: Moment
+    goal: Goal | None = None
+    element: Element | None = None
+    found: Moment | None = None
+    reason: Reason = Reason.STEP
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    reason: Reason
+    numbers: tuple[int, ...] = ()
+    detail: tuple[str, ...] = ()
+    programs: frozenset[int] | None = None
+
+
+class Finder:
+    """Decides for one launch at each moment.
+
+    Attributes:
+        goal: where the step under way ends.
+        search: the search under way.
+        pending: the reason of the stop at the moment that is gone to.
+        is_pausing: whether to stop as soon as possible; set from any thread.
+    """
+
+    def __init__(self, session: LaunchSession) -> None:
+        self.goal: Goal | None = None
+        self.search: Search | None = None
+        self.pending = _Hit(Reason.ARRIVED)
+        self.is_pausing = False
+        self._session = session
+        self._accessed: list[tuple[Breakpoint, str]] = []
+        self._faulted: set[tuple[int, str]] = set()
+        self._watches = Watches()
+        self._last_line: tuple[int, int] | None = None
+        self._breaks = os.environ.get("PYTHONBREAKPOINT") != "0"
+        self.look_up()
+
+    def look_up(self) -> None:
+        """The breakpoints have changed."""
+        enabled = [one for one in self._session.breakpoints() if one.is_enabled]
+        self._by_mark: dict[Mark, list[Breakpoint]] = {}
+        lines: dict[tuple[str, int], list[Breakpoint]] = {}
+        for one in enabled:
+            if one.kind is BreakKind.LINE:
+                lines.setdefault((one.file, one.line), []).append(one)
+        functions = {one.subject: one for one in enabled if one.kind is BreakKind.FUNCTION}
+        entered: set[Activation] = set()
+        for mark in self._session.code.variables.marks:
+            if mark.kind is not MarkKind.LINE:
+                continue
+            found = list(lines.get((mark.location.file, mark.location.line), ()))
+            if mark.activation not in entered:
+                entered.add(mark.activation)
+                function = functions.get(mark.activation.function)
+                found += [] if function is None else [function]
+            if found:
+                self._by_mark[mark] = found
+        self._ops = {one.subject: one for one in enabled if one.kind is BreakKind.OP}
+        self._faults = [one for one in enabled if one.kind is BreakKind.FAULT]
+        self._watched = [one for one in enabled if one.is_watch]
+        self._data = [
+            (one, element)
+            for one in enabled
+            if one.is_data and (element := self._element(one)) is not None
+        ]
+
+    def _element(self, one: Breakpoint) -> Element | None:
+        try:
+            return parse_element(one.subject, self._session.launch.arguments)
+        except UsageError:
+            return None  # a tensor of other kernels
+
+    # As a stop finder
+
+    @property
+    def looks_at_ops(self) -> bool:
+        """Whether moments without marks matter."""
+        search = self.search
+        goal = self.goal if search is None else search.goal
+        return (
+            self.is_pausing
+            or bool(self._ops)
+            or bool(self._accessed)
+            or (goal is not None and goal.wants_ops)
+            or search is not None
+        )
+
+    @property
+    def follows_accesses(self) -> bool:
+        """Whether accesses matter."""
+        return bool(self._data) or (self.search is not None and self.search.element is not None)
+
+    def arrived(self, here: Here) -> None:
+        """The moment that was gone to."""
+        hit, self.pending = self.pending, _Hit(Reason.ARRIVED)
+        self._watches.clear()
+        self._stop(here, hit)
+
+    def look(self, here: Here) -> None:
+        """A moment."""
+        search = self.search
+        if search is None:
+            hit = self._hit(here, is_search=False)
+            if hit is not None:
+                self._stop(here, hit)
+            return
+        if here.moment >= search.horizon:
+            self.searched()
+            raise Rewind
+        hit = None
+        if search.element is None:
+            hit = self._goal_hit(search.goal, here) if search.goal else self._hit(here, True)
+        if hit is not None:
+            search.found, search.reason = here.moment, hit.reason
+            search.numbers = hit.numbers
+
+    def searched(self) -> None:
+        """All moments before the horizon have been seen: prepare to go to the last one found."""
+        search, session = self.search, self._session
+        assert search is not None
+        if search.found is not None:
+            self.search = None
+            self.pending = _Hit(search.reason, search.numbers)
+            session.go_to(search.found)
+            return
+        start = session.execution.searched_from(search.horizon)
+        if start.op == 0:
+            self.search = None
+            self.pending = _Hit(Reason.BEGINNING)
+            session.go_to(Moment(1, 0))
+            return
+        search.horizon = Moment(start.op + 1, 0)
+        session.execution.rewind(END, until=Moment(start.op, 0))
+
+    def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
+        """Memory was accessed."""
+        search = self.search
+        if search is not None:
+            if search.element is not None and is_write and here.moment < search.horizon:
+                if search.element.touches(access):
+                    search.found, search.reason = here.moment, Reason.WATCH
+                    return
+        wanted = BreakKind.WRITE if is_write else BreakKind.READ
+        for one, element in self._data:
+            if one.kind is not wanted:
+                continue
+            programs = element.touches(access)
+            if not programs:
+                continue
+            grid = self._session.launch.grid
+            who = ", ".join(program_text(each, grid) for each in programs[:4])
+            more = f" and {len(programs) - 4} more" if len(programs) > 4 else ""
+            verb = "written" if is_write else "read"
+            line = here.op.location.primary.line
+            noun = "program" if len(programs) == 1 else "programs"
+            self._accessed.append(
+                (one, f"{element} was {verb} by {noun} {who}{more} at line {line}")
+            )
+
+    def faulted(self, here: Here, fault: Fault) -> None:
+        """An op had a fault: stop before it."""
+        key = (here.moment.op, fault.kind)
+        matching = [one for one in self._faults if one.subject in ("", fault.kind)]
+        if self.search is not None or not matching or key in self._faulted:
+            return
+        self._faulted.add(key)
+        self._count(matching)
+        from tkdebug.fault_text import describe
+
+        detail = tuple(describe(fault).splitlines())
+        self.pending = _Hit(Reason.FAULT, tuple(one.number for one in matching), detail)
+        self._session.go_to(here.moment)
+        raise Rewind
+
+    # Hits
+
+    def _hit(self, here: Here, is_search: bool) -> _Hit | None:
+        session = self._session
+        accessed, self._accessed = self._accessed, []
+        if self.is_pausing and not is_search:
+            self.is_pausing = False
+            return _Hit(Reason.PAUSE)
+        if accessed:
+            kept = self._counted([one for one, _ in accessed], here)
+            detail = tuple(text for one, text in accessed if one in kept)
+            if kept:
+                return _Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
+        candidates: list[Breakpoint] = []
+        if here.mark is None:
+            if self._ops:
+                one = self._ops.get(here.op.name)
+                candidates = [] if one is None else [one]
+        else:
+            candidates = self._by_mark.get(here.mark, [])
+        hit = self._breakpoint_hit(candidates, here) if candidates else None
+        if hit is None and self._watched and here.mark is not None:
+            hit = self._watch_hit(here)
+        if hit is None and here.mark is not None and here.mark.kind is MarkKind.BREAK:
+            place = (here.moment.op, here.mark.location.line)
+            if self._breaks and session.selection.is_here(here.run) and place != self._last_line:
+                hit = _Hit(Reason.CALL)
+        if is_search:
+            return hit
+        stepped = self._goal_hit(self.goal, here) if self.goal is not None else None
+        return hit or stepped
+
+    def _goal_hit(self, goal: Goal | None, here: Here) -> _Hit | None:
+        if goal is None or not goal.ends_at(here.mark):
+            return None
+        if not self._session.selection.is_here(here.run):
+            return None
+        return _Hit(Reason.STEP)
+
+    def _breakpoint_hit(self, candidates: Iterable[Breakpoint], here: Here) -> _Hit | None:
+        session = self._session
+        met: list[Breakpoint] = []
+        programs: set[int] | None = None
+        problems: list[str] = []
+        for one in candidates:
+            selection = session.selection
+            if one.programs is not None:
+                selection = Selection.of(one.programs, session.launch.grid)
+            positions = selection.positions(here.run).tolist()
+            if not positions:
+                continue
+            if one.condition is not None:
+                one.compiled = one.compiled or compile_expression(one.condition)
+                try:
+                    positions = session.inspect(here).holds(one.compiled, one.condition, positions)
+                except EvaluationError as error:
+                    problems.append(f"the condition of breakpoint {one.number} failed: {error}")
+                if not positions:
+                    continue
+            if one.condition is not None or one.programs is not None:
+                programs = (programs or set()) | {here.run.first + place for place in positions}
+            met.append(one)
+        met = self._counted(met, here)
+        if not met:
+            return None
+        narrowed = None if programs is None else frozenset(programs)
+        return _Hit(Reason.BREAKPOINT, tuple(m.number for m in met), tuple(problems), narrowed)
+
+    def _watch_hit(self, here: Here) -> _Hit | None:
+        session = self._session
+        if not session.selection.is_here(here.run):
+            return None
+        inspection = session.inspect(here)
+        found = [
+            (one, text)
+            for one in self._watched
+            if (text := self._watches.change(one, inspection)) is not None
+        ]
+        kept = self._counted([one for one, _ in found], here)
+        if not kept:
+            return None
+        detail = tuple(text for one, text in found if one in kept)
+        return _Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
+
+    def _counted(self, met: list[Breakpoint], here: Here) -> list[Breakpoint]:
+        """Those of the breakpoints met that stop; log points print."""
+        if self.search is not None:
+            return [one for one in met if one.log is None]
+        is_new = self._session.execution.is_new
+        stopping = []
+        for one in met:
+            if is_new:
+                one.hits += 1
+                if one.ignored:
+                    one.ignored -= 1
+                    continue
+            if one.log is not None:
+                if is_new:
+                    self._session.log(here, one.log)
+                continue
+            stopping.append(one)
+        return stopping
+
+    def _count(self, met: Iterable[Breakpoint]) -> None:
+        for one in met:
+            one.hits += 1
+
+    def _stop(self, here: Here, hit: _Hit) -> None:
+        mark = here.mark or here.context
+        self._last_line = None if mark is None else (here.moment.op, mark.location.line)
+        self._session.stop(here, hit.reason, hit.numbers, hit.detail, hit.programs)

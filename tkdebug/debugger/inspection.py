@@ -1,0 +1,297 @@
+"""Questions about a stopped launch: frames, variables, programs, expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.frontend.variables import Mark
+from tkdebug.compiler.tensor import tensor
+from tkdebug.debugger.elements import argument_named
+from tkdebug.debugger.execution import Execution, Here
+from tkdebug.debugger.expressions import (
+    EvaluationError,
+    Names,
+    as_python,
+    compile_expression,
+    evaluate,
+    tl_functions,
+    truth,
+)
+from tkdebug.debugger.programs import Census, Selection, elsewhere, program_id
+from tkdebug.debugger.values import Constant, Reading, Unavailable, read
+from tkdebug.errors import Frame, UsageError
+
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch that is debugged.
+
+    Attributes:
+        number: 1 for the first launch of the process.
+        arguments: by name, constants too, as the script passed them.
+    """
+
+    number: int
+    kernel: str
+    grid: tuple[int, int, int]
+    arguments: Mapping[str, Any]
+
+
+class Inspection:
+    """A stopped launch; of no use once it goes on.
+
+    Args:
+        launch: which.
+        execution: of the launch.
+        here: the moment; None at the end of the launch.
+        selection: the programs that are meant.
+    """
+
+    def __init__(
+        self, launch: Launch, execution: Execution, here: Here | None, selection: Selection
+    ) -> None:
+        self.launch = launch
+        self.here = here
+        self.selection = selection
+        self._execution = execution
+
+    # Frames
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The mark of each frame, the innermost first."""
+        mark = None if self.here is None else self.here.context
+        found: list[Mark] = []
+        while mark is not None:
+            found.append(mark)
+            mark = mark.around
+        return tuple(found)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The chain of calls, outermost first."""
+        if self.here is None:
+            return ()
+        if self.here.mark is None:
+            return self.here.op.location.frames
+        return self.here.mark.location.frames
+
+    def mark_of(self, frame: int) -> Mark:
+        """The mark of a frame, 0 for the innermost.
+
+        Raises:
+            UsageError: there is no such frame.
+        """
+        marks = self.marks
+        if not marks:
+            raise UsageError("the launch has ended: its variables are gone, its arguments are not")
+        if not 0 <= frame < len(marks):
+            raise UsageError(f"there is no frame {frame}; there are {len(marks)}")
+        return marks[frame]
+
+    # Programs
+
+    @property
+    def positions(self) -> Tensor:
+        """The batch positions of the selected programs that are here, int64."""
+        assert self.here is not None
+        return self.selection.positions(self.here.run)
+
+    @property
+    def programs(self) -> tuple[int, ...]:
+        """The linear numbers of the selected programs that are here."""
+        if self.here is None:
+            return ()
+        first = self.here.run.first
+        return tuple(first + place for place in self.positions.tolist())
+
+    def census(self) -> Census:
+        """Where all programs are."""
+        execution, grid = self._execution, self.launch.grid
+        total = grid[0] * grid[1] * grid[2]
+        if self.here is None:
+            return Census(grid, (), (), 0, total, 0)
+        run = self.here.run
+        here = ALL_POSITIONS.positions(run).tolist()
+        begun, ended = len(execution.begun), len(execution.ended)
+        if run.turns is None:
+            gone, waiting = run.first, 0
+            not_begun = total - run.first - run.programs
+        else:
+            gone, waiting, not_begun = ended, begun - ended - 1, total - begun
+        return Census(
+            grid,
+            tuple(run.first + place for place in here),
+            tuple(elsewhere(run, execution.entered.get(run, ()))),
+            waiting,
+            gone,
+            not_begun,
+        )
+
+    # Variables
+
+    def variables(self, frame: int = 0) -> dict[str, Reading]:
+        """The variables of a frame by name, for the selected programs that are here.
+
+        Names without a value have an `Unavailable` that says why.
+        """
+        mark = self.mark_of(frame)
+        assert self.here is not None
+        positions = self.positions
+        found = {name: self._read(value, positions, name) for name, value in mark.names.items()}
+        for name, reason in mark.missing.items():
+            found.setdefault(name, Unavailable(reason))
+        return found
+
+    def returned(self) -> Reading | None:
+        """What the function is about to return; None where it returns nothing, or is not."""
+        here = self.here
+        if here is None or here.mark is None or here.mark.value is None:
+            return None
+        return self._read(here.mark.value, self.positions, "the returned value")
+
+    def read(self, name: str, frame: int = 0) -> Reading:
+        """One variable, or an argument of the launch."""
+        return self._find(name, frame, self.positions if self.here is not None else None)
+
+    def _read(self, value: Any, positions: Tensor, name: str) -> Reading:
+        assert self.here is not None
+        if not positions.numel():
+            return Unavailable(f"none of {self.selection.text(self.launch.grid)} is here")
+        return read(self.here.run, value, positions)
+
+    def _find(self, name: str, frame: int, positions: Tensor | None) -> Reading:
+        if positions is not None:
+            mark = self.mark_of(frame)
+            if name in mark.names:
+                return self._read(mark.names[name], positions, name)
+            if name in mark.missing:
+                return Unavailable(mark.missing[name])
+        argument = argument_named(name, self.launch.arguments)
+        if argument is not None:
+            return Constant(self.launch.arguments[argument])
+        raise UsageError(f"`{name}` is not defined here")
+
+    # Expressions
+
+    def names(self, frame: int, positions: Tensor | None, is_single: bool) -> Names:
+        """What expressions may use."""
+        launch = self.launch
+
+        def find(name: str) -> Any:
+            special = self._special(name, positions, is_single)
+            if special is not _MISSING:
+                return special
+            try:
+                reading = self._find(name, frame, positions)
+            except UsageError:
+                outside = self._outside(name, frame)
+                if outside is _MISSING:
+                    raise KeyError(name) from None  # Python looks among its own names next
+                return outside
+            return as_python(reading, is_single, name)
+
+        names = Names(find)
+        names.update(torch=torch, tl=tl_functions(is_single), grid=launch.grid)
+        names.update(launch=launch.number, kernel=launch.kernel)
+        return names
+
+    def _outside(self, name: str, frame: int) -> Any:
+        """A global of the kernel's module that it may read."""
+        return self._execution.code.outside.get(name, _MISSING)
+
+    def _special(self, name: str, positions: Tensor | None, is_single: bool) -> Any:
+        """`pid` and `program`, unless the kernel has variables of these names."""
+        if name not in ("pid", "program") or positions is None:
+            return _MISSING
+        mark = self.marks[0]
+        if name in mark.names or name in mark.missing:
+            return _MISSING
+        grid = self.launch.grid
+        rank = 3 if name == "program" or grid[2] > 1 else 2 if grid[1] > 1 else 1
+        ids = [program_id(linear, grid)[:rank] for linear in self._linear(positions)]
+        if is_single:
+            return ids[0] if rank > 1 else ids[0][0]
+        columns = tuple(torch.tensor(axis) for axis in zip(*ids, strict=True))
+        return columns if rank > 1 else columns[0]
+
+    def _linear(self, positions: Tensor) -> list[int]:
+        assert self.here is not None
+        return [self.here.run.first + place for place in positions.tolist()]
+
+    def evaluate(self, text: str, frame: int = 0, program: int | None = None) -> Any:
+        """The value of an expression.
+
+        Args:
+            text: Python; variables are torch tensors. For one program tiles have their own
+                shape and scalars are numbers; for several there is an axis of programs before.
+            frame: 0 for the innermost.
+            program: a linear number; None for those that are selected.
+
+        Raises:
+            EvaluationError: it raised.
+        """
+        code = compile_expression(text)
+        positions: Tensor | None = None
+        if self.here is not None:
+            positions = self.positions
+            if program is not None:
+                positions = torch.tensor([program - self.here.run.first])
+        is_single = positions is None or positions.numel() == 1
+        return evaluate(code, self.names(frame, positions, is_single), text)
+
+    def holds(self, code: Any, text: str, positions: Sequence[int], frame: int = 0) -> list[int]:
+        """At which batch positions a condition holds; evaluated for each program by itself."""
+        found = []
+        for place in positions:
+            names = self.names(frame, torch.tensor([place]), True)
+            if truth(evaluate(code, names, text)):
+                found.append(place)
+        return found
+
+    # Assignment
+
+    def assigned(self, name: str, text: str, frame: int = 0) -> tuple[Any, Tensor]:
+        """The IR value behind a variable, and what it is once `text` is assigned to it.
+
+        Raises:
+            UsageError: the variable cannot be assigned; the message says why.
+        """
+        mark = self.mark_of(frame)
+        assert self.here is not None
+        run, found = self.here.run, mark.names.get(name)
+        if found is None:
+            reason = mark.missing.get(name, "the frame has no such variable")
+            raise UsageError(f"`{name}` cannot be assigned: {reason}")
+        if not isinstance(found, tensor) or found.type.scalar.is_ptr():
+            raise UsageError(
+                f"`{name}` cannot be assigned: only numbers and tiles of numbers can, it was "
+                "compiled into the kernel or is a pointer"
+            )
+        if found.value not in run.values:
+            raise UsageError(f"`{name}` cannot be assigned: its value is no longer kept")
+        value = self.evaluate(text, frame)
+        positions = self.positions
+        dense = run.full(run.values[found.value], found.value.type)
+        new = dense.expand(run.programs, *dense.shape[1:]).clone()
+        given = torch.as_tensor(value).to(new.dtype)
+        try:
+            new[positions] = given.expand_as(new[positions])
+        except RuntimeError:
+            raise UsageError(
+                f"`{name}` has shape {list(new.shape[1:])}, and a value of shape "
+                f"{list(given.shape)} does not fit"
+            ) from None
+        return found.value, new
+
+
+ALL_POSITIONS = Selection()
+
+__all__ = ["EvaluationError", "Inspection", "Launch"]

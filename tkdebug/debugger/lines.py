@@ -1,0 +1,72 @@
+"""Which lines of a source file a breakpoint can be at, seen without running it."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from functools import lru_cache
+
+from tkdebug.errors import UsageError
+
+
+def statement_lines(file: str) -> dict[int, str]:
+    """The first lines of the statements in functions of a file, with the function's name.
+
+    Raises:
+        UsageError: it cannot be read, or is no Python source.
+    """
+    linecache.checkcache(file)
+    text = "".join(linecache.getlines(file))
+    if not text:
+        raise UsageError(f"{file}: cannot be read, or is empty")
+    return _lines_of(file, text)
+
+
+@lru_cache(maxsize=64)
+def _lines_of(file: str, text: str) -> dict[int, str]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{file}: is no Python source ({error})") from None
+    found: dict[int, str] = {}
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for statement in function.body:
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.stmt) and not _is_nothing(node):
+                        found[node.lineno] = function.name
+    return found
+
+
+def _is_nothing(node: ast.stmt) -> bool:
+    """Whether Python runs nothing for a statement, such as a docstring."""
+    match node:
+        case ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
+            return True
+        case ast.FunctionDef() | ast.ClassDef():
+            return True
+    return False
+
+
+def checked_line(file: str, line: int) -> int:
+    """`line`, if a statement of a function begins there.
+
+    Raises:
+        UsageError: none does; the message offers the nearest line where one does.
+    """
+    known = statement_lines(file)
+    if line in known:
+        return line
+    near = min(known, key=lambda each: (abs(each - line), each < line), default=None)
+    offer = (
+        "; no function has a line with code there"
+        if near is None
+        else (f"; the nearest one with code is {near}, in {known[near]}")
+    )
+    raise UsageError(f"{file}:{line}: no statement of a function begins at this line{offer}")
+
+
+def function_line(file: str, name: str) -> int | None:
+    """The first line of a function's body; None where the file has no such function."""
+    lines = [line for line, function in statement_lines(file).items() if function == name]
+    return min(lines, default=None)

@@ -1,0 +1,98 @@
+"""A front in another thread: what it asks runs in the thread that is stopped."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.debugger.goals import Detach, Resume
+from tkdebug.debugger.stops import Stop
+from tkdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.engine import Debugger
+
+
+class QueuedFront:
+    """Hands stops to a listener, and runs what another thread asks in the thread that is stopped.
+
+    Args:
+        on_stop: called with each stop, in the stopped thread, before anything is asked. It must not
+            wait for the other thread.
+        on_log: called with what a log point prints.
+        on_resume: called, in the stopped thread, once the launch goes on.
+    """
+
+    def __init__(
+        self,
+        on_stop: Callable[[Stop], None],
+        on_log: Callable[[str], None],
+        on_resume: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_stop, self._on_log, self._on_resume = on_stop, on_log, on_resume
+        self._asked: queue.SimpleQueue[tuple[Callable[[Debugger], Any], Future[Any]] | Resume]
+        self._asked = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._is_closed = False
+
+    def call(self, function: Callable[[Debugger], Any]) -> Future[Any]:
+        """Have `function` called with the debugger, at the stop. From any thread.
+
+        Raises:
+            UsageError: nothing is stopped.
+        """
+        future: Future[Any] = Future()
+        with self._lock:
+            if not self._is_stopped:
+                raise UsageError("no kernel is stopped")
+            self._asked.put((function, future))
+        return future
+
+    def resume(self, resume: Resume) -> None:
+        """Let the launch go on. From any thread.
+
+        Raises:
+            UsageError: nothing is stopped.
+        """
+        with self._lock:
+            if not self._is_stopped:
+                raise UsageError("no kernel is stopped")
+            self._is_stopped = False
+            self._asked.put(resume)
+
+    def close(self) -> None:
+        """Nobody asks any more: the launch goes on, and no other one stops. From any thread."""
+        with self._lock:
+            self._is_closed = True
+            if self._is_stopped:
+                self._is_stopped = False
+                self._asked.put(Detach())
+
+    def log(self, text: str) -> None:
+        """A log point's text."""
+        self._on_log(text)
+
+    def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
+        """Do what is asked until the launch is to go on. In the stopped thread."""
+        with self._lock:
+            if self._is_closed:
+                return Detach()
+            self._is_stopped = True
+        self._on_stop(stop)
+        while True:
+            asked = self._asked.get()
+            if not isinstance(asked, tuple):
+                self._on_resume()
+                return asked
+            function, future = asked
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function(debugger))
+            except BaseException as error:
+                # The asking thread's to see.
+                future.set_exception(error)

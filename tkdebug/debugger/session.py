@@ -1,0 +1,210 @@
+"""A launch that is debugged, from its first op to the stop at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tkdebug.compiler.frontend.variables import Mark, MarkKind
+from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
+from tkdebug.debugger.code import DebugCode
+from tkdebug.debugger.elements import parse_element
+from tkdebug.debugger.execution import Assignment, Execution, Here, Rewind, WatchedFaults
+from tkdebug.debugger.finder import Finder, Search
+from tkdebug.debugger.goals import (
+    Continue,
+    Detach,
+    Goal,
+    GoTo,
+    LastWrite,
+    Quit,
+    Restart,
+    Resume,
+    RunToLine,
+    Step,
+    StepKind,
+)
+from tkdebug.debugger.inspection import Inspection, Launch
+from tkdebug.debugger.moments import END, Moment
+from tkdebug.debugger.programs import ALL, Selection
+from tkdebug.debugger.stops import Reason, Stop
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.engine import Debugger
+
+
+class Ended(BaseException):
+    """Ends the script: the debugger was left."""
+
+
+class LaunchSession:
+    """One launch and its stops.
+
+    Attributes:
+        selection: the programs that are meant: steps follow them, breakpoints stop for them.
+    """
+
+    def __init__(
+        self,
+        debugger: Debugger,
+        launch: Launch,
+        code: DebugCode,
+        values: Sequence[object],
+        faults: WatchedFaults,
+    ) -> None:
+        self.launch = launch
+        self.code = code
+        self.selection: Selection = ALL
+        self._debugger = debugger
+        self._notes: list[str] = []
+        self._left = 1
+        self.finder = Finder(self)
+        self.execution = Execution(
+            code, values, launch.grid, faults, self.finder, debugger.memory_bytes
+        )
+
+    def breakpoints(self) -> Sequence[Breakpoint]:
+        """Those of the debugger."""
+        return self._debugger.breakpoints
+
+    def run(self, stops_at_once: bool) -> None:
+        """Run the launch to its end."""
+        if stops_at_once:
+            self.finder.goal = Goal.of(Step(StepKind.INTO), None)
+        self.execution.execute(self._at_end)
+
+    def inspect(self, here: Here | None, selection: Selection | None = None) -> Inspection:
+        """What can be asked at a moment."""
+        return Inspection(self.launch, self.execution, here, selection or self.selection)
+
+    def log(self, here: Here, text: str) -> None:
+        """Print a log point's text."""
+        self._debugger.log(self.inspect(here), text)
+
+    # Stops
+
+    def stop(
+        self,
+        here: Here,
+        reason: Reason,
+        numbers: Sequence[int],
+        detail: Sequence[str],
+        programs: frozenset[int] | None,
+    ) -> None:
+        """Stop at a moment, and go on as the front says."""
+        goal = self.finder.goal
+        if reason is Reason.STEP and goal is not None and self._left > 1 and goal.step is not None:
+            self._left -= 1
+            self.finder.goal = Goal.of(goal.step, here.mark or here.context)
+            return
+        self.finder.goal = None
+        if programs is not None:
+            self.selection = Selection(programs)
+        mark = here.mark
+        stop = Stop(
+            reason,
+            self.launch.number,
+            self.launch.kernel,
+            self.inspect(here).frames,
+            here.moment,
+            tuple(numbers),
+            tuple(detail),
+            tuple(self._notes),
+            mark is not None and mark.kind is MarkKind.RETURN,
+        )
+        self._notes.clear()
+        resume = self._debugger.ask(self, here, stop)
+        self.finder.look_up()
+        if self._resumes(resume, here.moment, here.mark or here.context):
+            raise Rewind
+
+    def _at_end(self) -> bool:
+        """An execution has come to its end; whether the launch is over."""
+        finder = self.finder
+        if finder.search is not None:
+            finder.searched()
+            return False
+        wanted = [
+            one
+            for one in self.breakpoints()
+            if one.is_enabled
+            and one.kind is BreakKind.END
+            and one.subject in ("", self.launch.kernel)
+        ]
+        stepped_off = finder.goal is not None and finder.goal.step is not None
+        if not wanted and not stepped_off:
+            return True
+        for one in wanted:
+            one.hits += 1
+        finder.goal = None
+        moment = Moment(self.execution.now + 1, 0)
+        numbers = tuple(one.number for one in wanted)
+        stop = Stop(Reason.END, self.launch.number, self.launch.kernel, (), moment, numbers)
+        resume = self._debugger.ask(self, None, stop)
+        finder.look_up()
+        if isinstance(resume, Step) and not resume.backwards:
+            self._debugger.stop_at_next_launch()
+            return True
+        return not self._resumes(resume, moment, None)
+
+    # Going on
+
+    def _resumes(self, resume: Resume, now: Moment, mark: Mark | None) -> bool:
+        """Prepare to go on; whether the launch is to be executed again."""
+        match resume:
+            case Quit():
+                raise Ended
+            case Detach():
+                self._debugger.detach()
+                for one in self.breakpoints():
+                    one.is_enabled = False
+                self.finder.look_up()
+                return False
+            case Restart():
+                self._undo_assignments(Moment(0, 0))
+                self.go_to(Moment(1, 0))
+                return True
+            case GoTo(moment=moment):
+                self._undo_assignments(moment)
+                self.go_to(moment)
+                return True
+            case LastWrite(element=text):
+                element = parse_element(text, self.launch.arguments)
+                return self._search(Search(now, element=element))
+            case Continue(backwards=True):
+                return self._search(Search(now))
+            case Step(backwards=True):
+                return self._search(Search(now, Goal.of(resume, mark)))
+            case RunToLine(backwards=True):
+                goal = Goal(target=(resume.file, resume.line))
+                return self._search(Search(now, goal))
+            case Continue():
+                return False
+            case RunToLine():
+                self.finder.goal = Goal(target=(resume.file, resume.line))
+                return False
+            case Step():
+                self._left = resume.count
+                self.finder.goal = Goal.of(resume, mark)
+                return False
+
+    def _search(self, search: Search) -> bool:
+        self.finder.search = search
+        self.execution.rewind(END, until=search.horizon)
+        return True
+
+    def go_to(self, moment: Moment) -> None:
+        """Prepare to be executed up to a moment."""
+        self._undo_assignments(moment)
+        self.execution.rewind(moment)
+
+    def _undo_assignments(self, moment: Moment) -> None:
+        gone = self.execution.forget_assignments(Moment(moment.op, moment.place + 1))
+        if gone:
+            what = "an assignment was" if gone == 1 else f"{gone} assignments were"
+            self._notes.append(f"{what} undone: time ran back to before")
+
+    def assign(self, here: Here, inspection: Inspection, name: str, text: str, frame: int) -> None:
+        """Assign to a variable."""
+        value, data = inspection.assigned(name, text, frame)
+        self.execution.assign(Assignment(here.moment, here.run.first, value, data), here.run)

@@ -1,0 +1,207 @@
+"""What variables hold at a stop, for some programs: tensors that nobody changes any more.
+
+The values are copies. Their first axis is that of the programs, in the order in which they were
+asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dtypes import LanguageType, dtype
+from tkdebug.compiler.ir import Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.tensor import block_pointer, tensor, tensor_descriptor
+from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tile:
+    """Numbers.
+
+    Attributes:
+        data: (programs, *shape), of the type's torch dtype; unsigned integers of less than 64 bits
+            are int64, as most of torch cannot compute with the others.
+        type: as the language writes it: `fp32`, `<['64', '64'], fp32>`.
+        is_tile: False for a scalar, whose shape is ().
+    """
+
+    data: Tensor
+    type: str
+    is_tile: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Without the axis of programs."""
+        return tuple(self.data.shape[1:])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pointers:
+    """Pointers into one tensor, or byte addresses.
+
+    Attributes:
+        name: the kernel's argument, None where it is not known.
+        tensor: what they point into, as it was passed; None where it is not known.
+        offsets: (programs, *shape) int64: elements from the tensor's first; bytes where there is
+            no tensor.
+        type: as the language writes it.
+    """
+
+    name: str | None
+    tensor: Tensor | None
+    offsets: Tensor
+    type: str
+
+    @property
+    def is_whole_tensor(self) -> bool:
+        """Whether it is a scalar pointer to a tensor's first element, as it was passed."""
+        return self.offsets.dim() == 1 and self.tensor is not None and not self.offsets.any()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Described:
+    """A tensor descriptor or a block pointer.
+
+    Attributes:
+        parts: what it is made of, by name: base, shape, strides, and offsets of a block pointer.
+        block_shape: of what it loads and stores.
+    """
+
+    kind: str
+    parts: dict[str, Reading]
+    block_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A Python object that was known when the kernel was compiled."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A variable without a value, and why, as the end of "it is not available: …"."""
+
+    reason: str
+
+
+Reading = Tile | Pointers | Described | Constant | Unavailable | tuple[Any, ...]
+
+_DEAD = Unavailable("its value is no longer kept")
+
+
+def read(run: Evaluator, value: Any, positions: Tensor) -> Reading:
+    """What a front end's `value` is for the programs at batch `positions`."""
+    match value:
+        case tensor():
+            return _read_value(run, value.value, value.type, positions)
+        case tensor_descriptor():
+            found = run.values.get(value.value)
+            base: Reading = _DEAD
+            if isinstance(found, DescriptorTile):
+                base = _pointers(run, found.base, "pointer", positions, ())
+            parts = {
+                "base": base,
+                "shape": read(run, value.shape, positions),
+                "strides": read(run, value.strides, positions),
+            }
+            return Described("descriptor", parts, value.block_shape)
+        case block_pointer():
+            parts = {
+                name: read(run, getattr(value, name), positions)
+                for name in ("base", "shape", "strides", "offsets")
+            }
+            return Described("block pointer", parts, value.block_shape)
+        case tuple():
+            return tuple(read(run, item, positions) for item in value)
+        case _:
+            return Constant(value)
+
+
+def _read_value(run: Evaluator, value: Value, type_: LanguageType, positions: Tensor) -> Reading:
+    found = run.values.get(value)
+    if found is None:
+        return _DEAD
+    if isinstance(found, PointerTile | AddressTile):
+        return _pointers(run, found, str(type_), positions, ir.shape_of(value.type))
+    data = _rows(run, found, value, positions)
+    element = type_.scalar
+    if isinstance(element, dtype) and element.is_int_unsigned() and not element.is_bool():
+        bits = element.primitive_bitwidth
+        if bits < 64:
+            data = data.to(torch.int64) & ((1 << bits) - 1)
+    return Tile(data, str(type_), bool(ir.shape_of(value.type)) or type_.is_block())
+
+
+def _rows(run: Evaluator, found: TileValue, value: Value, positions: Tensor) -> Tensor:
+    dense = run.full(found, value.type)
+    if dense.shape[0] == 1:
+        return dense.expand(positions.shape[0], *dense.shape[1:]).clone()
+    return dense[positions.to(dense.device)].clone()
+
+
+def _pointers(
+    run: Evaluator,
+    found: PointerTile | AddressTile,
+    type_: str,
+    positions: Tensor,
+    shape: tuple[int, ...],
+) -> Pointers:
+    offsets = run.full(found.places, ir.tile(shape, ir.I64) if shape else ir.I64)
+    if offsets.shape[0] == 1:
+        offsets = offsets.expand(positions.shape[0], *offsets.shape[1:])
+    else:
+        offsets = offsets[positions.to(offsets.device)]
+    if isinstance(found, AddressTile):
+        return Pointers(None, None, offsets.clone(), type_)
+    return Pointers(found.buffer.name, found.buffer.tensor, offsets.clone(), type_)
+
+
+def of_program(value: Reading, index: int) -> Reading:
+    """The part of the `index`-th program, with an axis of programs of one."""
+    match value:
+        case Tile():
+            return replace(value, data=value.data[index : index + 1])
+        case Pointers():
+            return replace(value, offsets=value.offsets[index : index + 1])
+        case Described():
+            parts = {name: of_program(part, index) for name, part in value.parts.items()}
+            return replace(value, parts=parts)
+        case tuple():
+            return tuple(of_program(item, index) for item in value)
+        case _:
+            return value
+
+
+def equal(left: Reading, right: Reading) -> bool:
+    """Whether two readings are the same, NaN equal to itself."""
+    match left, right:
+        case Tile(), Tile():
+            return _same(left.data, right.data)
+        case Pointers(), Pointers():
+            return left.name == right.name and _same(left.offsets, right.offsets)
+        case Described(), Described():
+            return all(equal(part, right.parts[name]) for name, part in left.parts.items())
+        case tuple(), tuple():
+            return len(left) == len(right) and all(map(equal, left, right))
+        case Constant(), Constant():
+            return left.value is right.value or bool(left.value == right.value)
+        case _:
+            return type(left) is type(right)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.is_floating_point:
+        return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+    return torch.equal(a, b)

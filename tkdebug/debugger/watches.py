@@ -1,0 +1,85 @@
+"""Variables and expressions that are looked at, at each line, for a change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
+from tkdebug.debugger.expressions import EvaluationError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.inspection import Inspection
+
+
+class Watches:
+    """What watched expressions were, the last time that they could be evaluated."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[tuple[int, ...], Any]] = {}
+
+    def clear(self) -> None:
+        """Time has jumped: what is there now is no change."""
+        self._last.clear()
+
+    def change(self, one: Breakpoint, inspection: Inspection) -> str | None:
+        """What to say of a change since the last time; None for none."""
+        try:
+            value = inspection.evaluate(one.subject)
+        except EvaluationError:
+            return None  # no such variable in this frame, or none yet
+        if one.kind is not BreakKind.CHANGE:
+            value = _bad(value, one.kind)
+        programs = inspection.programs
+        before = self._last.get(one.number)
+        self._last[one.number] = (programs, _kept(value))
+        if one.kind is not BreakKind.CHANGE:
+            count = int(value)
+            if not count or (before is not None and before[1]):
+                return None
+            what = "NaN" if one.kind is BreakKind.NAN else "Inf"
+            return f"{one.subject} has {count} {what}"
+        if before is None or before[0] != programs or _same(before[1], value):
+            return None
+        return f"{one.subject} changed{_shown(before[1], value)}"
+
+
+def _bad(value: Any, kind: BreakKind) -> int:
+    tensor = torch.as_tensor(value)
+    if not tensor.dtype.is_floating_point:
+        return 0
+    wide = tensor.float() if tensor.element_size() < 2 else tensor
+    return int((wide.isnan() if kind is BreakKind.NAN else wide.isinf()).sum())
+
+
+def _kept(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        return torch.equal(
+            a.contiguous().reshape(-1).view(torch.uint8),
+            b.contiguous().reshape(-1).view(torch.uint8),
+        )
+    try:
+        return bool(a == b) or (a != a and b != b)
+    except Exception:
+        # A comparison of the user's own objects: what cannot be compared is the same if it is one.
+        return a is b
+
+
+def _shown(before: Any, now: Any) -> str:
+    if isinstance(now, Tensor) and now.numel() > 1:
+        if isinstance(before, Tensor) and before.shape == now.shape:
+            return f" in {int((before != now).sum())} of {now.numel()} elements"
+        return ""
+    return f": {_plain(before)} -> {_plain(now)}"
+
+
+def _plain(value: Any) -> str:
+    return str(value.item() if isinstance(value, Tensor) and value.numel() == 1 else value)

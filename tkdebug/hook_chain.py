@@ -1,0 +1,327 @@
+"""The hook chain, which hands the records of a run to subscribers.
+
+Invariants: enter hooks run in the order they were added, exit hooks in reverse; a hook that raises
+is reported once on stderr and never breaks the launch; with no subscriber a launch does no event
+work (`HOOKS.launch` is None and the launcher looks at nothing else).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tkdebug.events import (
+    AutotuneChoice,
+    Fault,
+    KernelCompiled,
+    KernelLaunch,
+    LaunchProgress,
+    LaunchRecord,
+)
+from tkdebug.forks import renew_after_forks
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.fault_teller import FaultTeller
+
+
+class ActivityBuffers(Protocol):
+    """Memory for what CUPTI records, with functions for it that take no GIL.
+
+    Attributes:
+        requested: address of a CUpti_BuffersCallbackRequestFunc.
+        completed: address of a CUpti_BuffersCallbackCompleteFunc.
+    """
+
+    requested: int
+    completed: int
+
+    def filled(self) -> list[bytes]:
+        """What was filled since, oldest first."""
+
+
+class PackableKernel(Protocol):
+    """A kernel whose launches can be packed into bytes without a record of each.
+
+    Attributes:
+        launch_record: what its launches share.
+        parameter_kinds: what is passed for each parameter: a "tensor", an "int" of 64 signed bits,
+            a "uint", a "float", a scalar to "look" at, something "fixed" with the kernel, or
+            "other".
+    """
+
+    @property
+    def launch_record(self) -> type[KernelLaunch]:
+        """As above."""
+
+    @property
+    def parameter_kinds(self) -> tuple[str, ...]:
+        """As above."""
+
+
+class LaunchPacker(Protocol):
+    """Who takes launches without a record of each.
+
+    Attributes:
+        notes: by kernel, what to call after a launch with its number, grid, stream, start in
+            nanoseconds since 1970, and a value for each parameter.
+    """
+
+    @property
+    def notes(self) -> Mapping[object, Callable[..., None]]:
+        """As above."""
+
+    def note_of(self, kernel: Any) -> Callable[..., None]:
+        """The same of a kernel that is not there yet."""
+
+    def time_of(self, launch: int) -> Callable[..., int | None]:
+        """What `LaunchRecord.device_ns` would be."""
+
+
+LaunchHook = Callable[[object, LaunchRecord], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One subscriber: any of its callbacks may be None.
+
+    `enter` and `exit` get (kernel object, LaunchRecord); the others get their record, and `record`
+    those of all further types (`storage.stored`). A hook that is `timed` has the device time of
+    native launches measured, which costs two events a launch. Where no hook `shows_faults`, they
+    are printed on stderr. `device` is called once CUDA is in use in this process, with a function
+    that makes buffers for CUPTI: before the first native launch, and before what torch does on the
+    GPU where a script is run under tkdebug. `profiler` is called when torch's profiler is about to
+    take CUPTI, and when it has given it back.
+    """
+
+    enter: LaunchHook | None = None
+    exit: LaunchHook | None = None
+    compiled: Callable[[KernelCompiled], None] | None = None
+    autotuned: Callable[[AutotuneChoice], None] | None = None
+    fault: Callable[[Fault], None] | None = None
+    progress: Callable[[LaunchProgress], None] | None = None
+    record: Callable[[object], None] | None = None
+    device: Callable[[Callable[[], ActivityBuffers]], None] | None = None
+    profiler: Callable[[bool], None] | None = None
+    timed: bool = False
+    shows_faults: bool = True
+
+
+class LaunchHooks(NamedTuple):
+    """What is called around a launch; as a whole, so that a launch ends with what it began with.
+
+    Attributes:
+        enters: in order.
+        exits: in their order, which is the reverse.
+    """
+
+    enters: tuple[LaunchHook, ...]
+    exits: tuple[LaunchHook, ...]
+
+
+class LaunchDebugger(Protocol):
+    """A debugger of interpreted launches."""
+
+    def launch(
+        self,
+        kernel: object,
+        grid: tuple[int, int, int],
+        values: tuple[object, ...],
+        record: LaunchRecord | None,
+    ) -> bool:
+        """Run a launch; False where it is not to be debugged, and has not run.
+
+        Args:
+            kernel: the runtime's interpreted kernel.
+            grid: programs along x, y, z.
+            values: one for each parameter of the kernel's function.
+            record: of the launch, where it is recorded.
+        """
+        ...
+
+
+class HookChain:
+    """The ordered subscribers of this process; changes copy, so that reading needs no lock.
+
+    Attributes:
+        launch: what is called around launches; None where nothing is.
+        packer: who is all that is called around launches, and needs no record of them.
+    """
+
+    def __init__(self) -> None:
+        self._hooks: tuple[Hook, ...] = ()
+        self.launch: LaunchHooks | None = None
+        self.timed = False
+        self._untimed: tuple[Hook, ...] = ()
+        self.packer: LaunchPacker | None = None
+        self._packers: tuple[tuple[Hook, LaunchPacker], ...] = ()
+        self._make_buffers: Callable[[], ActivityBuffers] | None = None
+        self.recorders: tuple[Hook, ...] = ()
+        self.recorder_ids: tuple[int, ...] = ()
+        self._reported: set[int] = set()
+        self._teller: FaultTeller | None = None
+        # Who takes over the launches of interpreted kernels.
+        self.debugger: LaunchDebugger | None = None
+        # Makes the debugger of a kernel that calls `breakpoint()`, None where nobody can be asked.
+        self.break_into: Callable[[], LaunchDebugger | None] | None = None
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """As a forked child has to."""
+        self._lock = threading.Lock()
+        # CUDA is the parent's.
+        self._make_buffers = None
+
+    def add(self, hook: Hook) -> None:
+        """Append `hook`; the same object twice is a no-op."""
+        with self._lock:
+            if any(h is hook for h in self._hooks):
+                return
+            self._set((*self._hooks, hook))
+        if self._make_buffers is not None and hook.device is not None:
+            self._guarded(hook.device, self._make_buffers)
+
+    def remove(self, hook: Hook) -> None:
+        """Take `hook` out; one that is not there is a no-op."""
+        with self._lock:
+            self._set(tuple(h for h in self._hooks if h is not hook))
+
+    def time_natively(self, hook: Hook, is_timed: bool) -> None:
+        """Whether a hook that is `timed` has launches measured from now on: it may have a way."""
+        with self._lock:
+            self._untimed = tuple(h for h in self._untimed if h is not hook)
+            if not is_timed:
+                self._untimed = (*self._untimed, hook)
+            self._set(self._hooks)
+
+    def pack_natively(self, hook: Hook, packer: LaunchPacker | None) -> None:
+        """Have native launches told to `packer` from now on, where `hook` alone asks for them."""
+        with self._lock:
+            self._packers = tuple(pair for pair in self._packers if pair[0] is not hook)
+            if packer is not None:
+                self._packers = (*self._packers, (hook, packer))
+            self._set(self._hooks)
+
+    def device_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
+        """Tell that CUDA is in use in this process; only the first time does anything."""
+        with self._lock:
+            if self._make_buffers is not None:
+                return
+            self._make_buffers = make_buffers
+        for hook in self._hooks:
+            if hook.device is not None:
+                self._guarded(hook.device, make_buffers)
+
+    def profiler(self, is_taken: bool) -> None:
+        """Tell that torch's profiler takes CUPTI now, or has given it back."""
+        for hook in self._hooks:
+            if hook.profiler is not None:
+                self._guarded(hook.profiler, is_taken)
+
+    def _set(self, hooks: tuple[Hook, ...]) -> None:
+        self._hooks = hooks
+        enters = tuple(h.enter for h in hooks if h.enter is not None)
+        exits = tuple(h.exit for h in reversed(hooks) if h.exit is not None)
+        self.launch = LaunchHooks(enters, exits) if enters or exits else None
+        self._untimed = tuple(hook for hook in self._untimed if any(h is hook for h in hooks))
+        self.timed = any(hook.timed and not any(h is hook for h in self._untimed) for hook in hooks)
+        callers = [hook for hook in hooks if hook.enter is not None or hook.exit is not None]
+        packers = [
+            packer for hook, packer in self._packers if len(callers) == 1 and hook is callers[0]
+        ]
+        self.packer = packers[0] if packers and not self.timed else None
+        self.recorders = tuple(hook for hook in hooks if hook.record is not None)
+        self.recorder_ids = tuple(map(id, self.recorders))
+
+    def enter(self, kernel: object, record: LaunchRecord) -> LaunchHooks | None:
+        """Call the enter hooks; the result is what `exit` must be given back."""
+        hooks = self.launch
+        if hooks is not None:
+            for hook in hooks.enters:
+                try:
+                    hook(kernel, record)
+                except Exception:
+                    self.report(hook)
+        return hooks
+
+    def exit(self, hooks: LaunchHooks | None, kernel: object, record: LaunchRecord) -> None:
+        """Call the exit hooks of those that entered, last first."""
+        if hooks is not None:
+            for hook in hooks.exits:
+                try:
+                    hook(kernel, record)
+                except Exception:
+                    self.report(hook)
+
+    def compiled(self, event: KernelCompiled) -> None:
+        """Tell of a compiled kernel."""
+        for hook in self._hooks:
+            if hook.compiled is not None:
+                self._guarded(hook.compiled, event)
+
+    def autotuned(self, event: AutotuneChoice) -> None:
+        """Tell of a tuner's choice."""
+        for hook in self._hooks:
+            if hook.autotuned is not None:
+                self._guarded(hook.autotuned, event)
+
+    def fault(self, event: Fault) -> None:
+        """Tell of a fault: the hooks, or stderr where none of them listens."""
+        heard = False
+        for hook in self._hooks:
+            if hook.fault is not None:
+                heard = heard or hook.shows_faults
+                self._guarded(hook.fault, event)
+        if not heard:
+            self._tell_unheard(event)
+
+    def _tell_unheard(self, fault: Fault) -> None:
+        """Print `fault` the first time that it comes up at its place."""
+        if self._teller is None:
+            # Printing needs the source text and styles, which a silent run does not load.
+            from tkdebug.fault_teller import FaultTeller
+
+            self._teller = FaultTeller()
+        self._teller.on_fault(fault)
+
+    def progress(self, event: LaunchProgress) -> None:
+        """Tell how far a long launch is."""
+        for hook in self._hooks:
+            if hook.progress is not None:
+                self._guarded(hook.progress, event)
+
+    def record(self, event: object) -> None:
+        """Tell of a record of any other type, such as a plugin's: a dataclass that is `stored`."""
+        for hook in self.recorders:
+            if hook.record is not None:
+                self._guarded(hook.record, event)
+
+    def wants_progress(self) -> bool:
+        """Whether anybody asked for progress."""
+        return any(hook.progress is not None for hook in self._hooks)
+
+    def wants_compiled(self) -> bool:
+        """Whether anybody asked for compiled kernels (printing IR is not free)."""
+        return any(hook.compiled is not None for hook in self._hooks)
+
+    def _guarded(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            callback(*arguments)
+        except Exception:
+            self.report(callback)
+
+    def report(self, callback: Callable[..., None]) -> None:
+        """Say that `callback` raised, the first time it does."""
+        if id(callback) not in self._reported:
+            self._reported.add(id(callback))
+            name = getattr(callback, "__qualname__", repr(callback))
+            tell(f"hook {name} raised (shown once):")
+            traceback.print_exc(file=sys.stderr)
+
+
+HOOKS = HookChain()

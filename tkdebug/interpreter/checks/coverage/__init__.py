@@ -1,0 +1,1 @@
+"""`--check coverage`: elements of inputs that a launch leaves out, or reads twice."""

@@ -1,0 +1,133 @@
+"""Tells of inputs that a launch means to read in full and does not, or whose parts it sums twice.
+
+What is read is worked out when the launch ends, and only where something points to a gap: a mask
+whose bound no program reaches, a loop whose blocks do not divide what it walks along, programs that
+share a sum. Reads that loaded values lead, and tensors that the kernel writes, are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.checked_access import loaded_type
+from tkdebug.interpreter.checks.coverage.kept_reads import Read, Reading
+from tkdebug.interpreter.checks.coverage.load_facts import ModuleLoads
+from tkdebug.interpreter.checks.coverage.rules import Gaps
+from tkdebug.interpreter.checks.coverage.texts import coverage_text
+from tkdebug.interpreter.checks.dimension_ranges import is_small
+from tkdebug.interpreter.checks.value_sources import MEMORY
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.values import (
+    AddressTile,
+    BoxMask,
+    DescriptorTile,
+    PointerTile,
+    TileValue,
+)
+
+# Accesses of a launch that are kept until it ends; beyond, the launch is not looked at.
+_MOST_KEPT = 100_000
+
+
+class CoverageCheck(Observer):
+    """`--check coverage`."""
+
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+        self._facts = ModuleLoads.of(module)
+        self._reading: Reading | None = None
+
+    def moments(self, op: Operation) -> Moments:
+        """Before loads, and the comparisons of their masks."""
+        is_seen = op in self._facts.loads or op in self._facts.watched
+        return Moments.BEFORE if is_seen else Moments.NEVER
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Look at launches whose reads are all seen."""
+        if self._facts.is_known and launch.written is not None and self._facts.loads:
+            numbers = self._faults.arguments.values()
+            known = frozenset(number for number in numbers if isinstance(number, int))
+            self._reading = Reading(launch.grid, launch.written, known)
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Keep what tells the elements of a load, or the sides of a comparison."""
+        reading = self._reading
+        if reading is None:
+            return
+        reading.kept += 1
+        if reading.kept > _MOST_KEPT:
+            self._reading = None
+        elif op in self._facts.watched:
+            left, right = operands
+            reading.compared.setdefault(op, []).append((left, right))
+        else:
+            self._note(reading, run, op, operands)
+
+    def _note(
+        self, reading: Reading, run: Evaluator, op: Operation, operands: Sequence[TileValue]
+    ) -> None:
+        pointer = operands[0]
+        base = pointer.base if isinstance(pointer, DescriptorTile) else pointer
+        if not isinstance(base, PointerTile):
+            assert isinstance(base, AddressTile)
+            if not base.buffers:
+                self._reading = None  # it may read anything
+            reading.unknown.update(buffer.storage_key for buffer in base.buffers)
+            return
+        key = base.buffer.storage_key
+        if key in reading.written or key in reading.unknown:
+            return
+        if _reads_nothing(operands):
+            return
+        read = None
+        if MEMORY not in self._facts.loads[op].sources:
+            read = _read(run, op, base, operands)
+        if read is None:
+            reading.unknown.add(key)
+        else:
+            reading.reads.setdefault(op, []).append(read)
+
+    def launch_ends(self) -> None:
+        """Tell of what was left out, or read twice."""
+        if self._reading is not None:
+            for gap in Gaps(self._reading, self._facts.loads).find():
+                text = coverage_text(gap, self._faults.grid)
+                self._faults.record(gap.load, text, count=gap.count * gap.behind)
+
+
+def _reads_nothing(operands: Sequence[TileValue]) -> bool:
+    is_masked = isinstance(operands[0], PointerTile) and len(operands) > 1
+    return is_masked and isinstance(operands[1], int) and not operands[1]
+
+
+def _read(
+    run: Evaluator, op: Operation, base: PointerTile, operands: Sequence[TileValue]
+) -> Read | None:
+    """What `op` is about to read; None where that is not worth keeping."""
+    shape = ir.shape_of(loaded_type(op))
+    active = None if run.active is None else run.active.clone()
+    pointer, *rest = operands
+    if isinstance(pointer, DescriptorTile):
+        starts = tuple(_vector(run, start) for start in rest)
+        block = (pointer, starts)
+        return Read(base.buffer, run.first, run.programs, shape, active, block=block)
+    tile = run.index.affine(base.offset, shape)
+    if tile is None or not is_small(tile):
+        return None
+    mask = rest[0] if rest else 1
+    exact = mask if isinstance(mask, int | BoxMask) else None
+    return Read(base.buffer, run.first, run.programs, shape, active, tile, exact)
+
+
+def _vector(run: Evaluator, value: TileValue) -> Tensor:
+    """A scalar of each program, or one for all."""
+    return run.dense(value, ir.I64).reshape(-1).to(torch.int64)

@@ -1,0 +1,300 @@
+"""What can be said of a kernel's loads before it runs: how they walk, and what their masks compare.
+
+A load is *plain* when all programs make the same rounds of the loops around it and nothing that was
+loaded leads it. Then the elements it reads are those that the kernel's author chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checks.value_sources import (
+    ARGUMENT,
+    LOOP,
+    MEMORY,
+    PROGRAM_IDS,
+    Sources,
+    ValueSources,
+    terms,
+)
+
+# Predicates by what has to be added to the difference of the operands so that it is below 0.
+_LESS = {"slt": 0, "ult": 0, "sle": -1, "ule": -1}
+_GREATER = {"sgt": 0, "ugt": 0, "sge": -1, "uge": -1}
+_THROUGH = tt.Broadcast.names | tt.ExpandDims.names | tt.Splat.names
+_DECIDED_BY_SOME = frozenset([MEMORY, *PROGRAM_IDS])
+_KNOWN_READERS = tt.Load.names | tt.DescriptorLoad.names | tt.Atomic.names
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A comparison `index < bound` (or `index <= bound`) that a mask demands.
+
+    Attributes:
+        op: the comparison.
+        index: which of its operands is the index.
+        shift: added to index - bound, it makes the comparison one with 0 by `<`.
+        starts_anywhere: whether an argument alone says where the index begins.
+        counts_rounds: whether a loop around it moves the index.
+        short_by: how much earlier it ends than another comparison of the same index does, for no
+            reason that the kernel shows: nothing is accessed beside the index. 0 where it does not.
+    """
+
+    op: Operation
+    index: int
+    shift: int
+    starts_anywhere: bool
+    counts_rounds: bool
+    short_by: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFacts:
+    """One load.
+
+    Attributes:
+        sources: of its offsets.
+        limits: that its mask demands, of those that no loaded value takes part in.
+        is_plain: see the module.
+        is_in_loop: whether there is a loop around it.
+        adds_up_in_loop: whether the innermost one sums up or the like: carries a float.
+        adds_to: axes of the grid whose programs add to one place, along which the load moves.
+        starts_anywhere: whether an argument alone says where the offsets begin.
+        is_reduced: whether what it gives goes into a reduction or a dot.
+    """
+
+    op: Operation
+    sources: Sources
+    limits: tuple[Limit, ...]
+    is_plain: bool
+    is_in_loop: bool
+    adds_up_in_loop: bool
+    adds_to: tuple[int, ...]
+    starts_anywhere: bool
+    is_reduced: bool
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it reads a block, by a pointer or a descriptor that knows the extents."""
+        if tt.DescriptorLoad.matches(self.op):
+            return True
+        return tt.Load(self.op).boundary_check is not None
+
+
+class ModuleLoads:
+    """The loads of a module.
+
+    Attributes:
+        loads: by op.
+        watched: the comparisons of their limits.
+        is_known: whether no other op reads memory.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._sources = ValueSources(module)
+        ops = list(module.function.walk())
+        self._added = [
+            self._sources.of(tt.AtomicRmw(op).pointer)
+            for op in ops
+            if tt.AtomicRmw.matches(op) and tt.AtomicRmw(op).kind in ("add", "fadd")
+        ]
+        self._ends = _Ends(ops, self._sources)
+        self._reduced = _Reduced(ops)
+        self.loads = {op: self._facts(op) for op in ops if _is_load(op)}
+        self.watched = frozenset(limit.op for load in self.loads.values() for limit in load.limits)
+        readers = (op for op in ops if Effects.READ in OPS[op.name].effects)
+        self.is_known = all(op.name in _KNOWN_READERS for op in readers)
+
+    @classmethod
+    def of(cls, module: Module) -> ModuleLoads:
+        """Those of a module, worked out when they are first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            found = module.derived[cls] = cls(module)
+        assert isinstance(found, cls)
+        return found
+
+    def _facts(self, op: Operation) -> LoadFacts:
+        if tt.DescriptorLoad.matches(op):
+            places = tt.DescriptorLoad(op).offsets
+            limits: tuple[Limit, ...] = ()
+        else:
+            places = (tt.Load(op).pointer,)
+            limits = tuple(self._limits(tt.Load(op).mask))
+        sources: Sources = frozenset().union(*map(self._sources.of, places))
+        loops = [outer for outer in _around(op) if scf.For.matches(outer)]
+        return LoadFacts(
+            op,
+            sources,
+            limits,
+            MEMORY not in sources and all(map(self._is_for_all, _around(op))),
+            bool(loops),
+            bool(loops) and _carries_float(loops[0]),
+            self._axes_added_to(sources),
+            any(self._is_argument(term) for place in places for term in terms(place)),
+            op in self._reduced,
+        )
+
+    def _axes_added_to(self, sources: Sources) -> tuple[int, ...]:
+        """Axes that the load moves along while an atomic sum stays in place."""
+        return tuple(
+            axis
+            for axis, name in enumerate(PROGRAM_IDS)
+            if name in sources and self._added and not any(name in added for added in self._added)
+        )
+
+    def _is_for_all(self, outer: Operation) -> bool:
+        """Whether all programs run what is inside `outer` alike."""
+        if scf.For.matches(outer):
+            loop = scf.For(outer)
+            bounds = (loop.lower, loop.upper, loop.step)
+            if self._is_argument(loop.lower) or _leaves_out_on_purpose(loop):
+                return False
+            return all(self._sources.of(bound).isdisjoint(_DECIDED_BY_SOME) for bound in bounds)
+        if scf.If.matches(outer):
+            return self._sources.of(scf.If(outer).condition).isdisjoint(_DECIDED_BY_SOME)
+        return not scf.While.matches(outer)
+
+    def _is_argument(self, value: Value) -> bool:
+        return self._sources.of(value) == {ARGUMENT}
+
+    def _limits(self, mask: Value | None) -> Iterator[Limit]:
+        """The comparisons that all have to hold."""
+        op = None if mask is None else mask.defining_op
+        if op is None:
+            return
+        if arith.AndI.matches(op) or op.name in _THROUGH:
+            for operand in op.operands:
+                yield from self._limits(operand)
+        elif arith.CmpI.matches(op) and not any(MEMORY in self._sources.of(v) for v in op.operands):
+            comparison = arith.CmpI(op)
+            predicate = comparison.predicate
+            place = 0 if predicate in _LESS else 1
+            shift = (_LESS | _GREATER).get(predicate)
+            if shift is not None:
+                index, bound = comparison.both_orders[place]
+                starts = any(self._is_argument(term) for term in terms(index))
+                rounds = any(map(self._moves_in_loop, op.operands))
+                short_by = self._ends.short_by(index, bound)
+                yield Limit(op, place, shift, starts, rounds, short_by)
+
+    def _moves_in_loop(self, value: Value) -> bool:
+        return LOOP in self._sources.of(value) or any(
+            isinstance(term.owner, Block) and scf.For.matches(term.owner.parent_op)
+            for term in terms(value)
+        )
+
+
+def _leaves_out_on_purpose(loop: scf.For) -> bool:
+    """Whether it ends early and hands on what it has, as `range(chunks - 1)` of a recurrence."""
+    upper = loop.upper.defining_op
+    is_short = arith.SubI.matches(upper) or (
+        upper is not None
+        and arith.AddI.matches(upper)
+        and any((_constant(operand) or 0) < 0 for operand in upper.operands)
+    )
+    is_counted = _constant(loop.step) == 1
+    return is_short and (is_counted or any(tt.Store.matches(op) for op in loop.op.walk()))
+
+
+def _constant(value: Value) -> int | None:
+    constant = arith.Constant.defining(value)
+    number = None if constant is None else constant.value
+    return number if isinstance(number, int) else None
+
+
+def _is_load(op: Operation) -> bool:
+    return tt.Load.matches(op) or tt.DescriptorLoad.matches(op)
+
+
+def _around(op: Operation) -> Iterator[Operation]:
+    """The ops around `op`, innermost first."""
+    outer = op.block.parent_op if op.block is not None else None
+    while outer is not None:
+        yield outer
+        outer = outer.block.parent_op if outer.block is not None else None
+
+
+def _carries_float(loop: Operation) -> bool:
+    carried = [value.type for value in scf.For(loop).iter_args]
+    elements = [ir.element_of(t) for t in carried if isinstance(t, ir.TensorType | ir.ScalarType)]
+    return any(isinstance(e, ir.ScalarType) and e.is_float for e in elements)
+
+
+class _Ends:
+    """What the comparisons of a module compare, and with what."""
+
+    def __init__(self, ops: list[Operation], sources: ValueSources) -> None:
+        pairs = [op.operands for op in ops if arith.CmpI.matches(op)]
+        self._compared = {(_root(a), _end(b)) for pair in pairs for a, b in (pair, pair[::-1])}
+        # Constants that are added to indices: of what lies beside them.
+        self._steps = {abs(step) for op in ops for step in _steps(op, sources)}
+
+    def short_by(self, index: Value, bound: Value) -> int:
+        """How much earlier than another bound of `index` this one is; 0 if it may be meant."""
+        base, offset = _end(bound)
+        root = _root(index)
+        for other, (other_base, other_offset) in self._compared:
+            short_by = other_offset - offset
+            if other is root and other_base is base and short_by == 1 and 1 not in self._steps:
+                return short_by
+        return 0
+
+
+def _root(value: Value) -> Value:
+    """The value that one repeats in another shape."""
+    op = value.defining_op
+    while op is not None and op.name in _THROUGH:
+        value = op.operands[0]
+        op = value.defining_op
+    return value
+
+
+def _end(bound: Value) -> tuple[Value | None, int]:
+    """A bound as a value plus a constant."""
+    root = _root(bound)
+    constant = _constant(root)
+    if constant is not None:
+        return None, constant
+    op = root.defining_op
+    if arith.SubI.matches(op) or arith.AddI.matches(op):
+        assert op is not None
+        total = arith.Binary(op)
+        offset = _constant(_root(total.rhs))
+        if offset is not None:
+            return total.lhs, -offset if arith.SubI.matches(op) else offset
+    return root, 0
+
+
+def _steps(op: Operation, sources: ValueSources) -> Iterator[int]:
+    """Constants that `op` adds to what differs by lane, round or program."""
+    if arith.AddI.matches(op) or arith.SubI.matches(op) or tt.AddPtr.matches(op):
+        moved, step = op.operands
+        constant = _constant(_root(step))
+        if constant is not None and not sources.of(moved) <= {ARGUMENT}:
+            yield constant
+
+
+class _Reduced:
+    """Which values go into a reduction or a dot, by way of other ops."""
+
+    def __init__(self, ops: list[Operation]) -> None:
+        self._values: set[Value] = set()
+        for op in reversed(ops):
+            if tt.Reduce.matches(op) or tt.Dot.matches(op) or self._gives_some(op):
+                self._values.update(op.operands)
+
+    def __contains__(self, op: Operation) -> bool:
+        return any(result in self._values for result in op.results)
+
+    def _gives_some(self, op: Operation) -> bool:
+        """Whether something that `op` makes is reduced; of a terminator, what the op around it."""
+        if scf.Yield.matches(op) and op.block is not None and op.block.parent_op is not None:
+            return op.block.parent_op in self
+        return op in self

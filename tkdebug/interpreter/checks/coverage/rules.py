@@ -1,0 +1,337 @@
+"""What a launch left unread, or read twice, of its inputs: the rules, over what it read.
+
+Each rule wants two witnesses that know nothing of each other: the elements that were read, and
+something in the kernel that tells how many it means, such as a mask's bound or the number of
+elements as an argument. A gap is only told where both say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.coverage.kept_reads import Coverage, Read, Reading, times_read
+from tkdebug.interpreter.checks.coverage.load_facts import Limit, LoadFacts
+from tkdebug.interpreter.checks.dimension_ranges import Dimensions
+from tkdebug.interpreter.values import AffineTile, TileValue
+
+Rule = Literal["tail", "mask", "part", "overlap", "block"]
+# Smaller tiles are windows (of a pooling, of a patch) as often as blocks.
+_SMALLEST_BLOCK = 8
+# Parts times indices up to which a split is looked at.
+_LARGEST_SPLIT = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Indices along one dimension of a tensor that were not read, or were read twice.
+
+    Attributes:
+        load: the op that should have read them.
+        rule: which rule found it; "overlap" is of those read twice.
+        dimension: of the tensor, None where its elements are read in order.
+        first: the first such index.
+        count: how many there are, of `size`.
+        behind: elements of one index.
+        stride: of the dimension.
+        in_loop: whether a loop goes along it, rather than the grid.
+    """
+
+    load: Operation
+    buffer: Buffer
+    rule: Rule
+    dimension: int | None
+    first: int
+    count: int
+    size: int
+    behind: int
+    stride: int
+    in_loop: bool
+
+
+class Gaps:
+    """The rules, for one launch that has ended."""
+
+    def __init__(self, reading: Reading, loads: Mapping[Operation, LoadFacts]) -> None:
+        self._reading = reading
+        self._loads = loads
+        self._known: dict[int, Coverage | None] = {}
+
+    def find(self) -> Iterator[Gap]:
+        """At most one for each tensor."""
+        told = set(self._reading.unknown)
+        for op, reads in self._reading.reads.items():
+            keys = {read.buffer.storage_key for read in reads}
+            if len(keys) > 1 or not keys.isdisjoint(told):
+                continue
+            found = self._of_load(self._loads[op], reads)
+            if found is not None:
+                told |= keys
+                yield found
+
+    def _of_load(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        found = None
+        if facts.is_plain and not facts.starts_anywhere:
+            found = (
+                self._below_a_bound(facts, reads)
+                or self._tail_of_loop(facts, reads)
+                or self._off_by_one(facts, reads)
+            )
+        return found or self._split(facts, reads) or self._beside_blocks(facts, reads)
+
+    # A bound that no program reaches
+
+    def _below_a_bound(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        """What lies between the last index of all programs and the bound of the mask."""
+        for limit in facts.limits:
+            missed = 0 if limit.starts_anywhere else self._missed(limit)
+            found = self._tail(facts, reads, missed, limit.counts_rounds) if missed else None
+            if found is not None:
+                return found
+        return None
+
+    def _missed(self, limit: Limit) -> int:
+        """How many indices below the bound no program had; 0 where it was reached."""
+        closest: int | None = None
+        # The last round of a loop is the likeliest to reach it.
+        for sides in reversed(self._reading.compared.get(limit.op, [])):
+            difference = _difference(sides[limit.index], sides[1 - limit.index])
+            if difference is None or difference.high + limit.shift >= -1:
+                return 0
+            highest = difference.high + limit.shift
+            closest = highest if closest is None else max(closest, highest)
+        return 0 if closest is None else -1 - closest
+
+    def _tail(self, facts: LoadFacts, reads: list[Read], missed: int, in_loop: bool) -> Gap | None:
+        """The unread end of a dimension that the load goes along in blocks, `missed` long."""
+        coverage = self._coverage(reads[0].buffer)
+        if coverage is None:
+            return None
+        for place, (stride, size) in enumerate(coverage.dims):
+            block = reads[0].extent_along(stride)
+            if size - coverage.end(place) != missed or missed > block or block < _SMALLEST_BLOCK:
+                continue
+            if _is_even(reads, coverage.dims, place, size - missed):
+                unread = coverage.times[place] == 0
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "tail", in_loop)
+        return None
+
+    # A loop whose blocks do not divide what it goes along
+
+    def _tail_of_loop(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        if not facts.adds_up_in_loop or len(reads) < 2:
+            return None
+        buffer = reads[0].buffer
+        for place, (stride, size) in enumerate(buffer.dims):
+            block = reads[0].extent_along(stride)
+            if block < _SMALLEST_BLOCK or not size % block or size not in self._reading.numbers:
+                continue
+            if _reaches_end(reads[-1], place):
+                continue  # as most do, in the last round: no need to look at all of them
+            coverage = self._coverage(buffer)
+            if coverage is None or (stride, size) not in coverage.dims:
+                continue
+            place = coverage.dims.index((stride, size))
+            whole = size - size % block
+            if coverage.end(place) == whole and _moves(reads, coverage.dims, place):
+                if _is_even(reads, coverage.dims, place, whole):
+                    unread = coverage.times[place] == 0
+                    return _gap(facts.op, buffer, coverage, place, unread, "tail", True)
+        return None
+
+    # A mask that ends one too early
+
+    def _off_by_one(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        short_by = max((limit.short_by for limit in facts.limits), default=0)
+        coverage = self._coverage(reads[0].buffer) if short_by and facts.is_reduced else None
+        for place, (stride, size) in enumerate(coverage.dims if coverage is not None else ()):
+            assert coverage is not None
+            whole = size - short_by
+            if size not in self._reading.numbers or coverage.end(place) != whole:
+                continue
+            if reads[0].extent_along(stride) > 1 and _is_even(reads, coverage.dims, place, whole):
+                unread = coverage.times[place] == 0
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "mask", False)
+        return None
+
+    # Programs that add up parts of one dimension
+
+    def _split(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        axes = [axis for axis in facts.adds_to if self._reading.grid[axis] > 1]
+        if not axes or not all(read.is_exact for read in reads):
+            return None
+        coverage = self._coverage(reads[0].buffer)
+        if coverage is None:
+            return None
+        places = ((axis, place) for axis in axes for place in range(len(coverage.dims)))
+        found = (self._split_along(facts, reads, coverage, *at) for at in places)
+        return next((gap for gap in found if gap is not None), None)
+
+    def _split_along(
+        self, facts: LoadFacts, reads: list[Read], coverage: Coverage, axis: int, place: int
+    ) -> Gap | None:
+        each = self._by_part(reads, axis, coverage.dims, place)
+        if each is None or bool((each > 1).any()) or bool((each == each[0]).all()):
+            return None
+        times, buffer, size = each.sum(0), reads[0].buffer, coverage.dims[place][1]
+        twice, once = times == 2, times == 1
+        if int(times.max()) == 2 and int(once.sum()) > int(twice.sum()):
+            in_loop = facts.is_in_loop
+            return _gap(facts.op, buffer, coverage, place, twice, "overlap", in_loop)
+        unread = (times == 0) & (coverage.times[place] == 0)
+        part = int(each.sum(1).max())
+        is_meant = size in self._reading.numbers and not facts.starts_anywhere
+        if is_meant and int(times.max()) == 1 and 0 < int(unread.sum()) <= part:
+            return _gap(facts.op, buffer, coverage, place, unread, "part", facts.is_in_loop)
+        return None
+
+    def _by_part(self, reads: list[Read], axis: int, dims: Dimensions, place: int) -> Tensor | None:
+        """How often each program of one row along a grid axis reads each index."""
+        x, y, _ = self._reading.grid
+        parts, size = self._reading.grid[axis], dims[place][1]
+        if parts * size > _LARGEST_SPLIT:
+            return None
+        below = (1, x, x * y)[axis]
+        out = torch.zeros(parts, size, dtype=torch.int64)
+        for read in reads:
+            ranges = read.ranges(dims)
+            if ranges is None:
+                return None
+            programs = ranges.programs + read.first
+            # Of the other axes' programs the first stands for all.
+            mine = (programs % below == 0) & (programs // (below * parts) == 0)
+            entries = (programs // below, ranges.lows[place], ranges.highs[place])
+            for part, low, high in zip(*(each[mine].tolist() for each in entries), strict=True):
+                out[part % parts, low:high] += 1
+        return out
+
+    # Blocks that lie outside of the tensor while others of it are not read
+
+    def _beside_blocks(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:
+        if not facts.is_block or facts.starts_anywhere or not self._goes_beyond(facts, reads):
+            return None
+        coverage = self._coverage(reads[0].buffer)
+        bounds = self._bounds(facts, reads)
+        for place, (stride, size) in enumerate(coverage.dims if coverage is not None else ()):
+            assert coverage is not None
+            block = reads[0].extent_along(stride)
+            unread = coverage.times[place] == 0
+            # What the block pointer knows as the tensor may be a part of it.
+            if size not in bounds:
+                continue
+            if block > 1 and int(unread.sum()) >= block:
+                in_loop = facts.is_in_loop
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "block", in_loop)
+        return None
+
+    def _goes_beyond(self, facts: LoadFacts, reads: list[Read]) -> bool:
+        """Whether a block begins behind the last element."""
+        for limit in facts.limits:
+            for sides in self._reading.compared.get(limit.op, []):
+                difference = _difference(sides[limit.index], sides[1 - limit.index])
+                if difference is not None and difference.low_of_last + limit.shift >= 0:
+                    return True
+        return any(read.begins_behind_the_end for read in reads)
+
+    def _bounds(self, facts: LoadFacts, reads: list[Read]) -> set[TileValue]:
+        """The sizes that the blocks are checked against."""
+        found: set[object] = set()
+        for read in reads:
+            found.update(() if read.block is None else read.block[0].shape)
+        for limit in facts.limits:
+            for sides in self._reading.compared.get(limit.op, [])[:1]:
+                found.add(sides[1 - limit.index])
+        return {size for size in found if isinstance(size, int)}
+
+    def _coverage(self, buffer: Buffer) -> Coverage | None:
+        """How often each index of a tensor is read; None where that cannot be told."""
+        key = buffer.storage_key
+        if key not in self._known:
+            self._known[key] = Coverage.of(self._reading.of_storage(key))
+        return self._known[key]
+
+
+def _gap(
+    op: Operation,
+    buffer: Buffer,
+    coverage: Coverage,
+    place: int,
+    found: Tensor,
+    rule: Rule,
+    in_loop: bool,
+) -> Gap:
+    stride, size = coverage.dims[place]
+    strides = list(zip(buffer.tensor.stride(), buffer.shape, strict=True))
+    dimension = strides.index((stride, size)) if (stride, size) in strides else None
+    return Gap(
+        op,
+        buffer,
+        rule,
+        dimension,
+        int(found.nonzero()[0, 0]),
+        int(found.sum()),
+        size,
+        coverage.elements_of_one_index(place),
+        stride,
+        in_loop,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """The greatest of index - bound, and the least of the program that is farthest."""
+
+    high: int
+    low_of_last: int
+
+
+def _difference(index: TileValue, bound: TileValue) -> _Difference | None:
+    """The difference of two affine tiles; None for others."""
+    const, base, spreads = 0, None, []
+    for value, sign in ((index, 1), (bound, -1)):
+        if isinstance(value, int):
+            const += sign * value
+        elif isinstance(value, AffineTile):
+            const += sign * value.const
+            reaches = zip(value.coefs, value.shape, strict=True)
+            spreads.append([sign * coef * (extent - 1) for coef, extent in reaches])
+            if value.base is not None:
+                part = sign * value.base.tensor
+                base = part if base is None else base + part
+        else:
+            return None
+    steps = [sum(axis) for axis in zip(*spreads, strict=True)]
+    far = const + (0 if base is None else int(base.max()))
+    return _Difference(
+        far + sum(max(step, 0) for step in steps), far + sum(min(step, 0) for step in steps)
+    )
+
+
+def _reaches_end(read: Read, place: int) -> bool:
+    """Whether a read goes to the end of a dimension of its tensor."""
+    dims = read.buffer.dims
+    ranges = read.ranges(dims)
+    return ranges is not None and bool((ranges.highs[place] == dims[place][1]).any())
+
+
+def _moves(reads: list[Read], dims: Dimensions, place: int) -> bool:
+    """Whether the first and the last round are of different indices."""
+    first, last = reads[0].ranges(dims), reads[-1].ranges(dims)
+    if first is None or last is None:
+        return False
+    return not torch.equal(first.lows[place], last.lows[place])
+
+
+def _is_even(reads: list[Read], dims: Dimensions, place: int, end: int) -> bool:
+    """Whether the load reads all indices below `end` equally often: blocks side by side."""
+    times = times_read(reads, dims)
+    if times is None:
+        return False
+    read = times[place][:end]
+    return int(read[0]) > 0 and bool((read == read[0]).all())

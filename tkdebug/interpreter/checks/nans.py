@@ -1,0 +1,262 @@
+"""Follows each NaN that a kernel stores back to the op that made it.
+
+Batches run as if nobody looked on, and only what they store is looked at. A batch that stores a NaN
+is run again, op by op: a NaN whose operands have none is born there; else it has the origin of the
+operand that has one. NaNs that a kernel loads are its input's, those that it writes down are meant,
+and those that `tl.where` drops end there, so that rows that are masked off later are of no concern.
+Only what is stored is told, and still there when the launch ends. Where batches cannot be run again
+(`replay`), ops are looked at from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.dialects.interfaces import stored
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.checks.nan_scan import has_nan
+from tkdebug.interpreter.checks.stored_values import HeldStores
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.hyperslabs import are_injective
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.values import BoxTile, TileValue
+
+_SYMBOLS = {
+    arith.AddF.name: "+",
+    arith.SubF.name: "-",
+    arith.MulF.name: "*",
+    arith.DivF.name: "/",
+}
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_FLOAT_NAMES = ("f16", "bf16", "f32", "f64")
+# What they give was in memory before, as a constant was in the source.
+_HANDS_OUT = ("load", "atomic", "gather")
+# Ops that make no NaN of numbers.
+_KEEPS = names_of(
+    *(arith.NegF, arith.MaxNumF, arith.MinNumF, arith.MaximumF, arith.MinimumF, arith.Select),
+    *(arith.TruncF, arith.SIToFP, arith.UIToFP),
+    *(math.Exp, math.Exp2, math.Erf, math.Floor, math.Ceil, math.AbsF),
+    *(tt.Rearrangement, tt.Join, tt.Split, tt.Cat, tt.Flip),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """The op that made a NaN, where first, and of what, such as "0.0 / 0.0" ("" when unknown)."""
+
+    op: Operation
+    offender: Offender
+    cause: str
+
+
+class NanCheck(Observer):
+    """`--check nan`."""
+
+    follows_accesses = True
+    is_passive = True
+    replays = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+        self._held = HeldStores()
+        self._can_replay = False
+
+    @property
+    def key(self) -> Hashable:
+        """Ops are looked at only where batches cannot be run again."""
+        return type(self), self._can_replay
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Note whether ops need to be looked at from the start."""
+        self._can_replay = launch.can_replay
+        self.needs_intermediates = not launch.can_replay
+
+    def moments(self, op: Operation) -> Moments:
+        """As of its tracker; never where that sees a batch that is run again."""
+        return Moments.NEVER if self._can_replay else _moments(op)
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """One that looks at stores alone, or the origins of one batch."""
+        tracker = NanTracker(self._faults, self._held)
+        return StoredNans(tracker) if self._can_replay else tracker
+
+    def launch_ends(self) -> None:
+        """Tell of the NaNs that are left."""
+        self._held.settle()
+
+
+class StoredNans(Observer):
+    """Looks at what a batch stores; where that has NaNs, it wants to see the batch again."""
+
+    def __init__(self, tracker: NanTracker) -> None:
+        self._tracker = tracker
+        self._is_found = False
+
+    def replay(self) -> Observer | None:
+        """The origins of what was stored."""
+        return self._tracker if self._is_found else None
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        if not self._is_found and _is_float(stored(access.op).type):
+            self._is_found = _stores_nan(run, access)
+
+
+def _stores_nan(run: EvaluatorState, access: ObservedAccess) -> bool:
+    slabs = access.hyperslabs()
+    if slabs is not None and are_injective(slabs):
+        # What it stored is what is there now.
+        memory = access.buffer.flat(run.dtype_of(stored(access.op).type))
+        return any(has_nan(slab.view(memory)) for slab in slabs)
+    return has_nan(access.stored_tile()) and has_nan(access.stored())
+
+
+class NanTracker(Observer):
+    """The origins of the NaNs in one batch; an origin is a birth, or None for the input."""
+
+    needs_intermediates = True
+    follows_accesses = True
+
+    def __init__(self, faults: FaultLog, held: HeldStores) -> None:
+        self._faults = faults
+        self._held = held
+        # Of the values that have a NaN in an active program, and of some that had one.
+        self._origins: dict[Value, Birth | None] = {}
+
+    def moments(self, op: Operation) -> Moments:
+        """After what gives floats, before what forwards values."""
+        return _moments(op)
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` is about to run: at a branch, what it forwards keeps its origin."""
+        # Without a NaN what was there stays: it may be of programs that went another way.
+        self._origins |= {
+            target: self._origins[source]
+            for source, target in forwarded(op)
+            if source in self._origins
+        }
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """An op gave `results`."""
+        if op.name in CONTROL_FLOW:
+            return results  # what regions give came through their terminators
+        is_kept = op.name in _KEEPS and not any(value in self._origins for value in op.operands)
+        for value, result in zip(op.results, results, strict=True):
+            if is_kept or not _has_nan(result, run.active):
+                self._origins.pop(value, None)
+                continue
+            carriers = [
+                given
+                for given, tile in zip(op.operands, operands, strict=True)
+                if _has_nan(tile, run.active)
+            ]
+            if carriers:
+                self._origins[value] = self._origins.get(carriers[0])
+            elif arith.Constant.matches(op) or any(word in op.name for word in _HANDS_OUT):
+                self._origins[value] = None
+            else:
+                self._origins[value] = self._birth(run, op, operands, result)
+        return results
+
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store: hold the NaNs among what it stores."""
+        op, buffer = access.op, access.buffer
+        birth = self._origins.get(stored(op))
+        if birth is None or access.stored_tile().dtype not in _FLOATS:
+            return
+        places = access.touch().places[access.stored().isnan()]
+        if not places.numel():
+            return
+
+        def tell(first: int, count: int) -> None:
+            at = int(places[first]) - buffer.storage_offset
+            self._faults.nan(birth.op, birth.offender, birth.cause, op, buffer.name, at, count)
+
+        dtype = run.dtype_of(stored(op).type)
+        self._held.hold(birth.op, access, dtype, places, torch.isnan, tell)
+
+    def _birth(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        result: TileValue,
+    ) -> Birth:
+        dense = run.full(result, op.result.type)
+        bad = dense.isnan()
+        if run.active is not None and bad.shape[0] == run.active.shape[0]:
+            bad = bad & run.active.reshape(-1, *(1,) * (bad.dim() - 1))
+        flat = int(bad.reshape(-1).to(torch.uint8).argmax())
+        place = []
+        for extent in reversed(bad.shape):
+            place.append(flat % extent)
+            flat //= extent
+        program, *lane = reversed(place)
+        if run.active is not None and bad.shape[0] == 1:
+            program = int(run.active.nonzero()[0])
+        offender = Offender(run.program_at(program), tuple(lane), None)
+        return Birth(op, offender, _cause(run, op, operands, (program, *lane)))
+
+
+def _has_nan(tile: TileValue, active: Tensor | None) -> bool:
+    if isinstance(tile, BoxTile):
+        return _has_nan(tile.data, active) or _has_nan(tile.fill, active)
+    if not isinstance(tile, Tensor) or tile.dtype not in _FLOATS or not has_nan(tile):
+        return False
+    if active is None or tile.shape[0] != active.shape[0]:
+        return True
+    return bool(tile[active].isnan().any())
+
+
+def _is_float(type_: ir.Type) -> bool:
+    element = ir.element_of(type_)
+    return isinstance(element, ir.ScalarType) and element.name in _FLOAT_NAMES
+
+
+def _moments(op: Operation) -> Moments:
+    moments = Moments.NEVER
+    if any(_is_float(value.type) for value in op.results):
+        moments |= Moments.AFTER
+    if next(forwarded(op), None) is not None:
+        moments |= Moments.BEFORE
+    return moments
+
+
+def _cause(
+    run: Evaluator, op: Operation, operands: Sequence[TileValue], place: tuple[int, ...]
+) -> str:
+    """What an elementwise op was given at `place`."""
+    shown = []
+    for tile, value in zip(operands, op.operands, strict=True):
+        if not isinstance(tile, Tensor | BoxTile):
+            return ""
+        dense = run.full(tile, value.type)
+        if dense.dim() != len(place) or dense.dtype not in _FLOATS:
+            return ""
+        if any(n != 1 and at >= n for at, n in zip(place, dense.shape, strict=True)):
+            return ""
+        at = tuple(0 if n == 1 else p for p, n in zip(place, dense.shape, strict=True))
+        shown.append(f"{float(dense[at]):g}")
+    if op.name in _SYMBOLS and len(shown) == 2:
+        return f"{shown[0]} {_SYMBOLS[op.name]} {shown[1]}"
+    if op.name.startswith("math."):
+        return f"{op.name.removeprefix('math.')}({', '.join(shown)})"
+    return ""

@@ -1,0 +1,1 @@
+"""`--check padding`: what masked-off elements change of what is stored."""

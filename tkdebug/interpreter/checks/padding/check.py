@@ -1,0 +1,502 @@
+"""Finds reductions whose result changes when masked-off elements are left out.
+
+Elements that a load masks off are followed while they are padding. Where a reduction takes some in
+that are not neutral, it is done once more without them, and what comes of the other result is
+computed beside the real values up to each store: only a difference there is a fault. So the maximum
+of a softmax may be too large, and rows that are masked off at the store may hold anything.
+
+An op that a mask or other data make part of the meaning (a halo, a dropout, a lookup) pads nothing,
+and what a kernel corrects afterwards, by a count of the elements, is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.analysis.data_flow import traced
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import place_of
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.checks.padding.facts import Axes, PaddingFacts, counts_elements, leaves
+from tkdebug.interpreter.checks.padding.flow import (
+    combination,
+    name_of,
+    neutral_of,
+    neutral_text,
+    padding_of_product,
+    padding_of_results,
+)
+from tkdebug.interpreter.checks.padding.worlds import World, different, differs
+from tkdebug.interpreter.checks.shadow_flow import united
+from tkdebug.interpreter.checks.shadow_values import MarkedValues, Origin, at_touched, stored_value
+from tkdebug.interpreter.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.values import BoxTile, DescriptorTile, TileValue
+
+_SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
+_MOST_WORLDS = 8
+
+
+class PaddingCheck(Observer):
+    """`--check padding`."""
+
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._facts = PaddingFacts.of(module)
+        self._faults = faults
+
+    def moments(self, op: Operation) -> Moments:
+        """Before loads that pad; all else only while there is any padding."""
+        return Moments.BEFORE if op in self._facts.loads else Moments.NEVER
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The padding of one batch."""
+        return PaddingTracker(run, self._faults, self._facts)
+
+
+class PaddingTracker(MarkedValues[Origin]):
+    """The padding of one batch of programs, and what would be without it."""
+
+    def __init__(self, ev: Evaluator, faults: FaultLog, facts: PaddingFacts) -> None:
+        super().__init__(ev)
+        self._faults = faults
+        self._facts = facts
+        self._worlds: dict[Operation, World] = {}
+        self._dropped: set[Operation] = set()
+        # Values that come of no data yet, such as what a loop begins its sum with.
+        self._blank: set[Value] = set()
+        # Of sums that leave elements out: the extent, how many are left, and the load.
+        self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
+        self._is_apart = False
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` is about to run."""
+        if self._is_apart:
+            return
+        if op.name in CONTROL_FLOW or leaves(op):
+            self._branch(op)
+        elif op in self._facts.loads:
+            self._load(op, operands)
+        else:
+            self._follow(op, operands)
+        self._attend()
+
+    def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
+        """Values die; those that blocks are given are theirs to set anew."""
+        for value in values:
+            if value.defining_op is not None:
+                self.marked.pop(value, None)
+                self._counts.pop(value, None)
+                for world in tuple(self._worlds.values()):
+                    world.values.pop(value, None)
+                    if not world.values:
+                        del self._worlds[world.op]
+        self._attend()
+
+    def _attend(self) -> None:
+        is_attentive = bool(self.marked or self._worlds or self._counts)
+        if not is_attentive:
+            self._blank.clear()  # what loops do unseen would not be noted
+        self._ev.attend(self, is_attentive)
+
+    def _branch(self, op: Operation) -> None:
+        for source, target in forwarded(op):
+            if self._is_blank(source):
+                self._blank.add(target)
+            else:
+                self._blank.discard(target)
+        for world in tuple(self._worlds.values()):
+            if not world.forward(self._ev, op):
+                self._drop(world.op)
+        if op.name in CONTROL_FLOW:
+            self.enter(op)
+        else:
+            self.leave(op)
+
+    def _is_blank(self, value: Value) -> bool:
+        return value in self._blank or not self._facts.data(value)
+
+    def _data(self, value: Value) -> Axes:
+        return frozenset() if value in self._blank else self._facts.data(value)
+
+    def _drop(self, op: Operation) -> None:
+        self._worlds.pop(op, None)
+        self._dropped.add(op)
+
+    # Padding
+
+    def _load(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        ev = self._ev
+        for world in self._worlds.values():
+            world.forget_results(op)
+        mask = self._mask(op, operands)
+        pad: Tensor | None = None
+        if not (isinstance(mask, int) and mask):
+            type_ = ir.tile(ir.shape_of(op.result.type), ir.I1)
+            pad = self.of_active(~ev.dense(mask, type_).bool())
+        if pad is not None and bool(pad.any()):
+            self.marked[op.result] = {op: (Origin(op, pad, ()), pad)}
+        else:
+            self.marked.pop(op.result, None)
+
+    def _mask(self, op: Operation, operands: Sequence[TileValue]) -> TileValue:
+        if tt.DescriptorLoad.matches(op):
+            descriptor, *offsets = operands
+            assert isinstance(descriptor, DescriptorTile)
+            return descriptor_access(self._ev, descriptor, ir.shape_of(op.result.type), offsets)[1]
+        mask = mask_of(op)
+        return operands[next(at for at, value in enumerate(op.operands) if value is mask)]
+
+    def _follow(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        each = [self._pad(value) for value in op.operands]
+        if stored_value(op) is not None:
+            self._about_to_store(op)
+            return
+        if not op.results:
+            return
+        for value in op.results:
+            self._counts.pop(value, None)
+        has_padding = any(mark is not None for mark in each)
+        results: Sequence[Tensor | None] = [None] * len(op.results)
+        cleaned: dict[int, Tensor] = {}
+        if has_padding:
+            results, cleaned = self._padding(op, operands, each)
+        self._step_worlds(op, operands, cleaned)
+        source = self._source(op.operands) if has_padding else None
+        for value, mark in zip(op.results, results, strict=True):
+            if mark is not None and source is not None and bool(mark.any()):
+                self.marked[value] = {source: (Origin(source, mark, ()), mark)}
+            else:
+                self.marked.pop(value, None)
+            if not OPS[op.name].effects and all(map(self._is_blank, op.operands)):
+                self._blank.add(value)
+            else:
+                self._blank.discard(value)
+
+    def _pad(self, value: Value) -> Tensor | None:
+        total = None
+        for _, mark in self.marked.get(value, {}).values():
+            total = united(total, mark)
+        return total
+
+    def _source(self, values: Sequence[Value]) -> Operation | None:
+        """The load that the padding of some values is of."""
+        for value in values:
+            for source in self.marked.get(value, {}):
+                return source
+        return None
+
+    def _padding(
+        self, op: Operation, operands: Sequence[TileValue], each: Sequence[Tensor | None]
+    ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
+        """The results' padding, and by operand which of its elements are to be left out."""
+        if tt.Reduce.matches(op) or tt.Scan.matches(op):
+            return self._reduced(op, operands, each)
+        if tt.Dot.matches(op):
+            return self._multiplied(op, operands, each)
+        data = [self._data(value) for value in op.operands]
+        place = self._facts.accumulations.get(op)
+        if place is not None:
+            return self._accumulated(op, operands, each, data, place)
+        return padding_of_results(self._ev, op, operands, each, data), {}
+
+    def _reduced(
+        self, op: Operation, operands: Sequence[TileValue], each: Sequence[Tensor | None]
+    ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
+        combiner, pad = combination(op), each[0]
+        if combiner is None or pad is None:
+            return [None] * len(op.results), {}
+        axis = tt.Combining(op).axis + 1
+        extent = ir.shape_of(tt.Combining(op).sources[0].type)[axis - 1]
+        if pad.shape[axis] != extent:
+            pad = pad.expand(*pad.shape[:axis], extent, *pad.shape[axis + 1 :])
+        whole = pad.all(axis, keepdim=True)
+        left_out = pad & ~whole
+        is_scan = tt.Scan.matches(op)
+        result = pad if is_scan else whole.squeeze(axis)
+        if not bool(left_out.any()):
+            return [result] * len(op.results), {}
+        if combiner == "add" and not is_scan and left_out.numel() == extent:
+            load = self._source(op.operands)
+            if load is not None:
+                self._counts[op.results[0]] = (extent, extent - left_out.sum(), load)
+        if self._is_neutral(op, operands[0], left_out, combiner):
+            return [result] * len(op.results), {}
+        # A sum of which one element is not neutral picks that one, as networks that sort do.
+        values = self._ev.full(operands[0], tt.Combining(op).sources[0].type)
+        takes = values != neutral_of(combiner, values.dtype)
+        picks = ~(takes & ~pad).any(axis, keepdim=True) & (takes.sum(axis, keepdim=True) == 1)
+        left_out = left_out & ~picks
+        result = pad if is_scan else (whole | picks).squeeze(axis)
+        cleaned = {0: left_out} if bool(left_out.any()) else {}
+        return [result] * len(op.results), cleaned
+
+    def _is_neutral(self, op: Operation, tile: TileValue, left_out: Tensor, combiner: str) -> bool:
+        """Whether elements that are left out change nothing where they are."""
+        type_ = tt.Combining(op).sources[0].type
+        axis = tt.Combining(op).axis + 1
+        if isinstance(tile, BoxTile) and tile.cropped_axes == (axis - 1,):
+            low, high = tile.box[axis - 1]
+            if not bool(left_out.narrow(axis, low, high - low).any()):
+                neutral = neutral_of(combiner, tile.fill.dtype)
+                return not bool((tile.fill != neutral).any())
+        values = self._ev.full(tile, type_)
+        neutral = neutral_of(combiner, values.dtype)
+        if left_out.numel() == left_out.shape[axis]:
+            places = left_out.reshape(-1).nonzero().reshape(-1)
+            return not bool((values.index_select(axis, places) != neutral).any())
+        return not bool((left_out & (values != neutral)).any())
+
+    def _multiplied(
+        self, op: Operation, operands: Sequence[TileValue], each: Sequence[Tensor | None]
+    ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
+        ev, dot = self._ev, tt.Dot(op)
+        result = padding_of_product(ev, op, each)
+        if result is not None and not self._is_blank(dot.accumulator):
+            result = None if each[2] is None else result & each[2]
+        cleaned: dict[int, Tensor] = {}
+        for place, dim in ((0, -1), (1, -2)):
+            mark = each[place]
+            if mark is None:
+                continue
+            mark = ev.full(mark, dot.factors[place].type)
+            mark = mark & ~mark.all(dim, keepdim=True)
+            values = ev.full(operands[place], dot.factors[place].type)
+            if bool((mark & (_numbers(values) != 0)).any()):
+                cleaned[place] = mark
+        return [result], cleaned
+
+    def _accumulated(
+        self,
+        op: Operation,
+        operands: Sequence[TileValue],
+        each: Sequence[Tensor | None],
+        data: Sequence[Axes],
+        place: int,
+    ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
+        """What a loop takes into what it carries: of padding, nothing is to be taken in."""
+        others = [at for at in range(len(op.operands)) if at != place]
+        marks = [each[at] if at != place else None for at in range(len(op.operands))]
+        axes = [data[at] if at != place else frozenset[int]() for at in range(len(op.operands))]
+        if not any(marks[at] is not None for at in others):
+            return [None], {}
+        (pad,) = padding_of_results(self._ev, op, operands, marks, axes)
+        if pad is None:
+            return [None], {}
+        carried = op.operands[place]
+        result = pad if self._is_blank(carried) else None
+        if result is None and each[place] is not None:
+            result = pad & each[place]  # type: ignore[operator]
+        return [result], {place: pad}
+
+    # What would be without it
+
+    def _step_worlds(
+        self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
+    ) -> None:
+        for world in tuple(self._worlds.values()):
+            if self._is_corrected(world, op):
+                self._drop(world.op)
+        own = self._worlds.get(op)
+        if own is None and cleaned and self._may_begin(op):
+            self._begin(op, operands, cleaned)
+        elif own is None and not cleaned:
+            self._divide(op, operands)
+        for world in tuple(self._worlds.values()):
+            if own is None and world.op is op:
+                continue  # it has just begun
+            given = world.operands_of(op, operands)
+            if given is None and not (world.op is op and cleaned):
+                world.forget_results(op)
+                continue
+            world.set_results(
+                op, self._run(op, given or operands, cleaned if world.op is op else {})
+            )
+
+    def _may_begin(self, op: Operation) -> bool:
+        return op not in self._dropped and len(self._worlds) < _MOST_WORLDS
+
+    def _is_corrected(self, world: World, op: Operation) -> bool:
+        """Whether a kernel takes away what the padding has added, as in total - (BLOCK - n)."""
+        if not any(view.matches(op) for view in _SUMS):
+            return False
+        others = [value for value in op.operands if value not in world.values]
+        return len(others) == 1 and counts_elements(others[0])
+
+    def _begin(
+        self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
+    ) -> None:
+        clean = self._run(op, operands, cleaned)
+        real = self._run(op, operands, {})
+        types = [value.type for value in op.results]
+        if not any(
+            differs(self._ev.full(a, type_), self._ev.full(b, type_))
+            for a, b, type_ in zip(real, clean, types, strict=True)
+        ):
+            return
+        load = self._source(op.operands)
+        assert load is not None
+        place = min(cleaned)
+        combiner = "add" if tt.Dot.matches(op) else combination(op)
+        assert combiner is not None
+        what = "product" if tt.Dot.matches(op) else name_of(combiner)
+        dtype = self._ev.dtype_of(op.operands[place].type)
+        neutral = neutral_text(combiner, dtype)
+        is_direct = load.results[0] in op.operands
+        hint = (
+            f"pass other={neutral} there"
+            if is_direct
+            else f"choose with tl.where(mask, x, {neutral}) before it"
+        )
+        world = World(op, load, what, f"{hint}, which is neutral here")
+        self._worlds[op] = world
+        world.set_results(op, clean)
+
+    def _divide(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """A sum that leaves elements out is divided by the extent of the whole tile."""
+        if not (arith.DivF.matches(op) or arith.MulF.matches(op)) or not self._may_begin(op):
+            return
+        for value, tile in zip(op.operands, operands, strict=True):
+            known = self._counts.get(value)
+            if known is None:
+                continue
+            extent, count, load = known
+            other = next((one for one in op.operands if one is not value), value)
+            divisor = extent if arith.DivF.matches(op) else 1 / extent
+            if arith.Binary(op).lhs is not value or _constant(other) != divisor:
+                continue
+            hint = f"divide by the number of elements, not by the extent of the tile, {extent}"
+            world = World(op, load, "mean", hint)
+            self._worlds[op] = world
+            sums = self._ev.dense(tile, value.type)
+            world.set_results(op, [sums / count.to(sums.dtype)])
+
+    def _run(
+        self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
+    ) -> Sequence[TileValue]:
+        """What `op` gives of other operands, with some of their elements left out."""
+        ev = self._ev
+        place = self._facts.accumulations.get(op)
+        given = list(operands)
+        if place is None or tt.Dot.matches(op):
+            for at, mark in cleaned.items():
+                values = ev.full(given[at], op.operands[at].type)
+                combiner = "add" if tt.Dot.matches(op) else combination(op)
+                assert combiner is not None
+                neutral = neutral_of(combiner, values.dtype)
+                given[at] = torch.where(mark, torch.tensor(neutral, dtype=values.dtype), values)
+        with self._apart():
+            results = ev.plan.run_alone(ev, op, given)
+        if place is not None and not tt.Dot.matches(op) and place in cleaned:
+            carried = ev.dense(given[place], op.result.type)
+            return [torch.where(cleaned[place], carried, ev.dense(results[0], op.result.type))]
+        return results
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Run ops beside the kernel: over no memory of its values, and without their faults."""
+        ev = self._ev
+        saved = ev.fusion, ev.faults
+        ev.fusion, ev.faults = Fusion(), FaultLog("", 0, ev.grid, is_told=False)
+        self._is_apart = True
+        try:
+            yield
+        finally:
+            self._is_apart = False
+            ev.fusion, ev.faults = saved
+
+    # Stores
+
+    def _about_to_store(self, op: Operation) -> None:
+        value = stored_value(op)
+        wanted = any(value in world.values for world in self._worlds.values())
+        self._ev.follow(self, wanted)
+        for world in self._worlds.values():
+            world.forget_results(op)
+
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store: whether another result would be stored."""
+        self._compare(access, access.stored)
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        self._ev.follow(self, False)
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic."""
+        self._ev.follow(self, False)
+        value = stored_value(access.op)
+        if value is not None:
+            tile = self._ev.full(self._ev.values[value], value.type)
+            self._compare(access, lambda: at_touched(tile, access.touch(), self._ev.first))
+
+    def _compare(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
+        value = stored_value(access.op)
+        if value is None:
+            return
+        pad = self._pad(value)
+        for world in self._worlds.values():
+            if value not in world.values:
+                continue
+            touched, values = access.touch(), stored()
+            tile = self._ev.full(world.values[value], value.type)
+            clean = at_touched(tile, touched, self._ev.first)
+            wrong = different(values, clean)
+            if pad is not None:
+                wrong = wrong & ~at_touched(pad, touched, self._ev.first)
+            places = wrong.nonzero().reshape(-1)
+            if places.numel():
+                first = int(places[0])
+                shown = _shown(values[first]), _shown(clean[first])
+                self._tell(world, access, first, places.numel(), shown)
+
+    def _tell(
+        self, world: World, access: ObservedAccess, first: int, count: int, shown: tuple[str, str]
+    ) -> None:
+        stored = self._faults.offender(access.buffer, access.touch(), first)
+        place = place_of(world.load, world.op)
+        did = f"this {world.what} takes in elements that the load at {place} masks off"
+        if world.what == "mean":
+            did = f"this mean counts elements that the load at {place} masks off"
+        wrong, right = shown
+        self._faults.value_fault(
+            world.op,
+            "padding",
+            f"{did}: {wrong} in place of {right} is stored",
+            Offender(stored.program_id, (), stored.index),
+            count,
+            severity="error",
+            store=access.op,
+            tensor=access.buffer.name,
+            hint=world.hint,
+        )
+
+
+def _numbers(values: Tensor) -> Tensor:
+    return values.float() if values.element_size() == 1 and values.is_floating_point() else values
+
+
+def _constant(value: Value) -> object:
+    """The number that a value is everywhere; None where it is no constant."""
+    return constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
+
+
+def _shown(value: Tensor) -> str:
+    return f"{value.item():g}" if value.is_floating_point() else str(value.item())

@@ -1,0 +1,200 @@
+"""What a module says of its padding: along which axes values have data, and which loads pad.
+
+Static facts, worked out once per module. "Data" is what was loaded, and all that comes of it; an
+axis along which a tile was only broadcast has none. So of `x - mean[:, None]` the first operand has
+data of its own in each element, and the second has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward
+from tkdebug.compiler.dialects import arith, math, scf, tt
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
+from tkdebug.interpreter.checks.shadow_flow import is_elementwise
+from tkdebug.interpreter.checks.shadow_values import is_in_kernel
+
+Axes = frozenset[int]
+_NONE: Axes = frozenset()
+_LOADS = (tt.Load, tt.DescriptorLoad)
+_REDUCTIONS = (tt.Reduce, tt.Scan, tt.Dot)
+_ACCUMULATIONS = (
+    arith.AddF, arith.AddI, arith.MulF, arith.MaxNumF, arith.MinNumF, arith.MaximumF,
+    arith.MinimumF, arith.MaxSI, arith.MinSI, math.Fma,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of one value.
+
+    Attributes:
+        varies: axes along which elements may differ.
+        data: axes along which each element has data of its own.
+    """
+
+    varies: Axes = _NONE
+    data: Axes = _NONE
+
+
+class _TileFacts(ForwardAnalysis[Facts]):
+    def visit(self, op: Operation) -> None:
+        """Set what is known of an op's results."""
+        if op.name in CONTROL_FLOW:
+            return
+        for value in op.results:
+            self.set(value, self._of(op, value))
+
+    def join(self, value: Value, known: Facts, fact: Facts) -> Facts:
+        """What either has."""
+        return Facts(known.varies | fact.varies, known.data | fact.data)
+
+    def _of(self, op: Operation, value: Value) -> Facts:
+        given = [self.facts.get(operand, Facts()) for operand in op.operands]
+        rank = len(ir.shape_of(value.type)) if _is_tile(value) else 0
+        if tt.MakeRange.matches(op):
+            return Facts(frozenset([0]))
+        if tt.Load.matches(op):
+            varies = given[0].varies
+            return Facts(varies, varies)
+        if tt.ExpandDims.matches(op):
+            axis = tt.ExpandDims(op).axis
+            return _moved(given[0], {a: a + (a >= axis) for a in range(rank)})
+        if tt.Trans.matches(op):
+            return _moved(given[0], {old: new for new, old in enumerate(tt.Trans(op).order)})
+        if tt.Reduce.matches(op):
+            axis = tt.Reduce(op).axis
+            whole = _united(given)
+            return _moved(whole, {a: a - (a > axis) for a in range(rank + 1) if a != axis})
+        if tt.Broadcast.matches(op) or tt.Splat.matches(op):
+            return given[0]
+        if tt.Scan.matches(op) or is_elementwise(op):
+            return _united(given)
+        every = frozenset(range(rank))
+        has_data = tt.DescriptorLoad.matches(op) or any(fact.data for fact in given)
+        return Facts(every, every if has_data else _NONE)
+
+
+def _is_tile(value: Value) -> bool:
+    return isinstance(value.type, ir.TensorType)
+
+
+def _united(given: list[Facts]) -> Facts:
+    varies, data = _NONE, _NONE
+    for fact in given:
+        varies, data = varies | fact.varies, data | fact.data
+    return Facts(varies, data)
+
+
+def _moved(fact: Facts, places: Mapping[int, int]) -> Facts:
+    return Facts(
+        frozenset(places[axis] for axis in fact.varies if axis in places),
+        frozenset(places[axis] for axis in fact.data if axis in places),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingFacts:
+    """Of a module.
+
+    Attributes:
+        values: what is known of each.
+        loads: those whose masked-off elements are padding: the mask goes by positions alone.
+        accumulations: ops that take an element into what a loop carries; where that operand is.
+    """
+
+    values: Mapping[Value, Facts]
+    loads: frozenset[Operation]
+    accumulations: Mapping[Operation, int]
+
+    @classmethod
+    def of(cls, module: Module) -> PaddingFacts:
+        """Those of a module, worked out when they are first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            found = module.derived[cls] = cls._made(module)
+        assert isinstance(found, cls)
+        return found
+
+    @classmethod
+    def _made(cls, module: Module) -> PaddingFacts:
+        ops = [op for op in module.walk() if is_in_kernel(op)]
+        accumulations = {op: place for op in ops if (place := _accumulated(op)) is not None}
+        reduces = any(view.matches(op) for op in ops for view in _REDUCTIONS)
+        if not (reduces or accumulations):
+            return cls({}, frozenset(), {})
+        analysis = _TileFacts()
+        analysis.run(module.function.regions[0].block)
+        facts = analysis.facts
+        loads = frozenset(op for op in ops if _pads(op, facts))
+        return cls(facts, loads, accumulations)
+
+    def data(self, value: Value) -> Axes:
+        """The axes along which a value has data."""
+        fact = self.values.get(value)
+        return _NONE if fact is None else fact.data
+
+
+def _accumulated(op: Operation) -> int | None:
+    """Which operand of `op` is carried by a loop, and is the result in the next iteration."""
+    if not any(view.matches(op) for view in _ACCUMULATIONS):
+        return None
+    for place, value in enumerate(op.operands):
+        carried = iter_arg(value)
+        if carried is not None and carried.yielded is op.result and len(op.result.uses) == 1:
+            return place if not math.Fma.matches(op) or place == 2 else None
+    return None
+
+
+def _pads(op: Operation, facts: Mapping[Value, Facts]) -> bool:
+    """Whether what a load masks off is padding.
+
+    A mask that goes by loaded elements, or compares floats, says what the data mean; so does an
+    `other` that was loaded.
+    """
+    if tt.DescriptorLoad.matches(op):
+        return True
+    load = tt.Load.cast(op)
+    if load is None or load.mask is None:
+        return False
+    if load.other is not None and _data_of(load.other, facts):
+        return False
+    for value in backward([load.mask], _sources):
+        if _data_of(value, facts) or (value.defining_op and arith.CmpF.matches(value.defining_op)):
+            return False
+    return True
+
+
+def _data_of(value: Value, facts: Mapping[Value, Facts]) -> Axes:
+    fact = facts.get(value)
+    return _NONE if fact is None else fact.data
+
+
+def _sources(value: Value) -> tuple[Value, ...]:
+    op = value.defining_op
+    if op is None or op.name in CONTROL_FLOW:
+        return incoming(value)
+    return () if any(view.matches(op) for view in _LOADS) else op.operands
+
+
+def counts_elements(value: Value) -> bool:
+    """Whether a difference of integers, such as BLOCK - n, went into a value without data."""
+    for source in backward([value], _sources):
+        op = source.defining_op
+        if op is not None and (arith.SIToFP.matches(op) or arith.SubI.matches(op)):
+            inner = backward(op.operands, _sources)
+            if any(v.defining_op and arith.SubI.matches(v.defining_op) for v in (*inner, source)):
+                return True
+    return False
+
+
+_LEAVING = (scf.Yield.name, scf.Condition.name)
+
+
+def leaves(op: Operation) -> bool:
+    """Whether `op` ends a region of control flow."""
+    return op.name in _LEAVING

@@ -1,0 +1,185 @@
+"""How padding travels through ops, and what takes its place where it is left out.
+
+A padding mark is true in elements that come of nothing but what loads masked off. `tl.where` with a
+mask ends it where it takes the other operand, and so does a factor 0 or an addend -inf that goes by
+positions: the author has taken care of these elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.checks.padding.facts import Axes
+from tkdebug.interpreter.checks.shadow_flow import (
+    MOVES,
+    Marks,
+    computable,
+    is_elementwise,
+    moved_marks,
+    selected_marks,
+    united,
+)
+from tkdebug.interpreter.reductions import combiner_of
+from tkdebug.interpreter.values import TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+_FACTORS = (arith.MulF.name, arith.MulI.name, arith.AndI.name)
+_ADDENDS = (arith.AddF.name, arith.SubF.name)
+# Scores are masked by adding -inf, or -1e4 where that overflows.
+_DROWNING = 1e4
+_LOWEST = ("maxnum", "maximum", "maxsi", "argmax", "argmax_any")
+_HIGHEST = ("minnum", "minimum", "minsi", "argmin", "argmin_any")
+_NEUTRAL = {"add": 0, "mul": 1, "or": 0, "xor": 0, "and": -1, "maxui": 0, "minui": -1}
+_BY_OP = {
+    arith.AddF.name: "add", arith.AddI.name: "add", arith.MulF.name: "mul", math.Fma.name: "add",
+    arith.MaxNumF.name: "maxnum", arith.MinNumF.name: "minnum", arith.MaximumF.name: "maximum",
+    arith.MinimumF.name: "minimum", arith.MaxSI.name: "maxsi", arith.MinSI.name: "minsi",
+}  # fmt: skip
+_NAMES = {
+    "add": "sum", "mul": "product", "and": "and", "or": "or", "xor": "xor",
+    "maxui": "max", "minui": "min",
+}  # fmt: skip
+
+
+def combination(op: Operation) -> str | None:
+    """How a reduction, a scan or an accumulation combines elements; None where that is unknown."""
+    if op.name in _BY_OP:
+        return _BY_OP[op.name]
+    found = combiner_of(tt.Combining(op))
+    known = found in _NEUTRAL or found in _LOWEST or found in _HIGHEST
+    return found if known else None
+
+
+def name_of(combiner: str) -> str:
+    """How messages call a combination."""
+    if combiner in _NAMES:
+        return _NAMES[combiner]
+    if combiner.startswith("arg"):
+        return combiner[:6]
+    return "max" if combiner in _LOWEST else "min"
+
+
+def neutral_of(combiner: str, dtype: torch.dtype) -> float | int:
+    """The element that changes nothing in a combination."""
+    if combiner in _NEUTRAL:
+        return _NEUTRAL[combiner]
+    if dtype.is_floating_point:
+        return float("-inf") if combiner in _LOWEST else float("inf")
+    limits = torch.iinfo(dtype)
+    return limits.min if combiner in _LOWEST else limits.max
+
+
+def neutral_text(combiner: str, dtype: torch.dtype) -> str:
+    """The neutral element as kernels write it."""
+    neutral = neutral_of(combiner, dtype)
+    if dtype.is_floating_point and abs(neutral) == float("inf"):
+        return f'float("{neutral}")'
+    return str(neutral)
+
+
+def padding_of_results(
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    marks: Marks,
+    data: Sequence[Axes],
+) -> Sequence[Tensor | None]:
+    """The results' marks of an op that neither loads nor reduces.
+
+    Args:
+        ev: the evaluator that is about to run `op`.
+        op: no control flow, no reduction.
+        operands: its operands' values.
+        marks: of the operands; one at least is not None.
+        data: axes along which the operands have data.
+    """
+    if op.name in MOVES:
+        return moved_marks(ev, op, marks)
+    if arith.Select.matches(op):
+        return [selected_marks(ev, op, operands, marks)]
+    if not is_elementwise(op):
+        return [None] * len(op.results)
+    mark = _combined(marks, data)
+    if mark is not None and len(op.operands) == 2:
+        mark = _without_neutralised(ev, op, operands, mark, data)
+    return [mark] * len(op.results)
+
+
+def _combined(marks: Marks, data: Sequence[Axes]) -> Tensor | None:
+    """Padding is what no operand that has data of its own there gives a meaning.
+
+    Operands with data along the same axes agree on it; those along others do not matter to each
+    other, as in an outer product; one with fewer axes than another does not count.
+    """
+    if not any(data):
+        total = None
+        for mark in marks:
+            total = united(total, mark)
+        return total
+    groups: dict[Axes, list[Tensor | None]] = {}
+    for mark, axes in zip(marks, data, strict=True):
+        if axes and not any(axes < other for other in data):
+            groups.setdefault(axes, []).append(mark)
+    total = None
+    for group in groups.values():
+        known = [mark for mark in group if mark is not None]
+        if len(known) == len(group):
+            common = known[0]
+            for mark in known[1:]:
+                common = common & mark
+            total = united(total, common)
+    return total
+
+
+def _without_neutralised(
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    mark: Tensor,
+    data: Sequence[Axes],
+) -> Tensor:
+    """`mark`, but for elements that an operand without data does away with."""
+    does_away: Callable[[Tensor], Tensor]
+    if op.name in _FACTORS or (arith.OrI.matches(op) and _is_bool(op)):
+        absorbing = 1 if arith.OrI.matches(op) else 0
+
+        def does_away(values: Tensor) -> Tensor:
+            return values == absorbing
+
+    elif op.name in _ADDENDS:
+
+        def does_away(values: Tensor) -> Tensor:
+            return values.abs() >= _DROWNING
+
+    else:
+        return mark
+    for value, tile, axes in zip(op.operands, operands, data, strict=True):
+        if not axes:
+            gone = does_away(computable(ev.dense(tile, value.type)))
+            if bool(gone.any()):  # else a mark of one row for all programs stays one
+                mark = mark & ~gone
+    return mark
+
+
+def _is_bool(op: Operation) -> bool:
+    return ir.element_of(op.result.type).bits == 1
+
+
+def padding_of_product(ev: Evaluator, op: Operation, marks: Marks) -> Tensor | None:
+    """A matrix product's: rows and columns that are padding as a whole."""
+    dot = tt.Dot(op)
+    total = None
+    for mark, value, dim in ((marks[0], dot.a, -1), (marks[1], dot.b, -2)):
+        if mark is not None:
+            whole = ev.full(mark, value.type)
+            total = united(total, whole.all(dim, keepdim=True))
+    return total

@@ -1,0 +1,256 @@
+"""What the programs of a launch accessed in one allocation, and which of it may conflict.
+
+This is found out in three steps, each of which leaves less to the next. Whole views are compared by
+where they begin and end; then runs of elements; then the elements of what still overlaps. Runs that
+overlap form a cluster; a cluster is suspicious if two programs have part in it and one of them may
+change what the other accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.races.access_parts import Part, Runs, SlabPart, is_alike
+
+
+class Deed(IntEnum):
+    """What an access does to an element."""
+
+    READ = 0
+    # Stores what is there already.
+    KEEP = 1
+    WRITE = 2
+    ATOMIC = 3
+    # An atomic that leaves the value as it was.
+    LOOK = 4
+
+
+# Elements that are looked at at a time; where there are more, they are taken by their places.
+_MOST_ELEMENTS = 1 << 21
+_LARGEST_ITEM_BYTES = 8
+_UNCHANGED = {Deed.WRITE: Deed.KEEP, Deed.ATOMIC: Deed.LOOK}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One access of the programs of a batch.
+
+    Attributes:
+        shape: of the tile.
+        deed: READ, WRITE or ATOMIC.
+    """
+
+    op: Operation
+    buffer: Buffer
+    shape: tuple[int, ...]
+    deed: Deed
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Accessed elements, all tensors int64, one entry an element and access.
+
+    Neighbours that the same accesses touch alike may be one entry, which is the first of them.
+
+    Attributes:
+        places: offsets in units of `unit_bytes`.
+        counts: how many neighbours an entry stands for.
+        lanes: positions in the tile.
+        records: positions in the list of records.
+        deeds: what was done to this element.
+    """
+
+    places: Tensor
+    counts: Tensor
+    programs: Tensor
+    segments: Tensor
+    lanes: Tensor
+    records: Tensor
+    deeds: Tensor
+    unit_bytes: int
+
+
+def suspects(records: Sequence[Record]) -> Iterator[Elements]:
+    """The elements of all suspicious clusters, in order of place, then of time; piece by piece."""
+    if _may_conflict({record.deed for record in records}) and not _are_apart(records):
+        yield from _Clusters(records).pieces()
+
+
+def overlaps(parts: Sequence[Part]) -> bool:
+    """Whether some elements of one access are one place in memory."""
+    if len(parts) == 1 and isinstance(parts[0], SlabPart):
+        return not parts[0].slab.is_injective
+    runs = [part.runs() for part in parts]
+    starts, order = torch.sort(torch.cat([run.starts for run in runs]))
+    stops = starts + torch.cat([run.counts for run in runs])[order]
+    return bool((starts[1:] < stops[:-1]).any())
+
+
+def _may_conflict(deeds: set[Deed]) -> bool:
+    return Deed.WRITE in deeds or {Deed.READ, Deed.ATOMIC} <= deeds
+
+
+def _are_apart(records: Sequence[Record]) -> bool:
+    """Whether views show that no two programs have an element in common; False if they do not."""
+    spans: list[tuple[int, int]] = []
+    known: dict[tuple[object, ...], list[Tensor]] = {}
+    for record in records:
+        for part in record.parts:
+            if not isinstance(part, SlabPart):
+                return False
+            slab, itemsize = part.slab, record.buffer.itemsize
+            key = slab.start, slab.sizes, slab.strides, itemsize
+            same = known.setdefault(key, [])
+            if any(torch.equal(slab.programs, programs) for programs in same):
+                continue
+            if slab.programs.shape[0] > 1 and not slab.is_injective:
+                return False
+            same.append(slab.programs)
+            spans.append((slab.start * itemsize, (slab.last + 1) * itemsize))
+    spans.sort()
+    return all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+class _Clusters:
+    """Runs of all records by clusters, starts and stops in bytes."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self._parts: list[Part] = []
+        self._owners: list[int] = []
+        found: list[Runs] = []
+        for number, record in enumerate(records):
+            for part in record.parts:
+                found.append(part.runs())
+                self._parts.append(part)
+                self._owners.append(number)
+        self._runs = found
+        device = found[0].starts.device
+        counts = torch.tensor([runs.starts.shape[0] for runs in found], device=device)
+        self._part = torch.arange(len(found), device=device).repeat_interleave(counts)
+        self._number = torch.cat([torch.arange(int(count), device=device) for count in counts])
+        sizes = [records[owner].buffer.itemsize for owner in self._owners]
+        self._itemsize = torch.tensor(sizes, device=device)[self._part]
+        self._starts = torch.cat([runs.starts for runs in found]) * self._itemsize
+        lengths = torch.cat([runs.counts for runs in found]) * self._itemsize
+        self._stops = self._starts + lengths
+        self._programs = torch.cat([runs.programs for runs in found])
+        deeds = torch.tensor([records[owner].deed for owner in self._owners], device=device)
+        self._deeds = deeds[self._part]
+
+    def pieces(self) -> Iterator[Elements]:
+        """The elements of suspicious clusters."""
+        kept = self._suspicious()
+        if kept is not None:
+            low, high = int(self._starts[kept].min()), int(self._stops[kept].max())
+            yield from self._between(kept.sort().values, low, high)
+
+    def _between(self, kept: Tensor, low: int, high: int) -> Iterator[Elements]:
+        """Those of the runs `kept`, in ascending order, from byte `low` to before `high`."""
+        kept = kept[(self._starts[kept] < high) & (self._stops[kept] > low)]
+        if not kept.numel():
+            return
+        sizes = self._stops[kept].clamp(max=high) - self._starts[kept].clamp(min=low)
+        elements = int((sizes // self._itemsize[kept]).sum())
+        cuts = self._cuts(kept, elements)
+        if cuts is not None:
+            yield self._elements(kept, low, high, cuts)
+            return
+        middle = (low + high) // 2 // _LARGEST_ITEM_BYTES * _LARGEST_ITEM_BYTES
+        if elements <= _MOST_ELEMENTS or not low < middle < high:
+            yield self._elements(kept, low, high, None)
+            return
+        yield from self._between(kept, low, middle)
+        yield from self._between(kept, middle, high)
+
+    def _suspicious(self) -> Tensor | None:
+        starts, order = torch.sort(self._starts)
+        reach = torch.cummax(self._stops[order], 0).values
+        begins = starts[1:] >= reach[:-1]
+        if bool(begins.all()):
+            return None
+        cluster = torch.zeros_like(starts)
+        torch.cumsum(begins, 0, out=cluster[1:])
+        count = int(cluster[-1]) + 1
+        programs, deeds = self._programs[order], self._deeds[order]
+        lowest = programs.new_full((count,), 1 << 62).scatter_reduce_(0, cluster, programs, "amin")
+        highest = programs.new_full((count,), -1).scatter_reduce_(0, cluster, programs, "amax")
+
+        def has(deed: Deed) -> Tensor:
+            found = torch.zeros(count, dtype=torch.bool, device=deeds.device)
+            found[cluster[deeds == deed]] = True
+            return found
+
+        conflicts = has(Deed.WRITE) | (has(Deed.READ) & has(Deed.ATOMIC))
+        bad = (lowest != highest) & conflicts
+        return order[bad[cluster]] if bool(bad.any()) else None
+
+    def _cuts(self, kept: Tensor, elements: int) -> Tensor | None:
+        """Where runs begin and end, if what is between may be one entry; None: take elements."""
+        parts = [self._parts[part] for part in torch.unique(self._part[kept]).tolist()]
+        # The first entry is told of, so that it has to be the first of its tile as well.
+        if any(isinstance(part, SlabPart) and part.slab.flips for part in parts):
+            return None
+        if not all(is_alike(part.changed) for part in parts):
+            return None
+        cuts = torch.unique(torch.cat([self._starts[kept], self._stops[kept]]))
+        begins = torch.searchsorted(cuts, self._starts[kept])
+        entries = int((torch.searchsorted(cuts, self._stops[kept]) - begins).sum())
+        return cuts if entries < elements // 2 and entries <= _MOST_ELEMENTS else None
+
+    def _elements(self, kept: Tensor, low: int, high: int, cuts: Tensor | None) -> Elements:
+        """Those of the runs `kept` from `low` to before `high`; one entry between two `cuts`."""
+        unit = int(self._itemsize[kept].min())
+        starts = self._starts[kept].clamp(min=low)
+        stops = self._stops[kept].clamp(max=high)
+        if cuts is None:
+            first, length = starts // unit, (stops - starts) // unit
+        else:
+            first = torch.searchsorted(cuts, starts)
+            length = torch.searchsorted(cuts, stops) - first
+        ends = length.cumsum(0)
+        steps = torch.arange(int(ends[-1]), device=kept.device)
+        steps -= (ends - length).repeat_interleave(length)
+        places = first.repeat_interleave(length) + steps
+        counts = torch.ones_like(places)
+        if cuts is not None:
+            counts, places = torch.diff(cuts)[places] // unit, cuts[places] // unit
+        run = kept.repeat_interleave(length)
+        part = self._part[run]
+        lanes, segments, deeds = (torch.empty_like(run) for _ in range(3))
+        items = (places * unit - self._starts[run]) // self._itemsize[run]
+        names, sizes = torch.unique_consecutive(part, return_counts=True)
+        begin = 0
+        for name, size in zip(names.tolist(), sizes.tolist(), strict=True):
+            where = slice(begin, begin + size)
+            begin += size
+            details = self._parts[name].details(self._number[run[where]], items[where])
+            deed = self._records[self._owners[name]].deed
+            lanes[where], segments[where] = details.lanes, details.segments
+            unchanged = _UNCHANGED.get(deed, deed)
+            deeds[where] = torch.where(details.changed, int(deed), int(unchanged))
+        programs = self._programs[run]
+        records = torch.tensor(self._owners, device=run.device)[part]
+        # One program after the other, where a record has several at one place.
+        order = torch.sort(programs, stable=True).indices
+        order = order[torch.sort(records[order], stable=True).indices]
+        order = order[torch.sort(places[order], stable=True).indices]
+        return Elements(
+            places[order],
+            counts[order],
+            programs[order],
+            segments[order],
+            lanes[order],
+            records[order],
+            deeds[order],
+            unit,
+        )

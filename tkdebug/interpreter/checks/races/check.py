@@ -1,0 +1,162 @@
+"""Tells of programs of one launch that touch the same memory in no certain order."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.faults.messages import FaultText, access_verb, place_of
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, contents
+from tkdebug.interpreter.checks.races.happens_before import HappensBefore
+from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is_silent_flag
+from tkdebug.interpreter.checks.unwritten.patterns import bits_type
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.scheduler import Turns
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.touched import Touched
+from tkdebug.interpreter.values import TileValue
+
+_SUMS = ("add", "fadd")
+
+
+class RaceCheck(Observer):
+    """`--check race`."""
+
+    follows_accesses = True
+    memory_factor = 2  # index vectors where an access is no strided view
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+        self._synchronisation = Synchronisation.of(module)
+        self._order: HappensBefore | None = None
+        # By program: how often it has told others something.
+        self._published: Counter[int] = Counter()
+        # Of the store that is under way.
+        self._brings: Tensor | None = None
+        self._detector = RaceDetector(self._report, 1, {}, None)
+
+    def moments(self, op: Operation) -> Moments:
+        """At fences; accesses are followed."""
+        return Moments.BEFORE if op in self._synchronisation.fences else Moments.NEVER
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Nothing has been accessed yet."""
+        programs = math.prod(launch.grid)
+        if self._synchronisation.meanings and programs > 1:
+            self._order = HappensBefore(programs)
+        self._detector = RaceDetector(
+            self._report, programs, self._synchronisation.meanings, self._order
+        )
+
+    def launch_ends(self) -> None:
+        """Compare what was accessed."""
+        self._detector.launch_ends()
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """A fence."""
+        if self._order is not None:
+            here = torch.arange(run.programs, device=run.device)
+            here = here if run.active is None else here[run.active]
+            self._order.fence((here + run.first).tolist())
+
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load; what the kernel does not write is in no race."""
+        if run.written is not None and access.buffer.storage_key not in run.written:
+            return
+        synchronises = access.op in self._synchronisation.meanings
+        if not (synchronises and is_silent_flag(access.op)):
+            self._detector.read(access)
+        if synchronises:
+            self._synchronise(run, access, None)
+
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store: where it changes memory."""
+        self._detector.write(access, run.first)
+        if self._order is not None and access.op in self._synchronisation.meanings:
+            old, new = contents(access)
+            self._brings = old != new
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store: it may be a flag."""
+        if access.op in self._synchronisation.meanings:
+            self._synchronise(run, access, self._brings)
+
+    def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After an atomic: an access, and what it tells or learns."""
+        changed = _changed(access)
+        self._detector.atomic(access, changed)
+        if access.op in self._synchronisation.meanings:
+            if changed is None:
+                changed = torch.ones_like(access.touch().places, dtype=torch.bool)
+            self._synchronise(run, access, changed)
+
+    def _synchronise(
+        self, run: EvaluatorState, access: ObservedAccess, changed: Tensor | None
+    ) -> None:
+        if self._order is None:
+            return
+        touched = access.touch()
+        self._order.synchronise(
+            access.op,
+            self._synchronisation.meanings[access.op],
+            access.buffer.storage_key,
+            touched.places * touched.itemsize,
+            touched.programs,
+            changed,
+        )
+        if run.turns is not None and changed is not None and bool(changed.any()):
+            self._let_others_come_between(run.turns, run.first)
+
+    def _let_others_come_between(self, turns: Turns, program: int) -> None:
+        """Run some programs ahead and hold some back, where others see what they have done.
+
+        What others do may depend on how far a program has come, and run one after the other
+        they would never see it half done.
+        """
+        self._published[program] += 1
+        if (self._published[program] + program) % 2 == 0:
+            turns.step_aside()
+
+    def _report(self, op: Operation, buffer: Buffer, touched: Touched, race: Race) -> None:
+        offender = self._faults.offender(buffer, touched, race.first)
+        other = "another element of the same tile"
+        if race.other is not None:
+            other = f"program {self._faults.program_at(race.other)}"
+        where = "here too" if race.other_op is op else f"at {place_of(race.other_op, op)}"
+        message = (
+            f"{access_verb(op)} offset {offender.index} of `{buffer.name}`, which {other} "
+            f"{race.did} {where}, in no certain order"
+        )
+        text = FaultText("race", message, tensor=buffer.name, index=offender.index, hint=race.hint)
+        self._faults.record(op, text, offender, race.count)
+
+
+def _changed(access: ObservedAccess) -> Tensor | None:
+    """Where an atomic brought another value; None for everywhere.
+
+    Programs come one after the other: of an element that several change, each but the last
+    leaves what the next one finds.
+    """
+    rmw, old, touched = tt.AtomicRmw.cast(access.op), access.loaded, access.touch()
+    is_blind = rmw is not None and rmw.kind in _SUMS and not rmw.result.uses
+    if old is None or is_blind or not tt.Atomic.matches(access.op):
+        return None  # Sums that nobody looks at are not taken one by one.
+    bits = bits_type(touched.itemsize)
+    before, after = old.view(bits), access.buffer.flat(old.dtype).view(bits)[touched.places]
+    places, order = torch.sort(touched.places, stable=True)
+    before, after = before[order], after[order]
+    after[:-1] = torch.where(places[1:] == places[:-1], before[1:], after[:-1])
+    changed = torch.empty_like(order, dtype=torch.bool)
+    changed[order] = before != after
+    return changed

@@ -1,0 +1,326 @@
+"""Finds programs of one launch that touch the same memory in no order that is certain.
+
+What programs access is kept while they run (`access_history`) and compared when the launch ends,
+or when it has become much: accesses to the same element by two programs race if they conflict
+(`race_pairs`) and neither happens before the other (`happens_before`).
+
+Invariant: in which order the interpreter ran the programs decides nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.races.access_history import (
+    Deed,
+    Elements,
+    Record,
+    overlaps,
+    suspects,
+)
+from tkdebug.interpreter.checks.races.access_log import AccessLog
+from tkdebug.interpreter.checks.races.access_parts import (
+    Changed,
+    ListPart,
+    Part,
+    SlabPart,
+    stored_in,
+)
+from tkdebug.interpreter.checks.races.happens_before import HappensBefore, Meaning
+from tkdebug.interpreter.checks.races.order_hints import Side, order_hint
+from tkdebug.interpreter.checks.races.race_hints import POLLED, race_hint
+from tkdebug.interpreter.checks.races.race_pairs import confirmed, conflicting
+from tkdebug.interpreter.checks.unwritten.patterns import bits_type
+from tkdebug.interpreter.hyperslabs import Hyperslab
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.touched import Touched
+
+# To see whether all have changed takes longer than to store them.
+_MOST_KEPT_BYTES = 64 << 20
+_TILE_HINT = "let one element of the tile store (a mask), or reduce the tile first"
+_DID = {
+    Deed.READ: "reads",
+    Deed.KEEP: "writes",
+    Deed.WRITE: "writes",
+    Deed.ATOMIC: "changes atomically",
+    Deed.LOOK: "changes atomically",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """The first of some accesses that race in one way.
+
+    Attributes:
+        first: its position among the elements that are told with it.
+        other: the other program, None for the same tile.
+        other_op: what that program does there.
+        did: what that is, as "writes".
+    """
+
+    first: int
+    count: int
+    other: int | None
+    other_op: Operation
+    did: str
+    hint: str
+
+
+Report = Callable[[Operation, Buffer, Touched, Race], None]
+
+
+class RaceDetector:
+    """Who touched what in one launch.
+
+    Args:
+        report: told of each race.
+        programs: of the launch.
+        meanings: of the ops that synchronise.
+        order: in which programs synchronise; None where they do not.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        programs: int,
+        meanings: Mapping[Operation, Meaning],
+        order: HappensBefore | None,
+    ) -> None:
+        self._report = report
+        self._meanings = meanings
+        self._programs = programs
+        self._order = order
+        self._logs: dict[int, AccessLog] = {}
+        # Of bools that say which elements changed.
+        self._kept_bytes = 0
+
+    def read(self, access: ObservedAccess) -> None:
+        """A plain load."""
+        self._add(access, Deed.READ, self._parts(access, True))
+
+    def write(self, access: ObservedAccess, first: int) -> None:
+        """A plain store, before it is done, of a batch that begins with program `first`."""
+        slabs = access.hyperslabs()
+        if slabs is not None:
+            parts = self._parts_of_store(access, slabs, first)
+            if not overlaps(parts):
+                self._add(access, Deed.WRITE, parts)
+                return
+        touched = access.touch()
+        changed, lost = changes(touched, *contents(access))
+        if lost.numel():
+            count = int(lost.numel())
+            race = Race(0, count, None, access.op, "writes", _TILE_HINT)
+            self._report(access.op, access.buffer, touched.chosen(lost[:1]), race)
+        self._add(access, Deed.WRITE, (self._listed(touched, self._kept(changed)),))
+
+    def atomic(self, access: ObservedAccess, changed: Tensor | None) -> None:
+        """An atomic; `changed` is where it brought another value, None for everywhere."""
+        part = self._listed(access.touch(), True if changed is None else self._kept(changed))
+        self._add(access, Deed.ATOMIC, (part,))
+
+    def launch_ends(self) -> None:
+        """Report the races of the launch."""
+        for log in self._logs.values():
+            for elements in suspects(log.records):
+                self._compare(log.records, elements)
+        self._logs.clear()
+
+    def _add(self, access: ObservedAccess, deed: Deed, parts: tuple[Part, ...]) -> None:
+        parts = tuple(part for part in parts if part.programs.numel())
+        if self._programs > 1 and parts:
+            record = Record(access.op, access.buffer, access.shape, deed, parts)
+            self._logs.setdefault(access.buffer.storage_key, AccessLog()).add(record)
+
+    def _parts(self, access: ObservedAccess, changed: Changed) -> tuple[Part, ...]:
+        slabs = access.hyperslabs()
+        if slabs is None:
+            return (self._listed(access.touch(), changed),)
+        return tuple(
+            SlabPart(slab, access.shape, changed, self._segments(slab.programs)) for slab in slabs
+        )
+
+    def _parts_of_store(
+        self, access: ObservedAccess, slabs: Sequence[Hyperslab], first: int
+    ) -> tuple[Part, ...]:
+        parts: list[Part] = []
+        for slab in slabs:
+            changed: Changed = True
+            if self._programs > 1 and slab.is_injective:
+                new = stored_in(access, slab, first)
+                bits = bits_type(access.itemsize)
+                old = slab.view(access.buffer.flat(new.dtype)).view(bits)
+                changed = self._kept(old != new.view(bits))
+            parts.append(SlabPart(slab, access.shape, changed, self._segments(slab.programs)))
+        return tuple(parts)
+
+    def _kept(self, changed: Tensor) -> Changed:
+        """`changed`, in less memory where it has become much."""
+        if self._kept_bytes + changed.numel() > _MOST_KEPT_BYTES:
+            settled = _settled(changed)
+            if settled is not changed:
+                return settled
+        self._kept_bytes += changed.numel()
+        return changed
+
+    def _listed(self, touched: Touched, changed: Changed) -> ListPart:
+        return ListPart(touched, changed, self._segments(touched.programs))
+
+    def _segments(self, programs: Tensor) -> Tensor | None:
+        return None if self._order is None else self._order.segments(programs)
+
+    # Comparing
+
+    def _compare(self, records: Sequence[Record], elements: Elements) -> None:
+        earlier, later = conflicting(elements)
+        races = ~self._ordered(elements, earlier, later)
+        earlier, later = earlier[races], later[races]
+        if not earlier.numel():
+            return
+        loads = (elements.deeds[earlier] == Deed.WRITE) & (elements.deeds[later] == Deed.READ)
+        which = loads.nonzero().reshape(-1)
+        if which.numel():
+            pair, again = confirmed(elements, earlier[which], later[which])
+            known = self._ordered(elements, again, later[which][pair])
+            kept = torch.ones_like(races[races])
+            kept[which[pair[known]]] = False
+            earlier, later = earlier[kept], later[kept]
+        self._tell(records, elements, earlier, later)
+
+    def _ordered(self, elements: Elements, earlier: Tensor, later: Tensor) -> Tensor:
+        """Where two accesses are of one program, or their segments are ordered."""
+        p, q = elements.programs[earlier], elements.programs[later]
+        same = p == q
+        if self._order is None or bool(same.all()):
+            return same
+        width = int(elements.segments.max()) + 1
+        codes = elements.programs * width + elements.segments
+        names, codes = torch.unique(codes, return_inverse=True)
+        apart = (~same).nonzero().reshape(-1)
+        pairs = codes[earlier[apart]] * names.shape[0] + codes[later[apart]]
+        distinct, which = torch.unique(pairs, return_inverse=True)
+        known = [
+            self._order.orders(*divmod(a, width), *divmod(b, width))
+            for a, b in zip(
+                names[distinct // names.shape[0]].tolist(),
+                names[distinct % names.shape[0]].tolist(),
+                strict=True,
+            )
+        ]
+        same[apart] = torch.tensor(known, device=same.device)[which]
+        return same
+
+    def _tell(
+        self, records: Sequence[Record], elements: Elements, earlier: Tensor, later: Tensor
+    ) -> None:
+        """Report racing pairs: one race for each op and each way in which others touch it."""
+        # Of programs that store at once in one op, the one whose value is lost.
+        owner, deeds = elements.records, elements.deeds
+        at_once = (owner[earlier] == owner[later]) & (deeds[earlier] != Deed.READ)
+        offender = torch.where(at_once, earlier, later)
+        other = torch.where(at_once, later, earlier)
+        ops = torch.tensor([record.op.id for record in records], device=owner.device)
+        kinds = deeds[other]
+        kinds = torch.where(kinds == Deed.KEEP, int(Deed.WRITE), kinds)
+        kinds = torch.where(kinds == Deed.LOOK, int(Deed.ATOMIC), kinds)
+        groups = ops[owner[offender]] * len(Deed) + kinds
+        # In order of records, programs and lanes, one number an element of an access.
+        width = int(elements.lanes.max()) + 1
+        rows = elements.programs[offender] * width + elements.lanes[offender]
+        times = owner[offender] * (self._programs * width) + rows
+        found = []
+        for group in torch.unique(groups).tolist():
+            where = (groups == group).nonzero().reshape(-1)
+            named, entry = torch.unique(times[where], return_inverse=True)
+            counts = torch.zeros_like(named)
+            counts[entry] = elements.counts[offender[where]]
+            # Units of one element, where it has several, are one entry or in one.
+            record = records[int(owner[offender[where[0]]])]
+            counts = counts * elements.unit_bytes // record.buffer.itemsize
+            count = int(counts.clamp(min=1).sum())
+            found.append((where[times[where].argmin()], count))
+        for pair, count in sorted(found, key=lambda one: int(times[one[0]])):
+            self._tell_one(records, elements, int(offender[pair]), int(other[pair]), count)
+
+    def _tell_one(
+        self,
+        records: Sequence[Record],
+        elements: Elements,
+        offender: int,
+        other: int,
+        count: int,
+    ) -> None:
+        record = records[int(elements.records[offender])]
+        other_record = records[int(elements.records[other])]
+        race = Race(
+            0,
+            count,
+            int(elements.programs[other]),
+            other_record.op,
+            _DID[Deed(int(elements.deeds[other]))],
+            self._hint(_side(records, elements, offender), _side(records, elements, other)),
+        )
+        at, itemsize = slice(offender, offender + 1), record.buffer.itemsize
+        touched = Touched(
+            elements.places[at] * elements.unit_bytes // itemsize,
+            elements.programs[at],
+            elements.lanes[at],
+            record.shape,
+            itemsize,
+        )
+        self._report(record.op, record.buffer, touched, race)
+
+    def _hint(self, later: Side, earlier: Side) -> str:
+        for op in (earlier.op, later.op):
+            if op in self._meanings and tt.Load.matches(op):
+                return POLLED
+        hint = None
+        if self._order is not None:
+            hint = order_hint(self._order, self._meanings, earlier, later)
+        return hint or race_hint(later.op, earlier.op)
+
+
+def _side(records: Sequence[Record], elements: Elements, at: int) -> Side:
+    op = records[int(elements.records[at])].op
+    return Side(int(elements.programs[at]), int(elements.segments[at]), op)
+
+
+def _settled(changed: Tensor) -> Changed:
+    """`changed` without a tensor where one bool says it."""
+    if bool(changed.all()):
+        return True
+    return changed if bool(changed.any()) else False
+
+
+def contents(access: ObservedAccess) -> tuple[Tensor, Tensor]:
+    """Of a store, what memory holds and what it brings, by bits, for each element."""
+    new = access.stored().view(bits_type(access.itemsize))
+    return access.buffer.flat(access.stored().dtype).view(new.dtype)[access.touch().places], new
+
+
+def changes(touched: Touched, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """What comes of a store in which elements may share places, one after the other.
+
+    Returns:
+        (n,) bool, which elements bring another value; positions of those of whose own tile
+        another element leaves another value there, ascending.
+    """
+    changed = old != new
+    in_order, order = torch.sort(touched.places, stable=True)
+    again = in_order[1:] == in_order[:-1]
+    programs, values = touched.programs[order], new[order]
+    brings = changed[order]
+    brings[1:] = torch.where(again, values[1:] != values[:-1], brings[1:])
+    last = torch.ones_like(changed)
+    last[:-1] = ~(again & (programs[1:] == programs[:-1]))
+    at = torch.arange(order.shape[0], device=order.device)
+    winner = torch.where(last, at, order.shape[0]).flip(0).cummin(0).values.flip(0)
+    changed[order] = brings
+    return changed, order[values != values[winner]].sort().values

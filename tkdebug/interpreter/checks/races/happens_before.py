@@ -1,0 +1,234 @@
+"""In which order programs of one launch do what they do, as far as they make sure of it.
+
+A program's work is cut into segments: each release and each acquire ends one. Segment a of program
+p happens before segment b of program q when q knows in b that a has ended: q has acquired, from
+where p, or another program that knew, had released. The rules are those of the PTX memory model
+(PTX ISA, "Memory Consistency Model": release and acquire patterns, observation order):
+
+- an atomic releases with `sem` release or acq_rel and acquires with acquire or acq_rel;
+- with scope cta it does neither, since programs are different CTAs;
+- all atomics on an element pass on what was released there, in the order in which they came.
+
+What two programs do in one order by chance alone is in no order. So an atomic acquires
+nothing if nobody looks at its result, and releases nothing if it leaves the value as it was.
+
+Where the model leaves room, or programs rely on more than it says, an order is assumed:
+
+- flags: loads that are volatile or `.cv` acquire;
+- what relaxed atomics have seen is acquired by the next acquire, wherever that is, and what an
+  atomic released last is what relaxed ones pass on, as if there were fences;
+- a plain store of one element releases, so that a race on a flag is told at the flag alone;
+- an atomic of many elements takes the whole allocation for one place;
+- the threads of a program count as one, with or without `tl.debug_barrier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter.checks.races.vector_clocks import Clock, VectorClocks
+
+# An allocation and an offset in bytes.
+Place = tuple[int, int]
+_ANYWHERE = -1
+# Elements of one program up to which each is a place of its own.
+_MOST_PLACES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an op does to the order of programs.
+
+    Attributes:
+        observes: whether it matters to the program what it reads there.
+        publishes: whether what it writes can be observed by other programs.
+        acquires: what the program has observed up to here comes before what follows.
+        releases: what the program has done up to here comes before what it writes.
+        fences: and before what relaxed atomics write afterwards.
+    """
+
+    observes: bool
+    publishes: bool
+    acquires: bool
+    releases: bool
+    fences: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A synchronising access, which ends a segment of its program.
+
+    Attributes:
+        time: how many were before it in the launch.
+        is_written: whether it brought another value.
+    """
+
+    segment: int
+    op: Operation
+    places: tuple[Place, ...]
+    time: int
+    is_written: bool
+
+
+@dataclass
+class _Program:
+    """What one program knows.
+
+    Attributes:
+        clocks: in each segment.
+        seen: what it would know if its relaxed reads acquired.
+        fenced: what it knew at its last release.
+    """
+
+    clocks: list[Clock] = field(default_factory=lambda: [None])
+    seen: Clock = None
+    fenced: Clock = None
+    events: list[Event] = field(default_factory=list)
+
+
+class HappensBefore:
+    """The order of one launch of `programs` programs."""
+
+    def __init__(self, programs: int) -> None:
+        self._segments = torch.zeros(programs, dtype=torch.int32)
+        self._clocks = VectorClocks(programs)
+        self._programs: dict[int, _Program] = {}
+        self._released: dict[Place, Clock] = {}
+        # By allocation: all that was released anywhere in it.
+        self._released_within: dict[int, Clock] = {}
+        self._time = 0
+
+    def synchronise(
+        self,
+        op: Operation,
+        meaning: Meaning,
+        storage: int,
+        places: Tensor,
+        programs: Tensor,
+        changed: Tensor | None,
+    ) -> None:
+        """Programs access places, one program after the other.
+
+        Args:
+            op: what they do.
+            meaning: of it.
+            storage: the allocation.
+            places: offsets in bytes.
+            programs: who accesses each of them, in ascending order.
+            changed: where another value was brought, None for nowhere.
+        """
+        numbers, counts = torch.unique_consecutive(programs, return_counts=True)
+        bytes_at, has_changed = places.tolist(), None if changed is None else changed.tolist()
+        begin = 0
+        moved = []
+        for program, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            rows = range(begin, begin + count)
+            begin += count
+            touched = [(storage, bytes_at[row]) for row in rows]
+            written = [(storage, bytes_at[r]) for r in rows if has_changed and has_changed[r]]
+            if count > _MOST_PLACES:
+                touched = [(storage, _ANYWHERE)]
+                written = touched if written else []
+            if self._step(program, op, meaning, touched, written):
+                moved.append(program)
+        if moved:
+            self._segments[torch.tensor(moved)] += 1
+
+    def segments(self, programs: Tensor) -> Tensor:
+        """In which segments the programs with these numbers are just now, int32."""
+        return self._segments[programs.to(self._segments.device)].to(programs.device)
+
+    def fence(self, programs: Sequence[int]) -> None:
+        """A fence of acquire and release in each of `programs`."""
+        for number in programs:
+            program = self._of(number)
+            known = program.clocks[-1]
+            gained = self._clocks.join(known, program.seen)
+            segment = len(program.clocks)
+            program.fenced = self._clocks.with_count(gained, number, segment)
+            program.clocks.append(gained)
+            self._segments[number] += 1
+
+    def orders(self, program: int, segment: int, other: int, other_segment: int) -> bool:
+        """Whether one of two segments, of different programs, happens before the other."""
+        return self._precedes(program, segment, other, other_segment) or self._precedes(
+            other, other_segment, program, segment
+        )
+
+    def events(self, program: int) -> Sequence[Event]:
+        """What `program` did to synchronise."""
+        return self._of(program).events
+
+    def known_segments(self, program: int, segment: int, other: int) -> int:
+        """How many segments of `other` have ended for all that `program` knows in `segment`."""
+        return self._clocks.count(self._of(program).clocks[segment], other)
+
+    def _precedes(self, first: int, segment: int, then: int, then_segment: int) -> bool:
+        return self.known_segments(then, then_segment, first) > segment
+
+    def _of(self, number: int) -> _Program:
+        program = self._programs.get(number)
+        if program is None:
+            program = self._programs[number] = _Program()
+        return program
+
+    def _step(
+        self,
+        number: int,
+        op: Operation,
+        meaning: Meaning,
+        touched: Sequence[Place],
+        written: Sequence[Place],
+    ) -> bool:
+        """One access of one program; gives whether it ends a segment."""
+        program = self._of(number)
+        known = program.clocks[-1]
+        gained = known
+        if meaning.observes:
+            program.seen = self._join(program.seen, self._released_at(touched))
+        if meaning.acquires:
+            gained = self._clocks.join(known, program.seen)
+        segment = len(program.clocks) - 1
+        is_release = meaning.releases and bool(written)
+        published = program.fenced
+        if is_release:
+            published = self._clocks.with_count(gained, number, segment + 1)
+        if meaning.fences:
+            program.fenced = published
+        if meaning.publishes:
+            self._release(published, written)
+        self._time += 1
+        event = Event(segment, op, tuple(touched), self._time, bool(written))
+        if gained is known and not written and _repeats(program.events, event):
+            return False
+        program.events.append(event)
+        program.clocks.append(gained)
+        return True
+
+    def _join(self, a: Clock, b: Clock) -> Clock:
+        return self._clocks.join(a, b)
+
+    def _released_at(self, places: Sequence[Place]) -> Clock:
+        released: Clock = None
+        for storage, offset in places:
+            if offset == _ANYWHERE:
+                return self._released_within.get(storage)
+            released = self._join(released, self._released.get((storage, offset)))
+            released = self._join(released, self._released.get((storage, _ANYWHERE)))
+        return released
+
+    def _release(self, clock: Clock, places: Sequence[Place]) -> None:
+        for place in places:
+            self._released[place] = self._join(self._released.get(place), clock)
+            storage = place[0]
+            self._released_within[storage] = self._join(self._released_within.get(storage), clock)
+
+
+def _repeats(events: Sequence[Event], event: Event) -> bool:
+    """Whether an event is the last one again, as in a loop that polls."""
+    return bool(events) and (events[-1].op, events[-1].places) == (event.op, event.places)

@@ -1,0 +1,1 @@
+"""Undefined values, offsets that wrap, and negative remainders that are used."""

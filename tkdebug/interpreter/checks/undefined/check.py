@@ -1,0 +1,433 @@
+"""Follows what has no defined value to where it is used.
+
+That is the result of an integer division by zero and of a shift past the width and, when that is
+asked for, what a load without `other` gives where its mask is false. All are harmless where nothing
+comes of them: in elements that are masked off, or that `tl.where` drops. So each is followed
+through the ops after it, and told when a store writes it, an access goes by it, or a branch or a
+loop. Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
+
+Offsets that wrapped (`offset_wraps`) are followed in the same way, and told where an access goes by
+them; negative remainders, where it goes before the tensor by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor
+
+from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import accessed
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.checks.shadow_flow import marks_of_results, united
+from tkdebug.interpreter.checks.shadow_values import MarkedValues, Origin, element_at, is_in_kernel
+from tkdebug.interpreter.checks.undefined import offset_wraps
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+_SYMBOLS = {
+    arith.DivSI.name: "//",
+    arith.DivUI.name: "//",
+    arith.RemSI.name: "%",
+    arith.RemUI.name: "%",
+    arith.ShLI.name: "<<",
+    arith.ShRSI.name: ">>",
+    arith.ShRUI.name: ">>",
+    **offset_wraps.SYMBOLS,
+}
+_OFFSET_CARRIERS = offset_wraps.CARRIERS | tt.AddPtr.names
+_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
+_LEAVING = names_of(scf.Yield, scf.Condition)
+_DECISIONS = {
+    scf.If.name: "decides a branch",
+    scf.For.name: "bounds a loop",
+    scf.Condition.name: "decides a loop",
+}
+# What an access does with each of its operands but the pointer, the first one.
+_STORING = names_of(tt.Store, tt.Atomic)
+_ACCESSES = _STORING | tt.Load.names
+WATCHED = frozenset(_SYMBOLS.keys() - offset_wraps.SYMBOLS) | tt.Load.names
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedOrigin(Origin):
+    """One run of an op that gave undefined elements.
+
+    Attributes:
+        kind: "undefined", or of offsets: "wrapped"; "hashed", wrapped, but only remainders are
+            made of them; "remainder", negative as `op` was, or because it wrapped.
+    """
+
+    kind: Literal["undefined", "wrapped", "hashed", "remainder"] = "undefined"
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the elements themselves, and no remainders of them, have wrapped."""
+        return self.kind in ("wrapped", "hashed")
+
+    def shown(self, at: tuple[int, ...]) -> str:
+        """The op at an element, such as "7 // 0"; "" of a load."""
+        if not self.operands:
+            return ""
+        left, right = (int(element_at(values, at)) for values in self.operands)
+        return f"{left} {_SYMBOLS[self.op.name]} {right}"
+
+
+# The marks of one value, by the op that they come from.
+Marked = dict[Operation, tuple[UndefinedOrigin, Tensor]]
+
+
+def is_watched(op: Operation) -> bool:
+    """Whether `op` may give undefined elements."""
+    if op.name not in WATCHED or (tt.Load.matches(op) and not _lacks_other(op)):
+        return False
+    return is_in_kernel(op)
+
+
+def _lacks_other(op: Operation) -> bool:
+    """Whether a load has a mask and nothing that stands where it is false.
+
+    Blocks without padding are left alone: kernels that pad nothing count on zeros, and get them.
+    """
+    return (
+        mask_of(op) is not None and len(op.operands) == 2 and "boundary_check" not in op.attributes
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """The ops of a module that may give what is followed.
+
+    Attributes:
+        ops: divisions, remainders and shifts.
+        loads: loads that have a mask and nothing that stands where it is false.
+        offsets: what offsets of pointers are made by.
+    """
+
+    ops: frozenset[Operation]
+    loads: frozenset[Operation]
+    offsets: offset_wraps.OffsetArithmetic
+
+    @classmethod
+    def of(cls, module: Module) -> _Sources:
+        """Those of a module, found when they are first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            watched = [op for op in module.walk() if is_watched(op)]
+            loads = frozenset(op for op in watched if tt.Load.matches(op))
+            offsets = offset_wraps.offset_arithmetic(module)
+            found = module.derived[cls] = cls(frozenset(watched) - loads, loads, offsets)
+        assert isinstance(found, cls)
+        return found
+
+
+class UndefinedValues(Observer):
+    """Tells where undefined values, and offsets that wrapped, are used.
+
+    Args:
+        module: what is launched.
+        faults: where it tells.
+        of_loads: whether what a load gives where its mask is false is undefined, too.
+    """
+
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog, of_loads: bool) -> None:
+        self._sources = _Sources.of(module)
+        self._faults = faults
+        self._of_loads = of_loads
+
+    @property
+    def key(self) -> Hashable:
+        """Loads are looked at only where that is asked for."""
+        return type(self), self._of_loads
+
+    def moments(self, op: Operation) -> Moments:
+        """Before what may be undefined, after what may wrap; all else only while there is any."""
+        sources = self._sources
+        moments = Moments.NEVER
+        if op in sources.ops or (self._of_loads and op in sources.loads):
+            moments |= Moments.BEFORE
+        if any(op in ops for ops in (sources.offsets.sums, sources.offsets.hashed)):
+            moments |= Moments.AFTER
+        if op in sources.offsets.remainders:
+            moments |= Moments.AFTER
+        return moments
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The undefined elements of one batch."""
+        return UndefinedElements(run, self._faults, self._sources, self._of_loads)
+
+
+class UndefinedElements(MarkedValues[UndefinedOrigin]):
+    """The undefined elements of one batch of programs."""
+
+    def __init__(self, ev: Evaluator, faults: FaultLog, sources: _Sources, of_loads: bool) -> None:
+        super().__init__(ev)
+        self._faults = faults
+        self._sources = sources
+        self._of_loads = of_loads
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` is about to run: what of its results is undefined, and what is used of operands."""
+        self._look_at(op, operands)
+        run.attend(self, bool(self.marked))
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """An op that makes offsets has run: elements that wrap, or are negative, are followed."""
+        if op in self._sources.offsets.remainders:
+            if offset_wraps.may_be_negative(results[0]):
+                self._negative_remainder(op, operands, results[0])
+        elif offset_wraps.may_wrap(op, operands, results[0]):
+            self._wrapped(op, operands)
+        run.attend(self, bool(self.marked))
+        return results
+
+    def _look_at(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        if op.name in CONTROL_FLOW:
+            self.enter(op)
+            return
+        if op.name in _LEAVING:
+            self.leave(op)
+            return
+        if op.name in _ACCESSES and self.marked:
+            self._accessed(op, operands)
+        found = self._flow(op, operands)
+        if op in self._sources.ops or op in self._sources.loads:
+            self._add_origin(op, operands, found)
+        for value, marks in zip(op.results, found, strict=True):
+            self.set_marks(value, marks)
+
+    def _wrapped(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` has run and may have wrapped, in what pointers are moved by."""
+        ev = self._ev
+        types = [value.type for value in op.operands]
+        values = [ev.dense(tile, type_) for tile, type_ in zip(operands, types, strict=True)]
+        bad = self.of_active(offset_wraps.wraps(op, *values))
+        lost = self._cancelled(op)
+        if lost is not None:
+            bad = bad & ~lost
+        known = self.marked.get(op.result, {})
+        if not arith.MulI.matches(op):
+            # What wraps twice in a sum has come back.
+            for key, (origin, mark) in list(known.items()):
+                if origin.is_wrapped:
+                    known[key] = (origin, mark & ~bad)
+                    bad = bad & ~mark
+        if bool(bad.any()):
+            bad = ev.full(bad, types[0])
+            mark = bad | known[op][1] if op in known else bad
+            hashed = op in self._sources.offsets.hashed
+            origin = UndefinedOrigin(op, bad, tuple(values), "hashed" if hashed else "wrapped")
+            self.marked[op.result] = {**known, op: (origin, mark)}
+
+    def _negative_remainder(
+        self, op: Operation, operands: Sequence[TileValue], result: TileValue
+    ) -> None:
+        """`op`, a remainder that moves pointers, has run and may have given negative numbers."""
+        ev = self._ev
+        bad = self.of_active(ev.dense(result, op.result.type) < 0)
+        known = dict(self.marked.get(op.result, {}))
+        for origin, mark in self.marked.get(arith.RemSI(op).lhs, {}).values():
+            if origin.is_wrapped and bool((bad & mark).any()):
+                known[origin.op] = (replace(origin, kind="remainder"), bad & mark)
+                bad = bad & ~mark
+        if op not in known and bool(bad.any()):
+            types = [value.type for value in op.operands]
+            values = tuple(map(ev.dense, operands, types))
+            bad = ev.full(bad, types[0])
+            known[op] = (UndefinedOrigin(op, bad, values, "remainder"), bad)
+        if known:
+            self.marked[op.result] = known
+
+    # Origins
+
+    def _add_origin(
+        self, op: Operation, operands: Sequence[TileValue], found: list[Marked]
+    ) -> None:
+        is_load = tt.Load.matches(op)
+        bad = self._masked_off(op, operands[1]) if is_load else self._bad(op, operands[1])
+        if bad is None:
+            return
+        ev = self._ev
+        types = [value.type for value in op.operands]
+        values = () if is_load else tuple(map(ev.dense, operands, types))
+        bad = ev.full(bad, types[0])
+        old = found[0].get(op)
+        mark = bad if old is None else bad | old[1]
+        found[0][op] = (UndefinedOrigin(op, bad, values), mark)
+
+    def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
+        """Where a load that has no `other` reads nothing; None for nowhere, or if not asked for."""
+        if not self._of_loads or (isinstance(mask, int) and mask):
+            return None
+        bad = self.of_active(~self._ev.dense(mask, op.operands[1].type).bool())
+        return bad if bool(bad.any()) else None
+
+    def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
+        """Where the second operand is one that the op is not defined for; None for nowhere."""
+        bits = ir.element_of(op.result.type).bits
+        shifts = op.name in _SHIFTS
+        low, high = (0, bits - 1) if shifts else (None, None)
+        if isinstance(right, int):
+            if right != 0 if low is None or high is None else low <= right <= high:
+                return None
+        elif isinstance(right, AffineTile):
+            least, most = right.bounds()
+            if low is None or high is None:
+                if least > 0 or most < 0:
+                    return None
+            elif low <= least and most <= high:
+                return None
+        values = self._ev.dense(right, op.operands[1].type)
+        bad = (values < 0) | (values >= bits) if shifts else values == 0
+        bad = self.of_active(bad)
+        return bad if bool(bad.any()) else None
+
+    # Flow
+
+    def _flow(self, op: Operation, operands: Sequence[TileValue]) -> list[Marked]:
+        results: list[Marked] = [{} for _ in op.results]
+        each = [self.marked.get(value) for value in op.operands]
+        if not results or not any(each):
+            return results
+        merged = [self._merged(marks) for marks in each]
+        origins = {key: of for marks in each if marks for key, (of, _) in marks.items()}
+        lost = self._cancelled(op)
+        for key, origin in origins.items():
+            if origin.kind != "undefined" and op.name not in _OFFSET_CARRIERS:
+                continue  # bits or a limit: it was meant
+            marks = [found[key][1] if found and key in found else None for found in each]
+            flowed = marks_of_results(self._ev, op, operands, marks, merged)
+            for result, mark in zip(results, flowed, strict=True):
+                if mark is not None and lost is not None and origin.is_wrapped:
+                    mark = mark & ~lost
+                if mark is not None and bool(mark.any()):
+                    result[key] = (origin, mark)
+        return results
+
+    def _cancelled(self, op: Operation) -> Tensor | None:
+        """Where both operands of a difference have wrapped: it may be right all the same."""
+        if not arith.SubI.matches(op):
+            return None
+        left, right = (self._wrapped_of(value) for value in op.operands)
+        return None if left is None or right is None else left & right
+
+    def _wrapped_of(self, value: Value) -> Tensor | None:
+        total = None
+        for origin, mark in self.marked.get(value, {}).values():
+            if origin.is_wrapped:
+                total = united(total, mark)
+        return total
+
+    def _merged(self, marks: Marked | None) -> Tensor | None:
+        total = None
+        for _, mark in (marks or {}).values():
+            total = united(total, mark)
+        return total
+
+    def decided(self, op: Operation) -> None:
+        """Undefined values decide where control goes."""
+        for value in deciding(op):
+            self._used(op, value, _DECISIONS[op.name])
+
+    # Uses
+
+    def _accessed(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Tell of undefined elements that an access stores, goes by, or is masked by."""
+        mask = mask_of(op)
+        allowed = self._allowed(op, operands, mask)
+        for place, value in enumerate(op.operands):
+            marks = self.marked.get(value)
+            if not marks or (tt.Load.matches(op) and place > 0 and value is not mask):
+                continue
+            use = "is stored"
+            if place == 0:
+                use = "is the address accessed"
+            elif value is mask:
+                use = "masks the access"
+            for origin, mark in marks.values():
+                if origin.kind == "hashed" or (origin.kind != "undefined" and place > 0):
+                    continue
+                used = mark if value is mask else mark & allowed
+                if origin.kind == "remainder":
+                    used = used & self._before_tensor(op, operands[0])
+                told = use
+                if origin.kind != "undefined" and isinstance(operands[0], PointerTile):
+                    told = "leads"
+                self._tell(op, origin, self.of_active(used), told, operands[0])
+
+    def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
+        """Where an access goes by an offset below 0."""
+        if not isinstance(pointer, PointerTile):
+            return False
+        shape = ir.shape_of(accessed(op).type)
+        return self._ev.dense(pointer.offset, ir.tile(shape, ir.I64)) < 0
+
+    def _allowed(
+        self, op: Operation, operands: Sequence[TileValue], mask: Value | None
+    ) -> Tensor | bool:
+        if mask is None:
+            return True
+        place = next(at for at, value in enumerate(op.operands) if value is mask)
+        return self._ev.dense(operands[place], mask.type).bool()
+
+    def _used(self, op: Operation, value: Value, use: str) -> None:
+        for origin, mark in self.marked.get(value, {}).values():
+            if origin.kind != "undefined":
+                continue
+            self._tell(op, origin, self.of_active(mark), use, None)
+
+    def _tell(
+        self,
+        op: Operation,
+        origin: UndefinedOrigin,
+        used: Tensor,
+        use: str,
+        pointer: TileValue | None,
+    ) -> None:
+        if not bool(used.any()):
+            return
+        active = self._ev.active
+        if used.shape[0] == 1:  # the same in all programs
+            used = used.expand(self._ev.programs, *used.shape[1:])
+            if active is not None:
+                used = used & active.reshape(-1, *(1,) * (used.dim() - 1))
+        used = used.expand(used.shape[0], *ir.shape_of(op.operands[0].type))
+        place = used.nonzero()[0].tolist()
+        program, lane = place[0], tuple(place[1:])
+        at = origin.place_of(program, lane)
+        offender = Offender(self._ev.program_at(program), at[1:], None)
+        tensor, index = None, None
+        if isinstance(pointer, PointerTile) and use in ("is stored", "leads"):
+            tensor = pointer.buffer.name
+            index = self._offset(op, pointer, program, lane)
+        count = int(used.sum())
+        is_negative = origin.kind == "remainder" and origin.op.name == offset_wraps.REMAINDER
+        self._faults.undefined(
+            origin.op, offender, origin.shown(at), op, use, tensor, index, count, is_negative
+        )
+
+    def _offset(
+        self, op: Operation, pointer: PointerTile, program: int, lane: tuple[int, ...]
+    ) -> int:
+        shape = ir.shape_of(accessed(op).type)
+        offsets = self._ev.full(pointer.offset, ir.tile(shape, ir.I64))
+        return int(element_at(offsets, (program, *lane)))

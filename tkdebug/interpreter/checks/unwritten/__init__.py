@@ -1,0 +1,1 @@
+"""`--check uninitialised-read` and `--check unwritten-output`: memory as torch.empty made it."""

@@ -1,0 +1,153 @@
+"""Gaps that launches left in fresh tensors, until it shows whether anybody minds.
+
+Scratch memory has gaps by design: partial sums of a ragged split, rows up to the next multiple. A
+gap is told when something reads it, a later launch or torch; or at the end of the script, of a
+tensor that is still there and that nothing has read at all. Nobody can read one of a tensor that
+is gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.events import Fault
+from tkdebug.findings.reporting import report
+from tkdebug.interpreter.checks.unwritten.patterns import marked
+
+
+@dataclass(slots=True)
+class Gap:
+    """A fault that is held back.
+
+    Attributes:
+        view: the tensor as it was passed, without holding on to it: shape, strides, offset, dtype.
+        is_used: whether something has read of the tensor, gaps or not.
+    """
+
+    fault: Fault
+    storage: weakref.ref[torch.UntypedStorage]
+    view: tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
+    is_used: bool = False
+    is_told: bool = False
+
+    def tensor(self) -> Tensor | None:
+        """The tensor, while it is there."""
+        storage = self.storage()
+        if storage is None:
+            return None
+        shape, strides, offset, dtype = self.view
+        made = torch.empty(0, dtype=dtype, device=storage.device)
+        return made.set_(storage, offset, shape, strides)
+
+
+class HeldGaps:
+    """All that are held back, by the address of the allocation."""
+
+    def __init__(self) -> None:
+        self._gaps: dict[int, list[Gap]] = {}
+        self._ends_with_script = False
+
+    def __bool__(self) -> bool:
+        return bool(self._gaps)
+
+    def hold(self, tensor: Tensor, fault: Fault) -> None:
+        """Keep a fault of `tensor` back."""
+        if not self._ends_with_script:
+            self._ends_with_script = True
+            # `tkdebug run` calls what the script's process has registered when the script ends.
+            atexit.register(self.end)
+        storage = tensor.untyped_storage()
+        view = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
+        found = self._gaps.setdefault(storage.data_ptr(), [])
+        found.append(Gap(fault, weakref.ref(storage), view))
+
+    def copied(self, source: Tensor, copy: Tensor) -> None:
+        """A copy of a tensor has its gaps."""
+        for gap in self._of(source):
+            gap.is_used = True
+            if not gap.is_told and copy.numel() and _has_gap(copy):
+                self._add_copy(gap, copy)
+
+    def _add_copy(self, gap: Gap, copy: Tensor) -> None:
+        storage = copy.untyped_storage()
+        view = (tuple(copy.shape), copy.stride(), int(copy.storage_offset()), copy.dtype)
+        held = self._gaps.setdefault(storage.data_ptr(), [])
+        held.append(Gap(gap.fault, weakref.ref(storage), view, is_used=True))
+
+    def read(self, tensor: Tensor, made: Sequence[Tensor]) -> None:
+        """Something read `tensor`, perhaps a part of what was left with gaps, and made others.
+
+        Where those could show a gap, as NaNs, and do not, it was dropped (`torch.where`, `tril`).
+        """
+        gaps = self._of(tensor)
+        if not gaps:
+            return
+        shows = [each for each in made if each.dtype.is_floating_point]
+        is_dropped = tensor.dtype.is_floating_point and shows and not any(map(has_nan, shows))
+        matters = not is_dropped and _has_gap(tensor)
+        for gap in gaps:
+            gap.is_used = True
+            if matters:
+                self._tell(gap)
+
+    def read_gap(self, tensor: Tensor) -> None:
+        """A kernel made something of a gap of the allocation that `tensor` is in."""
+        for gap in self._of(tensor):
+            self._tell(gap)
+
+    def use(self, tensor: Tensor) -> bool:
+        """A launch takes the tensor; whether it has gaps."""
+        gaps = self._of(tensor)
+        for gap in gaps:
+            gap.is_used = True
+        return bool(gaps)
+
+    def end(self) -> None:
+        """Tell of tensors that are still there, and that nothing has read."""
+        for gap in [gap for gaps in self._gaps.values() for gap in gaps]:
+            tensor = gap.tensor()
+            if not gap.is_used and tensor is not None and _has_gap(tensor):
+                self._tell(gap)
+        self._gaps.clear()
+        atexit.unregister(self.end)
+        self._ends_with_script = False
+
+    def _of(self, tensor: Tensor) -> list[Gap]:
+        """Those of an allocation that is still the same."""
+        key = tensor.untyped_storage().data_ptr()
+        gaps = [gap for gap in self._gaps.get(key, ()) if gap.storage() is not None]
+        if not gaps:
+            self._gaps.pop(key, None)
+        return gaps
+
+    def _tell(self, gap: Gap) -> None:
+        if gap.is_told:
+            return
+        # Copies share the fault.
+        for other in self._with_fault(gap.fault):
+            other.is_told = True
+        report(gap.fault)
+
+    def _with_fault(self, fault: Fault) -> Iterator[Gap]:
+        return (gap for gaps in self._gaps.values() for gap in gaps if gap.fault is fault)
+
+
+def _has_gap(tensor: Tensor) -> bool:
+    where = marked(tensor)
+    return where is not None and bool(where.any())
+
+
+def has_nan(tensor: Tensor) -> bool:
+    """Whether a tensor of floats has a NaN that is no mark of what was not written."""
+    where = marked(tensor)
+    nans = tensor.isnan()
+    return bool((nans if where is None else nans & ~where).any())
+
+
+HELD_GAPS = HeldGaps()

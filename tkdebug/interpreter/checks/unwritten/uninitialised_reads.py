@@ -1,0 +1,102 @@
+"""Tells of memory that is read before anything has written it.
+
+What marks such memory is in memory itself (`patterns`), so nothing is kept of accesses: what a
+load gave shows whether it read any. The elements are listed only where it did.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.ir import Module
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.nan_scan import may_have_nan
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Observer
+from tkdebug.interpreter.state import EvaluatorState
+
+
+class UninitialisedReads(Observer):
+    """`--check uninitialised-read`."""
+
+    follows_accesses = True
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+        self._written: frozenset[int] | None = None
+        # Elements that were read so far of tensors that the kernel does not write; None for those
+        # that have no marks anywhere.
+        self._read_elems: dict[Buffer, int | None] = {}
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Note what the kernel may write."""
+        self._written = launch.written
+
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load: whether it gave what nothing has written."""
+        values, mark = access.loaded, _mark_of(access.buffer)
+        if values is None or mark is None or self._has_no_marks(access.buffer, values.numel()):
+            return
+        if _has_mark(values, access.buffer.tensor.dtype, mark):
+            self._look_for_marks(access, mark)
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic: all but an exchange compute with what is there."""
+        mark = _mark_of(access.buffer)
+        if mark is not None and access.op.attributes.get("kind") != "xchg":
+            self._look_for_marks(access, mark)
+
+    def _look_for_marks(self, access: ObservedAccess, mark: int) -> None:
+        buffer, touched = access.buffer, access.touch()
+        memory = buffer.flat(buffer.tensor.dtype).view(bits_type(buffer.itemsize))
+        unwritten = (memory[touched.places] == mark).nonzero().reshape(-1)
+        if unwritten.numel():
+            offender = self._faults.offender(buffer, touched, int(unwritten[0]))
+            self._faults.unwritten(access.op, buffer, offender, int(unwritten.numel()))
+
+    def _may_be_written(self, buffer: Buffer) -> bool:
+        return self._written is None or buffer.storage_key in self._written
+
+    def _has_no_marks(self, buffer: Buffer, count: int) -> bool:
+        """Whether a tensor that the kernel does not write has none; looked at once.
+
+        That is when as much was read of it as it has, `count` being read now: most tensors of a
+        matmul are read many times over.
+        """
+        seen = self._read_elems.get(buffer, 0)
+        if seen is None:
+            return True
+        if self._may_be_written(buffer):
+            return False
+        if seen <= buffer.hull_elems <= seen + count:
+            first, dtype = buffer.storage_offset, buffer.tensor.dtype
+            whole = buffer.flat(dtype)[first : first + buffer.hull_elems]
+            if not _has_mark(whole, dtype, MARKS[dtype]):
+                self._read_elems[buffer] = None
+                return True
+        self._read_elems[buffer] = seen + count
+        return False
+
+
+def _mark_of(buffer: Buffer) -> int | None:
+    """What marks elements of a buffer; None where nothing does, or they are counted in others."""
+    is_cast = buffer.itemsize != buffer.tensor.element_size()
+    return None if is_cast else MARKS.get(buffer.tensor.dtype)
+
+
+def _has_mark(values: Tensor, dtype: torch.dtype, mark: int) -> bool:
+    """Whether an element of `values`, read from a tensor of `dtype`, has the bits of its mark."""
+    if not values.numel():
+        return False
+    bits = values.view(bits_type(values.element_size()))
+    # A sum or a range is many times as fast as a comparison of each.
+    if dtype.is_floating_point:
+        may_have = may_have_nan(values.view(dtype))
+    else:
+        low, high = bits.aminmax()
+        may_have = int(low) <= mark <= int(high)
+    return may_have and bool((bits == mark).any())

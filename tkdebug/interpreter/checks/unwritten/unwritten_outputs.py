@@ -1,0 +1,131 @@
+"""Tells of fresh tensors that a launch stores to and leaves with gaps that somebody reads.
+
+Whether somebody does shows later: `gaps` holds the fault back until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.faults.access_hints import counted
+from tkdebug.compiler.faults.messages import FaultText
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.lane_selections import LaneSelections
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, has_nan
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, is_unwritten, marked
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.values import DescriptorTile, PointerTile, TileValue
+
+
+class UnwrittenOutputs(Observer):
+    """`--check unwritten-output`."""
+
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+        self._module = module
+        # Tensors that nothing has written before the launch, and who stored to them first.
+        self._fresh: dict[Buffer, Operation | None] = {}
+        self._stored: list[Buffer] = []
+        # Tensors whose gaps were read.
+        self._read: set[Buffer] = set()
+
+    def moments(self, op: Operation) -> Moments:
+        """Before what writes memory."""
+        return Moments.BEFORE if Effects.WRITE in OPS[op.name].effects else Moments.NEVER
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Note which tensors nothing has written, and which have gaps of an earlier launch."""
+        for buffer in launch.buffers:
+            # Held gaps are looked for at reads of this launch only, which cost.
+            if HELD_GAPS and HELD_GAPS.use(buffer.tensor):
+                self.follows_accesses = True
+                self.memory_factor = 4  # index vectors of each access
+            if launch.written is None or buffer.storage_key in launch.written:
+                self._stored.append(buffer)
+                if is_unwritten(buffer.tensor):
+                    self._fresh[buffer] = None
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Note who stores to a tensor first."""
+        place = operands[0].base if isinstance(operands[0], DescriptorTile) else operands[0]
+        if isinstance(place, PointerTile):
+            if self._fresh.get(place.buffer, op) is None:
+                self._fresh[place.buffer] = op
+            return
+        for buffer, stored_by in self._fresh.items():
+            # An address may be of any of them; one that was not written is in the end as it was.
+            self._fresh[buffer] = stored_by or op
+
+    def launch_ends(self) -> None:
+        """Hold on to what was stored to in part only, or not at all without programs."""
+        for buffer in self._read:
+            if self._is_used(buffer):
+                HELD_GAPS.read_gap(buffer.tensor)
+        if self._read:
+            return  # what was stored may be copies of gaps
+        no_programs = 0 in self._faults.grid
+        for buffer, stored_by in self._fresh.items():
+            op = self._module.function if no_programs else stored_by
+            where = None if op is None else marked(buffer.tensor)
+            if op is None or where is None or not bool(where.any()):
+                continue
+            count = int(where.sum())
+            if no_programs or count < where.numel():
+                first = int(where.reshape(-1).to(bits_type(1)).argmax())
+                # Whether it is a fault shows when something reads the gaps.
+                if self._faults.is_told:
+                    text = self._text(buffer, first, count)
+                    HELD_GAPS.hold(buffer.tensor, self._faults.fault(op, text, None, count))
+
+    def _text(self, buffer: Buffer, first: int, count: int) -> FaultText:
+        return FaultText(
+            "unwritten-output",
+            f"the launch leaves {count} of the {counted(buffer.tensor.numel())} of "
+            f"`{buffer.name}` as torch.empty made them, the first at position {first}",
+            "warning",
+            buffer.name,
+            first,
+            hint=f"is the grid, {self._faults.grid}, too small, or a mask too narrow?",
+        )
+
+    def _is_used(self, buffer: Buffer) -> bool:
+        """Whether something came of a gap that was read, rather than that it was dropped."""
+        if buffer.tensor.dtype.is_floating_point:
+            return any(map(_shows_gaps, self._stored))
+        return not LaneSelections.of(self._module).any_by_lane
+
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load: whether it gave a gap that an earlier launch left."""
+        if access.loaded is not None:
+            self._look_for_gaps(access)
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic: all but an exchange compute with what is there."""
+        if access.op.attributes.get("kind") != "xchg":
+            self._look_for_gaps(access)
+
+    def _look_for_gaps(self, access: ObservedAccess) -> None:
+        buffer, values = access.buffer, access.loaded
+        mark = MARKS.get(buffer.tensor.dtype)
+        if mark is None or buffer.itemsize != buffer.tensor.element_size():
+            return
+        bits = bits_type(buffer.itemsize)
+        if values is not None and not bool((values.view(bits) == mark).any()):
+            return
+        memory = buffer.flat(buffer.tensor.dtype).view(bits)
+        if bool((memory[access.touch().places] == mark).any()):
+            self._read.add(buffer)
+
+
+def _shows_gaps(buffer: Buffer) -> bool:
+    """Whether a tensor that was stored to has NaNs, as gaps are until they are dropped."""
+    return buffer.tensor.dtype.is_floating_point and has_nan(buffer.tensor)

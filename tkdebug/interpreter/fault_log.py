@@ -1,0 +1,315 @@
+"""Collects the faults of one launch: one record per (kind, op, tensor), counted, first kept.
+
+How they read is `tkdebug.compiler.faults`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Literal
+
+from tkdebug.compiler.faults import messages
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import FaultText, named, place_of
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.events import Fault, FaultKind
+from tkdebug.findings.reporting import report
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.touched import Touched
+
+_MISLEADING = ("offset-overflow", "negative-remainder")
+
+
+def _is_earlier(fault: Fault, known: Fault) -> bool:
+    """Whether a fault is of a program before that of one that was seen before it."""
+    if fault.program_id is None or known.program_id is None:
+        return False
+    return fault.program_id[::-1] < known.program_id[::-1]
+
+
+class FaultLog:
+    """Faults of one launch, in the order in which they were first seen.
+
+    Each shows the least program that has it, the first time that it has it: a GPU, where programs
+    run in any order, can say the same.
+
+    Attributes:
+        is_told: whether anyone is to hear of the launch: of its faults, and what it prints.
+        arguments: of the launch, by name, for hints.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        launch_id: int,
+        grid: tuple[int, int, int],
+        is_told: bool = True,
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        self.arguments = arguments or {}
+        self.is_told = is_told
+        self.kernel = kernel
+        self.launch_id = launch_id
+        self.grid = grid
+        self._faults: dict[tuple[FaultKind, int, str | None], Fault] = {}
+        # Of accesses that go by an offset that wrapped or is a negative remainder: what made it.
+        self._misled: dict[Operation, Operation] = {}
+
+    def add(self, fault: Fault) -> None:
+        """Record `fault`, or add its count to the one already there."""
+        key = (fault.kind, fault.op_id or 0, fault.tensor)
+        known = self._faults.get(key)
+        if known is None:
+            self._faults[key] = fault
+        else:
+            first = fault if _is_earlier(fault, known) else known
+            self._faults[key] = replace(first, count=known.count + fault.count)
+
+    def bad_access(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        buffer: Buffer | None,
+        offender: Offender,
+        count: int,
+        mask: Value | None,
+    ) -> None:
+        """Record an access outside a tensor, or between its elements."""
+        text = messages.bad_access(
+            op,
+            kind,
+            buffer,
+            offender,
+            mask,
+            grid=self.grid,
+            arguments=self.arguments,
+            misled_by=self._misled.get(op),
+        )
+        self.record(op, text, offender, count)
+
+    def bad_index(
+        self, op: Operation, offender: Offender, axis: int, extent: int, count: int
+    ) -> None:
+        """Record an index of a gather that is outside the axis it counts along."""
+        text = messages.bad_index(offender.index, axis, extent)
+        self.record(op, text, offender, count)
+
+    def misaligned_descriptor(
+        self, op: Operation, tensor: str | None, part: str, offender: Offender, count: int
+    ) -> None:
+        """Record a descriptor whose address or a stride of which TMA does not take."""
+        text = messages.misaligned_descriptor(tensor, part, offender.index)
+        self.record(op, text, offender, count)
+
+    def assertion(self, op: Operation, offender: Offender, count: int) -> None:
+        """Record a failed device_assert."""
+        self.record(op, messages.failed_assertion(op), offender, count)
+
+    def broken_promise(
+        self, op: Operation, offender: Offender, call: str, what: str, count: int
+    ) -> None:
+        """Record a promise to the compiler that does not hold."""
+        self.record(op, messages.broken_promise(op, call, what), offender, count)
+
+    def unwritten(self, op: Operation, buffer: Buffer, offender: Offender, count: int) -> None:
+        """Record a read of memory that nothing has written."""
+        text = messages.unwritten_read(op, buffer.name, offender.index)
+        self.record(op, text, offender, count)
+
+    def has_access_fault(self, op: Operation) -> bool:
+        """Whether an access of `op` was outside its tensor."""
+        return any(o == op.id and kind.startswith("oob") for kind, o, _ in self._faults)
+
+    def nan(
+        self,
+        op: Operation,
+        offender: Offender,
+        cause: str,
+        store: Operation,
+        tensor: str | None,
+        index: int,
+        count: int,
+    ) -> None:
+        """Record a NaN that `op` made and `store` stored."""
+        text = messages.nan_made(op, cause, store, tensor, index)
+        self.record(op, text, offender, count)
+
+    def undefined(
+        self,
+        op: Operation,
+        offender: Offender,
+        shown: str,
+        user: Operation,
+        use: str,
+        tensor: str | None,
+        index: int | None,
+        count: int,
+        is_negative: bool = False,
+    ) -> None:
+        """Record an undefined result of `op`, such as of "7 // 0", that `user` makes use of.
+
+        Args:
+            op: a division, a shift, or a load without `other`.
+            offender: the element that is undefined.
+            shown: the op at that element, "" of a load.
+            user: what makes use of it.
+            use: what `user` does with it.
+            tensor: where it is stored, None for elsewhere.
+            index: the offset there.
+            count: how many such elements are used.
+            is_negative: whether they are defined, but negative remainders that `user` goes by.
+        """
+        if index is not None:
+            use += f" to offset {index} of {named(tensor)}"
+        text = messages.undefined_result(op, shown, is_negative)
+        if text.kind in _MISLEADING:
+            self._misled.setdefault(user, op)
+        text = replace(
+            text,
+            message=f"{text.message}; what comes of it {use} at {place_of(user, op)}",
+            tensor=self._first_tensor(text.kind, op, tensor),
+            index=index,
+        )
+        self.record(op, text, offender, count)
+
+    def _first_tensor(self, kind: FaultKind, op: Operation, tensor: str | None) -> str | None:
+        """The tensor of the op's fault of this kind: one fault, wherever its values go."""
+        return next((t for k, o, t in self._faults if (k, o) == (kind, op.id)), tensor)
+
+    def value_fault(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        message: str,
+        offender: Offender,
+        count: int,
+        *,
+        store: Operation,
+        severity: Literal["error", "warning"],
+        tensor: str | None,
+        hint: str,
+    ) -> None:
+        """Record a wrong value that `op` gave, and that reached memory at `store`.
+
+        Args:
+            op: where it is reported.
+            kind: of the fault.
+            message: what happened, up to "stored".
+            offender: the element of `op`; its index is the offset it was stored to.
+            count: how many were stored.
+            store: where they were.
+            severity: of the fault.
+            tensor: what they were stored to.
+            hint: what to do about it.
+        """
+        self.record(
+            op,
+            FaultText(
+                kind,
+                f"{message} at {place_of(store, op)} to offset {offender.index} of {named(tensor)}",
+                severity=severity,
+                tensor=self._first_tensor(kind, op, tensor),
+                index=offender.index,
+                hint=hint,
+            ),
+            offender,
+            count,
+        )
+
+    def plugin_fault(
+        self,
+        op: Operation,
+        check: str,
+        message: str,
+        offender: Offender | None = None,
+        count: int = 1,
+        *,
+        severity: Literal["error", "warning"] = "error",
+        tensor: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        """Record what a plugin's check found.
+
+        Args:
+            op: where it is reported.
+            check: the check's name.
+            message: what happened.
+            offender: the first element of it.
+            count: how many there are.
+            severity: of the fault.
+            tensor: the argument that it concerns.
+            hint: what to do about it.
+        """
+        index = None if offender is None else offender.index
+        self.record(
+            op,
+            FaultText(
+                "plugin-check",
+                f"{check}: {message}",
+                severity=severity,
+                tensor=tensor,
+                index=index,
+                hint=hint,
+            ),
+            offender,
+            count,
+        )
+
+    def record(
+        self, op: Operation, text: FaultText, offender: Offender | None = None, count: int = 1
+    ) -> None:
+        """Record a fault at `op`, with its first offender and how many there are."""
+        self.add(self.fault(op, text, offender, count))
+
+    def fault(self, op: Operation, text: FaultText, offender: Offender | None, count: int) -> Fault:
+        """The record of a fault at `op`, which is not added."""
+        return Fault(
+            kind=text.kind,
+            kernel=self.kernel,
+            frames=op.location.frames,
+            column=op.location.primary.column,
+            message=text.message,
+            launch_id=self.launch_id,
+            severity=text.severity,
+            op_id=op.id,
+            program_id=None if offender is None else offender.program_id,
+            lane=() if offender is None else offender.lane,
+            tensor=text.tensor,
+            index=text.index,
+            legal=text.legal,
+            count=count,
+            hint=text.hint,
+        )
+
+    def program_at(self, linear: int) -> tuple[int, int, int]:
+        """Program id (x, y, z) of the launch's program number `linear`."""
+        x, y, _ = self.grid
+        return (linear % x, linear // x % y, linear // (x * y))
+
+    def offender(self, buffer: Buffer, touched: Touched, at: int) -> Offender:
+        """The element of `buffer` that stands at `at` among those touched."""
+        lane, rest = [], int(touched.lanes[at])
+        for extent in reversed(touched.shape):
+            lane.append(rest % extent)
+            rest //= extent
+        index = int(touched.places[at]) - buffer.storage_offset
+        return Offender(self.program_at(int(touched.programs[at])), tuple(reversed(lane)), index)
+
+    def copied(self) -> FaultLog:
+        """The same faults, in a log of its own."""
+        out = copy(self)
+        out.take_over(self)
+        return out
+
+    def take_over(self, other: FaultLog) -> None:
+        """Have the faults of another log."""
+        self._faults, self._misled = dict(other._faults), dict(other._misled)
+
+    def publish(self) -> list[Fault]:
+        """Hand the faults to the hooks, if they are to be told, and return them."""
+        faults = list(self._faults.values())
+        for fault in faults if self.is_told else ():
+            report(fault)
+        return faults

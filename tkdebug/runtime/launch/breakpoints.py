@@ -1,0 +1,38 @@
+"""`breakpoint()` in a kernel: a debugger's stop where somebody can be asked, else one warning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tkdebug.hook_chain import HOOKS, LaunchDebugger
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import SourceLocation
+
+
+def debugger_of_breakpoints(places: Sequence[SourceLocation]) -> LaunchDebugger | None:
+    """The debugger that stops at `places`; None where the kernel goes on, which is said once."""
+    if os.environ.get("PYTHONBREAKPOINT") == "0":
+        return None  # as Python's own `breakpoint()`
+    found = None if HOOKS.break_into is None else HOOKS.break_into()
+    if found is None:
+        ignore_breakpoints(places, "stdin and stderr are no terminal")
+    return found
+
+
+def ignore_breakpoints(places: Sequence[SourceLocation], why: str) -> None:
+    """Say that the kernel does not stop at `places`."""
+    for place in places:
+        _tell_once(
+            f"{place.file}:{place.line}: breakpoint() is passed over: {why}; "
+            "`tkdebug debug script.py` stops there"
+        )
+
+
+@cache
+def _tell_once(text: str) -> None:
+    tell(text)
