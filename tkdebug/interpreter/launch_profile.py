@@ -136,7 +136,7 @@ class LaunchProfile(Observer):
         total, nothing = self.selects.get(op, (0, 0))
         if total > 64 * self.programs:
             return
-        condition = run.dense(operands[0], op.operands[0].type)
+        condition = run.dense(operands[0], arith.Select(op).condition.type)
         rows = condition.reshape(condition.shape[0], -1)
         empty = ~rows.any(1)
         if rows.shape[0] == 1:  # which stands for all programs

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from tkdebug.advice.facts import LineCode
-from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, encoding_of
@@ -20,7 +20,7 @@ from tkdebug.runtime.advising.executions import Executions
 INTEGER_DIVISION, FP64, SLOW_FUNCTION = "integer-division", "fp64", "slow-function"
 _DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
 # The reduction of large arguments is most of their code, and seldom runs.
-_REDUCED, _ORDINARY_SHARE = ("math.sin", "math.cos"), 0.35
+_REDUCED, _ORDINARY_SHARE = names_of(math.Sin, math.Cos), 0.35
 _LOCAL = ("local-load", "local-store")
 
 
