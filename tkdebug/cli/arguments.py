@@ -30,6 +30,8 @@ _OPTIONS_WITH_VALUE = (
     "--target",
 )
 
+_DEBUG_OPTIONS_WITH_VALUE = ("-c", "--command", "-x", "--commands")
+
 
 _USUAL_ARCH = "sm_90a"
 
@@ -59,10 +61,13 @@ class Arguments:
         advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
+        commands: what the debugger is to do first.
+        commands_file: a file of such commands.
     """
 
     command: Literal[
         "run",
+        "debug",
         "view",
         "report",
         "compare",
@@ -102,6 +107,8 @@ class Arguments:
     shell: str = ""
     times: Path | None = None
     advise: bool = False
+    commands: tuple[str, ...] = ()
+    commands_file: Path | None = None
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -118,6 +125,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     match parsed.command:
         case "run":
             return _run_arguments(commands["run"], parsed, program)
+        case "debug":
+            return _debug_arguments(commands["debug"], parsed, program)
         case "view":
             return Arguments("view", session=parsed.session)
         case "report":
@@ -193,6 +202,11 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     changed between Python releases.
     """
     words = list(argv)
+    if words[:1] == ["debug"]:
+        at = 1
+        while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--"):
+            at += 2 if words[at] in _DEBUG_OPTIONS_WITH_VALUE else 1
+        return words[:at], words[at:]
     if words[:1] != ["run"]:
         at = words.index("--") if "--" in words else len(words)
         return words[:at], words[at + 1 :]
@@ -239,6 +253,24 @@ def _run_arguments(
         temporary=parsed.temporary,
         coredump=not parsed.no_coredump,
         advise=parsed.advise,
+    )
+
+
+def _debug_arguments(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
+) -> Arguments:
+    is_module = program[:1] == ["-m"]
+    words = program[1:] if program[:1] in (["-m"], ["--"]) else program
+    if not words:
+        parser.error("give a script.py or -m module to debug")
+    return Arguments(
+        "debug",
+        target=words[0],
+        target_argv=tuple(words[1:]),
+        is_module=is_module,
+        commands=tuple(parsed.commands),
+        commands_file=parsed.commands_file,
+        format="json" if parsed.json else "text",
     )
 
 

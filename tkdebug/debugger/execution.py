@@ -263,6 +263,11 @@ class Execution(Observer):
         """What the names of the line stand for, and those of its callers."""
         return self.code.needed.get(op, ())
 
+    def follow(self, run: Evaluator) -> None:
+        """See accesses from now on if the finder wants to, which may have changed at a stop."""
+        self.follows_accesses = self._finder.follows_accesses
+        run.follow(self, self.follows_accesses)
+
     def launch_begins(self, launch: LaunchContext) -> None:
         """Note the launch."""
         self.launch = launch

@@ -17,7 +17,7 @@ LAUNCH_BOUND = "launch-bound"
 # Of which a kernel's best form is made.
 _ROOFS = ("memory", "tensor cores", "fp32 instructions")
 # A launch takes so much of the CPU and of the GPU's front end, whatever it does.
-_LAUNCH_NS = 4000.0
+_LAUNCH_NS = 2500.0
 _MANY_LAUNCHES = 50
 _PAGE = 10_000
 
@@ -170,8 +170,8 @@ def _launch_bound(
         speedup = (cost.predicted_ns + _LAUNCH_NS) / (cost.predicted_ns + _LAUNCH_NS / weight.count)
         message = (
             f"{weight.count} launches of {cost.predicted_ns / 1e3:.2g} us each: launching takes "
-            f"longer, about {_LAUNCH_NS / 1e3:.0f} us; do the work of several in one launch, fuse "
-            f"them, or replay them as a CUDA graph (predicted: up to {speedup:.2g}x as fast)"
+            f"longer, about {_LAUNCH_NS / 1e3:.2g} us; do the work of several in one launch, fuse "
+            f"them, or replay them as a CUDA graph (predicted: up to {speedup:.3g}x as fast)"
         )
         found.append(
             Advice(cost.file, cost.line, cost.kernel, LAUNCH_BOUND, message, 0, gain, speedup)
