@@ -13,7 +13,7 @@ from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
-from tkdebug.knobs import CHECK_NAMES
+from tkdebug.knobs import CHECK_NAMES, CheckedLaunchesName
 
 _OPTIONS_WITH_VALUE = (
     "--mode",
@@ -24,6 +24,7 @@ _OPTIONS_WITH_VALUE = (
     "--report-format",
     "--interpret",
     "--check",
+    "--check-launches",
     "--only",
     "--ignore",
     "--baseline",
@@ -60,6 +61,7 @@ class Arguments:
         shell: which one is to complete command lines.
         advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
+        check_launches: which launches of native kernels are checked; None as the knob says.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
@@ -103,6 +105,7 @@ class Arguments:
     passes: PassQuery | None = None
     lines: LinesQuery | None = None
     temporary: bool = False
+    check_launches: CheckedLaunchesName | None = None
     coredump: bool = True
     shell: str = ""
     times: Path | None = None
@@ -251,6 +254,7 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=parsed.native_target or (_USUAL_ARCH if parsed.advise else None),
         temporary=parsed.temporary,
+        check_launches=parsed.check_launches,
         coredump=not parsed.no_coredump,
         advise=parsed.advise,
     )

@@ -10,6 +10,7 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.knobs import (
     CHECK_CHOICES,
+    CHECKED_LAUNCHES,
     DEFAULT_CHECKS,
     TRITON_RELEASES,
     parse_kinds,
@@ -19,7 +20,15 @@ from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
-REPORT_FORMATS = (*FORMATS, "chrome-trace", "sarif", "junit")
+REPORT_FORMATS = (
+    *FORMATS,
+    "chrome-trace",
+    "sarif",
+    "junit",
+    "speedscope",
+    "hatchet",
+    "csv",
+)
 _REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
 PASS_FORMATS = ("text", "json", "html")
@@ -148,6 +157,13 @@ def _add_run(add: AddCommand) -> None:
         action="store_true",
         help="record what would make interpreted kernels faster, for sm_90a or --target; the "
         "report shows it",
+    )
+    run.add_argument(
+        "--check-launches",
+        choices=CHECKED_LAUNCHES,
+        metavar="WHICH",
+        help="which launches of native kernels are checked for accesses outside of tensors: first "
+        "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
         "--no-coredump",

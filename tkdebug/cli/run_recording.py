@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,13 @@ def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path,
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def conclude_checked_launches() -> None:
+    """Wait for what native launches that are checked have found, and report it."""
+    module = sys.modules.get("tkdebug.runtime.probes.checked_launches")
+    if module is not None:
+        module.CHECKED.conclude()
+
+
 def run_recorded(
     arguments: Arguments, program: Program, recorder: Recorder, crashes: ArmedCoreDumps
 ) -> Ending:
@@ -58,6 +66,7 @@ def run_recorded(
         with installed, cross_compiling(arguments.native_target, arguments.advise):
             record_baseline()
             ending = run_program(program)
+            conclude_checked_launches()
             crashes.conclude()
     finally:
         os.environ.pop(SESSION_VARIABLE, None)

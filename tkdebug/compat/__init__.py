@@ -70,6 +70,10 @@ class Installed:
             if self.stand_in is None:
                 undo.callback(CompileRunsEagerly().restore)
                 announce_with_torch()
+                if KNOBS.check_launches != "none":
+                    from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
+
+                    undo.callback(collect_at_synchronisations())
             variables = children.environment(
                 mode, KNOBS.quick, patterns, checks, self.stand_in is not None
             )
