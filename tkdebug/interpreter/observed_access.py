@@ -16,8 +16,8 @@ from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.hyperslabs import (
     Hyperslab,
     Intervals,
-    batch_positions,
     are_injective,
+    batch_positions,
     hyperslabs_of,
     intervals_of,
 )
