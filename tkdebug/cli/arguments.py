@@ -59,6 +59,7 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        max_slowdown_percent: how much slower kernels may be before `compare` fails; None for any.
         advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
         check_launches: which launches of native kernels are checked; None as the knob says.
@@ -110,6 +111,7 @@ class Arguments:
     shell: str = ""
     times: Path | None = None
     advise: bool = False
+    max_slowdown_percent: float | None = None
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
 
@@ -141,7 +143,11 @@ def parse(argv: Sequence[str]) -> Arguments:
             )
         case "compare":
             return Arguments(
-                "compare", earlier=parsed.before, session=parsed.after, format=parsed.format
+                "compare",
+                earlier=parsed.before,
+                session=parsed.after,
+                format=parsed.format,
+                max_slowdown_percent=parsed.max_slowdown,
             )
         case "passes":
             return _passes_arguments(parsed, program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -247,6 +248,16 @@ def _triton_version(text: str) -> str:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
 
+def _percent(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of percent, such as 5")
+    return value
+
+
 def _kinds(text: str) -> tuple[str, ...]:
     try:
         return parse_kinds(text)
@@ -287,12 +298,19 @@ def _add_compare(add: AddCommand) -> None:
     compare = add(
         "compare",
         help="what differs between two runs",
-        description="Compare two recorded runs: times by kernel, and faults that are new or gone. "
-        "The exit status is 3 where a fault is new.",
+        description="Compare two recorded runs: times by kernel and whether they changed for "
+        "certain, registers and spills, and faults and remarks that are new or gone. The exit "
+        "status is 3 where a fault is new, or --max-slowdown is exceeded.",
         allow_abbrev=False,
     )
     compare.add_argument("before", type=Path, metavar="before.tkd", help=_SESSION_HELP)
     compare.add_argument("after", type=Path, metavar="after.tkd", help="a later one")
+    compare.add_argument(
+        "--max-slowdown",
+        type=_percent,
+        metavar="PERCENT",
+        help="exit with 3 where a kernel is slower by more than that, with 99 %% confidence",
+    )
     _add_format(compare, FORMATS)
 
 

@@ -55,6 +55,11 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     for total in session.other_totals()[1]:
         yield separator + json_text(_other(total))
         separator = ",\n"
+    yield '],\n"gpu_states": ['
+    separator = "\n"
+    for state in session.records(GpuState):
+        yield separator + json_text(_state(state))
+        separator = ",\n"
     advice = advice_of(session)
     yield '],\n"remarks": ['
     separator = "\n"
@@ -70,11 +75,6 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     separator = "\n"
     for line in line_costs(session):
         yield separator + json_text(asdict(line))
-        separator = ",\n"
-    yield '],\n"gpu_states": ['
-    separator = "\n"
-    for state in session.records(GpuState):
-        yield separator + json_text(_state(state))
         separator = ",\n"
     yield "]}\n"
 
