@@ -62,6 +62,7 @@ class Arguments:
         max_slowdown_percent: how much slower kernels may be before `compare` fails; None for any.
         advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
+        stacks: whether to record which lines launch others' kernels.
         check_launches: which launches of native kernels are checked; None as the knob says.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
@@ -108,6 +109,7 @@ class Arguments:
     temporary: bool = False
     check_launches: CheckedLaunchesName | None = None
     coredump: bool = True
+    stacks: bool = False
     shell: str = ""
     times: Path | None = None
     advise: bool = False
@@ -260,8 +262,9 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=parsed.native_target or (_USUAL_ARCH if parsed.advise else None),
         temporary=parsed.temporary,
+        coredump=not (parsed.no_coredump or parsed.stacks),
         check_launches=parsed.check_launches,
-        coredump=not parsed.no_coredump,
+        stacks=parsed.stacks,
         advise=parsed.advise,
     )
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Region
-from tkdebug.linemap.line_table import LineTable, OpPlace
+from tkdebug.linemap.line_table import LineTable
+from tkdebug.linemap.op_place import OpPlace
 from tkdebug.runtime.advising.unrolling import unroll_factors
 
 
