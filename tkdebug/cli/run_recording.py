@@ -16,6 +16,7 @@ from tkdebug.cli.findings import record_baseline
 from tkdebug.cli.kernel_checks import mode_of
 from tkdebug.cli.native_target import cross_compiling
 from tkdebug.cli.script import Ending, Program, run_program
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_creation import file_behind
 from tkdebug.knobs import KNOBS
@@ -65,6 +66,8 @@ def run_recorded(
         )
         with installed, cross_compiling(arguments.native_target):
             record_baseline()
+            if arguments.temporary:
+                HOOKS.break_into = None  # the terminal is the TUI's
             ending = run_program(program)
             conclude_checked_launches()
             crashes.conclude()
