@@ -1,8 +1,8 @@
 """What the debugger costs: to stop at a kernel's first line, to step, to step back.
 
 Least processor time on one thread, which other work on the machine disturbs little. "run" is the
-launch without checks and debugger; "stop" is from the launch to the stop at its first line, with what
-the debugger compiles for itself; "next" is a step in the middle of the launch, "back" one back.
+launch without checks and debugger; "stop" is from the launch to the stop at its first line, with
+what the debugger compiles for itself; "next" is a step in the middle, "back" one back.
 
     python bench/debugger.py [--only matmul] [--markdown RESULTS.md]
 
