@@ -56,8 +56,9 @@ def deliver_kernel(gpu, launch, call, duration_ns=864):
     )
 
 
-def test_launch_has_cuptis_time_and_others_are_activities(gpu, path):
-    with Recorder(path, output=False):
+@pytest.mark.parametrize("apart", [True, False])
+def test_launch_has_cuptis_time_and_others_are_activities(gpu, path, apart):
+    with KNOBS.scope(recording_process=apart), Recorder(path, output=False):
         gpu.use()
         launch = native_launch("add")
         deliver_kernel(gpu, launch, 5)
@@ -203,6 +204,28 @@ def test_cupti_that_forgot_of_us_is_asked_again(gpu, path, monkeypatch):
         ("early", "events"),
         ("late", "cupti"),
     }
+
+
+def test_cupti_that_stays_silent_is_one_line_and_events_go_on(gpu, path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_recording, "TRIAL_S", 0.01)
+    monkeypatch.setattr(gpu_recording, "SILENCE_S", 0.01)
+    with Recorder(path, output=False):
+        gpu.use()
+        HOOKS.profiler(True)
+        HOOKS.profiler(False)
+        capsys.readouterr()
+        native_launch("one", span=lambda wait=False: 3000)
+        told = []
+        wait_for(lambda: told.append(capsys.readouterr().err) or any(told))
+        # What the driver was called for is no record of the GPU's.
+        gpu.deliver(made.driver_call(time.time_ns(), 8, threading.get_native_id()))
+        time.sleep(0.3)
+        assert HOOKS.timed
+        told.append(capsys.readouterr().err)
+    said = "".join(told)
+    assert "CUPTI records nothing since torch.profiler used it" in said
+    assert said.count("\n") == 1
+    assert [(one.duration_ns, one.time_source) for one in launches_of(path)] == [(3000, "events")]
 
 
 def test_failure_under_way_goes_on_with_events(gpu, path, capsys):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 STATE_S = 1.0
 TRIAL_S = 0.3
+SILENCE_S = 1.0
 _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 # Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
 # synchronisation wait for each other for ever, and no dump is written.
@@ -106,6 +107,8 @@ class GpuRecording:
         # While torch's profiler ends its work it makes CUPTI forget of others.
         self._is_on_trial = False
         self._trial_due_s = 0.0
+        # When events first told that a launch has ended that CUPTI has not told of.
+        self._missed_s: float | None = None
         self.is_on = False
         self.flags = 0
 
@@ -194,6 +197,7 @@ class GpuRecording:
                 tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
                 return
             self._is_on_trial = True
+            self._missed_s = None
             self._set_flags()
             self._trial_due_s = time.monotonic() + TRIAL_S
 
@@ -202,9 +206,20 @@ class GpuRecording:
         if recording.has_records:
             self._is_on_trial = False
             self._switch(True)
-        elif time.monotonic() >= self._trial_due_s:
+            return
+        if self._missed_s is not None and time.monotonic() - self._missed_s > SILENCE_S:
+            self._missed_s = float("inf")  # told
+            reason = "CUPTI records nothing since torch.profiler used it"
+            self._told(LostActivities(0, reason))
+            tell(f"GPU times: {reason}; {_EVENTS_INSTEAD}")
+        if time.monotonic() >= self._trial_due_s:
             self._trial_due_s = time.monotonic() + TRIAL_S
             recording.restart()
+
+    def ended_by_events(self) -> None:
+        """Events told that a launch has ended."""
+        if self._is_on_trial and self._missed_s is None:
+            self._missed_s = time.monotonic()
 
     def stop(self) -> None:
         """Take what is left."""

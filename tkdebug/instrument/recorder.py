@@ -284,6 +284,7 @@ class Recorder:
     def _on_settled(
         self, launch: int, duration_ns: int | None, error: str | None, source: str
     ) -> None:
+        self._gpu.ended_by_events()
         process = self._sink.process if self._packer is not None and self._sink else None
         if process is not None and duration_ns is not None and error is None:
             if process.ring.tell_end(launch, duration_ns, source):
