@@ -26,6 +26,7 @@ def gpu(fake, buffers, monkeypatch):
     monkeypatch.setattr(gpu_recording.GpuRecording, "_open_nvml", lambda self: None)
     monkeypatch.setattr(cupti_recording.Collection, "synchronize", lambda self: None)
     monkeypatch.setattr(HOOKS, "_make_buffers", None)
+    monkeypatch.setattr(HOOKS, "profiler_has_cupti", None)
     fake.use = lambda: HOOKS.device_used(lambda: buffers)
     return fake
 
@@ -204,6 +205,33 @@ def test_cupti_that_forgot_of_us_is_asked_again(gpu, path, monkeypatch):
         ("early", "events"),
         ("late", "cupti"),
     }
+
+
+def test_recording_after_torch_profiler_has_cupti(gpu, path, capsys):
+    HOOKS.profiler(True)
+    HOOKS.profiler(False)
+    gpu.statuses(subscribe=39)
+    with Recorder(path, output=False):
+        gpu.use()
+        first = native_launch("one", span=lambda wait=False: 3000)
+        deliver_kernel(gpu, first, 1)
+        wait_for(lambda: not HOOKS.timed)
+        deliver_kernel(gpu, native_launch("two"), 2)
+    assert [one.time_source for one in launches_of(path)] == ["events", "cupti"]
+    assert capsys.readouterr().err == ""
+
+
+def test_recording_that_begins_beside_torch_profiler_says_so(gpu, path, capsys):
+    HOOKS.profiler(True)
+    with Recorder(path, output=False):
+        gpu.use()
+        assert HOOKS.timed
+        assert gpu.enabled == set()
+        HOOKS.profiler(False)
+        assert gpu.enabled
+    err = capsys.readouterr().err
+    assert "torch.profiler uses CUPTI; while it does" in err
+    assert err.count("\n") == 1
 
 
 def test_cupti_that_stays_silent_is_one_line_and_events_go_on(gpu, path, monkeypatch, capsys):

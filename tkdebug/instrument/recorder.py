@@ -194,7 +194,7 @@ class Recorder:
                 process.ring, process.send, self._odd, self, self._gpu, self._time_of
             )
             HOOKS.pack_natively(self._hook, self._packer)
-        self._gpu.start(make_buffers, process)
+        self._gpu.start(make_buffers, process, HOOKS.profiler_has_cupti)
 
     def _unpack(self) -> None:
         """There is no recording process any more that reads what is packed."""
