@@ -241,70 +241,63 @@ def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
 # What threads do whose elements are bad
 
 
-def load_astray(ctx: Lowering, access: TestedAccess, type_: str, fill: Registers) -> Registers:
-    """Report, and load what is good.
+def load_astray(ctx: Lowering, access: TestedAccess, fills: Sequence[Registers]) -> Registers:
+    """Report, and load what is good: all words of the tile.
 
     Args:
         ctx: the kernel.
         access: a load.
-        type_: LLVM type of an element.
-        fill: what the others give.
+        fills: for each instruction the words of what is not loaded.
     """
-    values = _Values(ctx, access.site.element_bytes, len(fill))
-    values.write(fill)
-    _call(ctx, access, Mode.LOAD, values)
-    return values.read(type_)
+    place = _written(ctx, fills)
+    _call(ctx, access, Mode.LOAD, place)
+    return _read(ctx, place, fills)
 
 
-def store_astray(ctx: Lowering, access: TestedAccess, stored: Registers) -> Registers:
-    """Report, and store what is good; gives nothing."""
-    values = _Values(ctx, access.site.element_bytes, len(stored))
-    values.write(stored)
-    _call(ctx, access, Mode.STORE, values)
+def store_astray(ctx: Lowering, access: TestedAccess, packed: Sequence[Registers]) -> Registers:
+    """Report, and store what is good of each instruction's words; gives nothing."""
+    _call(ctx, access, Mode.STORE, _written(ctx, packed))
     return []
 
 
 def report_astray(ctx: Lowering, access: TestedAccess) -> Registers:
     """Report; i1 of each register: whether it is masked on and good."""
-    count = len(access.pointers)
-    values = _Values(ctx, 1, count)
-    values.write([integer("i8", 0)] * count)
-    _call(ctx, access, Mode.ASK, values)
-    return values.read("i1")
+    flags = [[integer("i8", 0)] for _ in access.pointers]
+    place = _written(ctx, flags)
+    _call(ctx, access, Mode.ASK, place)
+    return [ctx.emit.icmp("ne", flag, 0) for flag in _read(ctx, place, flags)]
 
 
-class _Values:
-    """An element for each register, in local memory."""
-
-    def __init__(self, ctx: Lowering, width_bytes: int, count: int) -> None:
-        assert ctx.probes is not None
-        self._ctx = ctx
-        self._width = width_bytes
-        self._count = count
-        self.place = ctx.probes.array("values", width_bytes * count)
-
-    def write(self, values: Registers) -> None:
-        """Fill it."""
-        emit, bits = self._ctx.emit, 8 * self._width
-        for index, value in enumerate(values):
-            whole = emit.cast("zext", self._ctx.to_bits(value), f"i{bits}")
-            emit.store(whole, emit.gep(self.place, "i8", index * self._width), self._width)
-
-    def read(self, type_: str) -> Registers:
-        """What is in it."""
-        emit, memory = self._ctx.emit, f"i{8 * self._width}"
-        found = []
-        for index in range(self._count):
-            place = emit.gep(self.place, "i8", index * self._width)
-            bits = emit.load(memory, place, self._width)
-            if type_ == "i1":
-                found.append(emit.icmp("ne", bits, 0))
-            else:
-                found.append(self._ctx.from_bits(bits, type_))
-        return found
+def _written(ctx: Lowering, groups: Sequence[Registers]) -> LLVMValue:
+    """Local memory with the words of each instruction, in the order of their elements."""
+    assert ctx.probes is not None
+    size = _group_bytes(groups[0])
+    place = ctx.probes.array("values", size * len(groups))
+    for index, group in enumerate(groups):
+        whole = group[0] if len(group) == 1 else ctx.emit.vector(group)
+        ctx.emit.store(whole, ctx.emit.gep(place, "i8", index * size), size)
+    return place
 
 
-def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: _Values) -> None:
+def _read(ctx: Lowering, place: LLVMValue, like: Sequence[Registers]) -> Registers:
+    """All words that lie there as `like` was written."""
+    emit, size, first = ctx.emit, _group_bytes(like[0]), like[0]
+    found: Registers = []
+    for index in range(len(like)):
+        at = emit.gep(place, "i8", index * size)
+        if len(first) == 1:
+            found.append(emit.load(first[0].type, at, size))
+            continue
+        whole = emit.load(f"<{len(first)} x {first[0].type}>", at, size)
+        found += emit.elements(whole, len(first), first[0].type)
+    return found
+
+
+def _group_bytes(group: Registers) -> int:
+    return len(group) * int(group[0].type[1:]) // 8
+
+
+def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: LLVMValue) -> None:
     emit, probes, site = ctx.emit, ctx.probes, access.site
     assert probes is not None
     firsts = range(0, len(access.pointers), access.group)
@@ -334,7 +327,7 @@ def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: _Values) -> N
         bounds.size,
         pointers,
         places,
-        values.place,
+        values,
         *(integer("i32", size) for size in sizes),
         integer("i1", 1) if acting is None else acting,
     )
