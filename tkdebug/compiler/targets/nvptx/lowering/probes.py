@@ -23,9 +23,11 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probe_corners import tile_is_inside
 from tkdebug.compiler.targets.nvptx.lowering.probe_routine import (
     COPY,
+    FRAME_BYTES,
     MASKED_OFF,
     NAME,
     REGISTERS,
+    Field,
     Mode,
     definition,
 )
@@ -79,7 +81,7 @@ class Probes:
         """i1: whether any of `size_bytes` bytes from `pointer` on are not the tensor's."""
         emit = self._ctx.emit
         offset = self._offset(site, pointer)
-        return emit.icmp("uge", offset, self._limit(site, size_bytes))
+        return emit.icmp("uge", offset, self.limit(site, size_bytes))
 
     def _offset(self, site: ProbeSite, pointer: LLVMValue) -> LLVMValue:
         emit = self._ctx.emit
@@ -95,7 +97,7 @@ class Probes:
             self._bounds[site.tensor] = Bounds(first, size)
         return self._bounds[site.tensor]
 
-    def _limit(self, site: ProbeSite, size_bytes: int) -> LLVMValue:
+    def limit(self, site: ProbeSite, size_bytes: int) -> LLVMValue:
         """Below which offset so many bytes may begin; 0 where the tensor has fewer."""
         assert site.tensor is not None
         key = site.tensor, size_bytes
@@ -199,9 +201,9 @@ def either_way(
     whole = _tile_is_inside(ctx, access)
     if whole is not None:
         elements = emit.new_block("probe.elements")
-        emit.branch_if(whole, near, elements)
+        emit.branch_rarely(emit.xor(whole, 1), elements, near)
         emit.start(elements)
-    emit.branch_if(_any_outside(ctx, access), far, near)
+    emit.branch_rarely(_any_outside(ctx, access), far, near)
     ends: list[tuple[Registers, str]] = []
     for block, write in ((near, usual), (far, astray)):
         emit.start(block)
@@ -313,25 +315,38 @@ def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: LLVMValue) ->
         emit.store(address, emit.gep(pointers, "i8", 8 * group), 8)
         place = linear[first] if first in counted else integer("i32", COPY)
         emit.store(place, emit.gep(places, "i8", 4 * group), 4)
-    step = 1
-    if access.group > 1:
-        step = _step_between(ctx, pointer)
-    bounds = probes.bounds(site)
-    sizes = (len(firsts), access.group, step, site.element_bytes, int(mode))
     acting = _acting(ctx, pointer)
+    is_silent = mode == Mode.STORE and acting is not None
+    action = integer("i32", int(mode) + site.element_bytes)
+    if is_silent and acting is not None:
+        action = emit.select(acting, action, integer("i32", -1))
+    frame = probes.array("frame", FRAME_BYTES)
+    step = _step_between(ctx, pointer) if access.group > 1 else 1
+    numbers = {
+        Field.ELEMENT: -1,
+        Field.COUNT: 0,
+        Field.MASKED: 0,
+        Field.GROUPS: len(firsts),
+        Field.ELEMS: access.group,
+        Field.STEP: step,
+        Field.BYTES: site.element_bytes,
+        Field.WIDTH: 1 if mode == Mode.ASK else site.element_bytes,
+    }
+    fields = {
+        Field.SLOT: emit.cast("ptrtoint", probes.slot(site), "i64"),
+        Field.TIME: probes.time(),
+        Field.FIRST: probes.bounds(site).first,
+        Field.LIMIT: probes.limit(site, site.element_bytes),
+        Field.POINTERS: emit.cast("ptrtoint", pointers, "i64"),
+        Field.PLACES: emit.cast("ptrtoint", places, "i64"),
+        Field.VALUES: emit.cast("ptrtoint", values, "i64"),
+        Field.ACTION: action,
+        **{field: integer("i32", number) for field, number in numbers.items()},
+    }
+    for field, value in fields.items():
+        emit.store(value, emit.gep(frame, "i8", field.offset), 4)
     emit.define(NAME, definition(), REGISTERS)
-    arguments = (
-        probes.slot(site),
-        probes.time(),
-        bounds.first,
-        bounds.size,
-        pointers,
-        places,
-        values,
-        *(integer("i32", size) for size in sizes),
-        integer("i1", 1) if acting is None else acting,
-    )
-    emit.call_defined(NAME, arguments)
+    emit.call_defined(NAME, (frame, integer("i1", 1) if acting is None else acting))
 
 
 def _step_between(ctx: Lowering, pointer: Value) -> int:
