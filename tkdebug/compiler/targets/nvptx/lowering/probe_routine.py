@@ -17,6 +17,8 @@ from typing import Final
 from tkdebug.compiler.probes import table
 
 NAME: Final = "tkdebug_probe"
+# The part of it that reports, for what is no access.
+REPORT_NAME: Final = "tkdebug_report"
 # The address of a group whose mask is false; no element of several bytes lies there.
 MASKED_OFF: Final = -1
 # The place of a register that holds a copy of another.
@@ -209,7 +211,6 @@ REGISTERS: Final = tuple(
 
 def definition() -> str:
     """LLVM IR of the routine."""
-    report = _REPORT.replace("\n", "\\0A")
     return (
         f"define internal void @{NAME}(ptr %frame, i1 %acting) "
         "noinline nounwind cold minsize optsize {\n"
@@ -278,13 +279,22 @@ def definition() -> str:
         "end:\n" + _get("found.count", Field.COUNT) + "  %found = icmp ne i32 %found.count, 0\n"
         "  %reports = and i1 %found, %acting\n"
         "  br i1 %reports, label %report, label %leave\n"
-        "report:\n"
+        f"report:\n  call void @{REPORT_NAME}(ptr %frame)\n  br label %leave\n"
+        "leave:\n  ret void\n}"
+    )
+
+
+def report_definition() -> str:
+    """LLVM IR of the part that reports."""
+    report = _REPORT.replace("\n", "\\0A")
+    return (
+        f"define internal void @{REPORT_NAME}(ptr %frame) noinline nounwind cold minsize optsize "
+        "{\nentry:\n"
         + _program()
         + _get("slot", Field.SLOT)
         + f'  call void asm sideeffect "{report}", '
         '"l,l,l,~{memory}"(i64 %slot, i64 %program, ptr %frame)\n'
-        "  br label %leave\n"
-        "leave:\n  ret void\n}"
+        "  ret void\n}"
     )
 
 

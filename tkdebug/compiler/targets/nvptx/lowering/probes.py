@@ -8,7 +8,7 @@ one. So neither vectors nor asynchronous copies become narrower.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
@@ -27,9 +27,11 @@ from tkdebug.compiler.targets.nvptx.lowering.probe_routine import (
     MASKED_OFF,
     NAME,
     REGISTERS,
+    REPORT_NAME,
     Field,
     Mode,
     definition,
+    report_definition,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
@@ -70,12 +72,15 @@ class Probes:
         self._copies = 0
         self._arrays: dict[str, int] = {}
 
+    def site_of(self, op: Operation) -> ProbeSite | None:
+        """The site that an op is; None of any other op."""
+        number = OpView(op).probe
+        return None if number is None else self._sites[number]
+
     def tested(self, op: Operation) -> ProbeSite | None:
         """The site of an access that is to be tested; None of any other op."""
-        number = OpView(op).probe
-        if number is None or self._sites[number].tensor is None:
-            return None
-        return self._sites[number]
+        site = self.site_of(op)
+        return None if site is None or site.tensor is None else site
 
     def is_outside(self, site: ProbeSite, pointer: LLVMValue, size_bytes: int) -> LLVMValue:
         """i1: whether any of `size_bytes` bytes from `pointer` on are not the tensor's."""
@@ -333,20 +338,68 @@ def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: LLVMValue) ->
         Field.WIDTH: 1 if mode == Mode.ASK else site.element_bytes,
     }
     fields = {
-        Field.SLOT: emit.cast("ptrtoint", probes.slot(site), "i64"),
-        Field.TIME: probes.time(),
+        **_where_and_when(probes, site),
         Field.FIRST: probes.bounds(site).first,
         Field.LIMIT: probes.limit(site, site.element_bytes),
-        Field.POINTERS: emit.cast("ptrtoint", pointers, "i64"),
-        Field.PLACES: emit.cast("ptrtoint", places, "i64"),
-        Field.VALUES: emit.cast("ptrtoint", values, "i64"),
+        Field.POINTERS: pointers,
+        Field.PLACES: places,
+        Field.VALUES: values,
         Field.ACTION: action,
         **{field: integer("i32", number) for field, number in numbers.items()},
     }
-    for field, value in fields.items():
-        emit.store(value, emit.gep(frame, "i8", field.offset), 4)
-    emit.define(NAME, definition(), REGISTERS)
+    _fill_frame(ctx, frame, fields)
+    emit.define(REPORT_NAME, report_definition(), REGISTERS)
+    emit.define(NAME, definition(), ())
     emit.call_defined(NAME, (frame, integer("i1", 1) if acting is None else acting))
+
+
+def _where_and_when(probes: Probes, site: ProbeSite) -> dict[Field, LLVMValue]:
+    return {Field.SLOT: probes.slot(site), Field.TIME: probes.time()}
+
+
+def _fill_frame(ctx: Lowering, frame: LLVMValue, fields: Mapping[Field, LLVMValue]) -> None:
+    for field, value in fields.items():
+        ctx.emit.store(ctx.to_bits(value), ctx.emit.gep(frame, "i8", field.offset), 4)
+
+
+def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) -> bool:
+    """Report the elements of a tile, or the scalar, that are bad; whether `op` is a site.
+
+    Args:
+        ctx: the kernel.
+        op: what is tested.
+        value: in whose layout the elements lie.
+        bad: i1 of each register.
+    """
+    probes, emit = ctx.probes, ctx.emit
+    site = None if probes is None else probes.site_of(op)
+    if site is None or probes is None:
+        return False
+    counted = _counted_registers(ctx, value)
+    found = integer("i1", 0)
+    for register in sorted(counted):
+        found = emit.binary("or", found, bad[register])
+    acting = _acting(ctx, value)
+    if acting is not None:
+        found = emit.bit_and(found, acting)
+    far, after = emit.new_block("probe.bad"), emit.new_block("probe.after")
+    emit.branch_rarely(found, far, after)
+    emit.start(far)
+    count, least = integer("i32", 0), integer("i32", -1)
+    places = linear_places(ctx, value)
+    for register in sorted(counted):
+        count = emit.binary("add", count, emit.cast("zext", bad[register], "i32"))
+        place = emit.select(bad[register], places[register], integer("i32", -1))
+        least = emit.select(emit.icmp("ult", place, least), place, least)
+    frame = probes.array("frame", FRAME_BYTES)
+    zeros = {Field.MASKED: integer("i32", 0), Field.AT: integer("i64", 0)}
+    fields = {**_where_and_when(probes, site), **zeros, Field.COUNT: count, Field.ELEMENT: least}
+    _fill_frame(ctx, frame, fields)
+    emit.define(REPORT_NAME, report_definition(), REGISTERS)
+    emit.call_defined(REPORT_NAME, (frame,))
+    emit.branch(after)
+    emit.start(after)
+    return True
 
 
 def _step_between(ctx: Lowering, pointer: Value) -> int:
