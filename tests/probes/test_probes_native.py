@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from probe_kernels import add, block_sum, histogram, matmul, neighbours, unmasked
+from probe_kernels import add, asserting, block_sum, histogram, matmul, neighbours, unmasked
 from probe_support import Launch, copy_of, launches
 
 from tkdebug.compiler.ir import PointerType
@@ -154,3 +154,9 @@ def test_scalars() -> None:
 def test_view_as_passed() -> None:
     x, out = torch.randn(4, 64)[1:3].reshape(-1)[3:100], torch.zeros(128)
     assert check(lambda: unmasked[(2,)](x, out, B=64))
+
+
+def test_assertions_and_assumptions_report_and_go_on() -> None:
+    x, out = torch.arange(100), torch.zeros(100, dtype=torch.int64)
+    assert len(check(lambda: asserting[(2,)](x, out, 90, 70, B=64))) == 1
+    assert len(check(lambda: asserting[(2,)](x, out, 3, 2, B=64))) == 2

@@ -16,6 +16,7 @@ import torch
 
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS
 from tkdebug.compiler.probes.table import Report, reports, table_bytes
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import mask_of
@@ -23,8 +24,12 @@ from tkdebug.interpreter.fault_log import FaultLog
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
-    from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
     from tkdebug.events import Fault, FaultKind
+
+
+# Of `tl.assume`, as the interpreter says it.
+_ASSUMPTION = ("tl.assume", "is false here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,10 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
 def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) -> None:
     site = plan.sites[report.site]
     op = plan.op_of(site)
+    if site.kind not in BOUNDS_KINDS:
+        program, lane = log.program_at(report.program), _position(report.element, site.shape)
+        _add_other(log, site, op, Offender(program, lane, None), report.count)
+        return
     assert site.tensor is not None
     buffer = launch.tensors[site.tensor].buffer(site.tensor).reinterpreted(site.element_bytes)
     size = math.prod(site.shape)
@@ -120,6 +129,19 @@ def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) 
     )
     kind: FaultKind = site.kind  # type: ignore[assignment]
     log.bad_access(op, kind, buffer, offender, report.count, mask_of(op))
+
+
+def _add_other(
+    log: FaultLog, site: ProbeSite, op: Operation, offender: Offender, count: int
+) -> None:
+    """Record what is no access."""
+    match site.kind:
+        case "assert":
+            log.assertion(op, offender, count)
+        case "broken-promise":
+            log.broken_promise(op, offender, *_ASSUMPTION, count)
+        case _:
+            raise AssertionError(f"a probe of kind {site.kind}")
 
 
 def _signed(address: int) -> int:
@@ -178,6 +200,28 @@ class ProbeRecorder(FaultLog):
                 math.prod(site.shape) if offender.is_whole_tile else 0,
             )
         )
+
+    def assertion(self, op: Operation, offender: Offender, count: int) -> None:
+        """Report a failed assertion."""
+        if not self._is_reported(op, "assert", offender, count):
+            super().assertion(op, offender, count)
+
+    def broken_promise(
+        self, op: Operation, offender: Offender, call: str, what: str, count: int
+    ) -> None:
+        """Report an assumption that does not hold."""
+        if not self._is_reported(op, "broken-promise", offender, count):
+            super().broken_promise(op, offender, call, what, count)
+
+    def _is_reported(self, op: Operation, kind: str, offender: Offender, count: int) -> bool:
+        number = OpView(op).probe
+        if number is None or self._plan.sites[number].kind != kind:
+            return False
+        self._times += 1
+        place = _place(offender.lane, self._plan.sites[number].shape)
+        program = self._linear(offender.program_id)
+        self._add(Report(number, count, program, self._times, place, 0, 0))
+        return True
 
     def _add(self, report: Report) -> None:
         known = self._reports.get(report.site)

@@ -211,8 +211,12 @@ def lower_to_llvm(
         insert = (InsertProbes(options.probes),)
         probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
         probes = probe_plan(module)
+    reports_asserts = options.probes is not None and "assert" in options.probes.kinds
     pipeline = gpu_pipeline(
-        target, options.num_stages, debug=options.debug, launch_maps=options.launch_maps
+        target,
+        options.num_stages,
+        debug=options.debug or reports_asserts,
+        launch_maps=options.launch_maps,
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
     shared = function.shared_bytes
