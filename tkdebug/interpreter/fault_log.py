@@ -96,6 +96,13 @@ class FaultLog:
         text = messages.bad_index(offender.index, axis, extent)
         self.record(op, text, offender, count)
 
+    def misaligned_descriptor(
+        self, op: Operation, tensor: str | None, part: str, offender: Offender, count: int
+    ) -> None:
+        """Record a descriptor whose address or a stride of which TMA does not take."""
+        text = messages.misaligned_descriptor(tensor, part, offender.index)
+        self.record(op, text, offender, count)
+
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Record a failed device_assert."""
         self.record(op, messages.failed_assertion(op), offender, count)
@@ -124,9 +131,10 @@ class FaultLog:
         tensor: str | None,
         index: int,
         count: int,
+        is_of_input: bool = False,
     ) -> None:
-        """Record a NaN that `op` made and `store` stored."""
-        text = messages.nan_made(op, cause, store, tensor, index)
+        """Record a NaN that `op` made, maybe of values as they were passed, and `store` stored."""
+        text = messages.nan_made(op, cause, store, tensor, index, is_of_input)
         self.record(op, text, offender, count)
 
     def undefined(

@@ -88,6 +88,11 @@ class NativeCompilation:
             return None
         return self._lowered.module.code_key
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why it failed, as far as it has come."""
+        return self._failure
+
     def generate(self) -> None:
         """Generate code, unless that is done."""
         if self._lowered is not None and self._compiled is None and self._failure is None:
@@ -264,6 +269,7 @@ def native_options(src: Specialization) -> NativeOptions:
         options.enable_fp_fusion,
         options.enable_reflect_ftz,
         src.launch_maps,
+        src.probes,
     )
 
 

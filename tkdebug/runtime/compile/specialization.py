@@ -19,6 +19,7 @@ from tkdebug.runtime.arguments.specialize import (
 from tkdebug.runtime.compile.options import LaunchOptions
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.probes.sites import ProbeOptions
     from tkdebug.runtime.jit.function import JITFunction
 
 
@@ -33,6 +34,7 @@ class Specialization:
         alignment: for native kernels `specialize.alignment_key` of the arguments; None for
             interpreted ones, which do not differ by it.
         launch_maps: whether launches may make tensor maps of what the kernel describes.
+        probes: what its launches are checked for; None in builds without checks.
     """
 
     fn: JITFunction
@@ -40,6 +42,7 @@ class Specialization:
     options: LaunchOptions
     alignment: tuple[Hashable, ...] | None = None
     launch_maps: bool = True
+    probes: ProbeOptions | None = None
 
     @cached_property
     def arguments(self) -> dict[str, ArgSpec]:
@@ -83,6 +86,8 @@ class Specialization:
             parts = (*parts, self.alignment)
         if not self.launch_maps:
             parts = (*parts, "no launch maps")
+        if self.probes is not None:
+            parts = (*parts, "probes", sorted(self.probes.kinds))
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def describe(self) -> str:

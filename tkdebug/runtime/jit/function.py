@@ -38,6 +38,7 @@ from tkdebug.runtime.launch.grid import grid_dimensions
 
 if TYPE_CHECKING:
     from tkdebug.runtime.launch.native_launch import NativePath
+    from tkdebug.runtime.probes.watched_kernels import WatchedKernels
 
 Key = tuple[Hashable, ...]
 PreRunHook = Callable[..., object]
@@ -256,7 +257,9 @@ class JITFunction(FunctionSource, KernelInterface):
 
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
-            return (begun or NativeCompilation(src, device)).finish()
+            if KNOBS.check_launches == "none":
+                return (begun or NativeCompilation(src, device)).finish()
+            return self._watched_kernels.make(key, src, device, begun, is_warmup)
 
         return self._compiles.kernel(key, src, is_warmup, compile)
 
@@ -295,6 +298,13 @@ class JITFunction(FunctionSource, KernelInterface):
                 self.hash = None
                 return True
         return False
+
+    @cached_property
+    def _watched_kernels(self) -> WatchedKernels:
+        # Only where launches are checked.
+        from tkdebug.runtime.probes.watched_kernels import WatchedKernels
+
+        return WatchedKernels(self.kernels)
 
     @property
     def device_caches(self) -> DeviceCaches:
