@@ -189,8 +189,9 @@ def median_us(run: Callable[[], Any], rounds: int) -> float:
 def measure(row: Row, rounds: int) -> str:
     """The row as it is printed."""
     run = row.make()
-    run()
+    out = run()
     kernel, bare, passed = LAST
+    wanted = out.clone() if isinstance(out, torch.Tensor) else None
     texts = []
     for limited in (False, True):
         checked, table, seconds = checked_build(kernel, passed, limited)
@@ -202,6 +203,11 @@ def measure(row: Row, rounds: int) -> str:
             f"{b:8.1f} us {b / a:5.3f}x {int(seconds['registers'])} registers, "
             f"compile {seconds['checked'] / seconds['bare']:.2f}x"
         )
+    if wanted is not None:
+        out.zero_()
+        checked()
+        same = torch.equal(out, wanted)
+        texts.append("same bits" if same else "OTHER BITS")
     found = [(report.site, report.count) for report in reports(bytes(table.cpu().numpy()))]
     return (
         f"{row.name:20} {a:8.1f} us {kernel.binary.registers}; {'; '.join(texts)}"

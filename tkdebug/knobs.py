@@ -44,6 +44,8 @@ NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
+# Versions of Triton's language and the release that each of them is taken from.
+TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -73,6 +75,19 @@ def _parse_mode(text: str) -> ModeName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(MODE_NAMES))
+
+
+def parse_triton_version(text: str) -> str:
+    """`"3.9"`, of `"3.9"` or a release such as `"3.9.0"`: the language that `triton` stands for.
+
+    Raises:
+        ValueError: a version that tkdebug does not know.
+    """
+    words = text.strip().split(".")
+    version = ".".join(words[:2])
+    if version not in TRITON_RELEASES or not all(word.isdecimal() for word in words):
+        raise ValueError("one of " + ", ".join(TRITON_RELEASES))
+    return version
 
 
 def _parse_checked_launches(text: str) -> CheckedLaunchesName:
@@ -385,6 +400,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "native products and sums become FMA where a launch does not say enable_fp_fusion",
     ),
     Knob(
+        "triton_version",
+        {"TKDEBUG_TRITON": parse_triton_version},
+        "3.9",
+        str,
+        "whose language and triton.__version__ kernels get: 3.6, 3.7, 3.8 or 3.9",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
         False,
@@ -435,6 +457,7 @@ class Knobs:
     cross_compile: str | None
     override_arch: str | None
     default_fp_fusion: bool
+    triton_version: str
     print_autotuning: bool
     cupti: bool
     recording_process: bool

@@ -274,6 +274,10 @@ class Recorder:
     def _on_settled(
         self, launch: int, duration_ns: int | None, error: str | None, source: str
     ) -> None:
+        process = self._sink.process if self._packer is not None and self._sink else None
+        if process is not None and duration_ns is not None and error is None:
+            if process.ring.tell_end(launch, duration_ns, source):
+                return
         self._put(LaunchEnded(launch, duration_ns, error, source))
 
     def _on_measured(self, measured: Measured) -> None:

@@ -31,6 +31,17 @@ Update = Callable[["Tensor", "Tensor"], "Tensor"]
 Apply = Callable[["Tensor", "Tensor", "tuple[Tensor, ...]"], "Tensor"]
 
 
+def atomic_load(
+    run: Evaluator, view: tt.AtomicLoad, pointer: TileValue, mask: TileValue = 1
+) -> TileValue:
+    """tt.atomic_load: what memory holds, zero where the mask is off."""
+
+    def read(flat: Tensor, offsets: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
+        return flat[offsets]
+
+    return run_atomic(run, view.op, view.result.type, pointer, mask, (), read)
+
+
 def atomic_rmw(
     run: Evaluator, view: tt.AtomicRmw, pointer: TileValue, value: TileValue, mask: TileValue = 1
 ) -> TileValue:
@@ -84,6 +95,7 @@ def _update(kind: str) -> Update:
         "or": torch.bitwise_or,
         "xor": torch.bitwise_xor,
         "xchg": lambda a, b: b,
+        "store": lambda a, b: b,
     }
     return table[kind]
 

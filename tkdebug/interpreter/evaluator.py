@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects import nvvm, scf, tt
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
@@ -327,6 +327,8 @@ class Evaluator(EvaluatorState):
         final: list[TileValue] | None = None
         running: Tensor | None = None
         turns = self.turns if self.turns is not None and op in self.turns.loops else None
+        # What waits for the time to come does not do the same in every round.
+        is_timed = turns is not None and any(map(nvvm.GlobalTimer.matches, op.walk()))
         rounds = 0
         try:
             while True:
@@ -351,7 +353,7 @@ class Evaluator(EvaluatorState):
                     rounds += 1
                     is_idle = changes == turns.changes and _unchanged(carried, given)
                     if is_idle or rounds % _ROUNDS_PER_TURN == 0:
-                        self._let_others_go_on(turns, op, is_idle)
+                        self._let_others_go_on(turns, op, is_idle and not is_timed)
         finally:
             self.active = outer
 

@@ -131,9 +131,10 @@ class FaultLog:
         tensor: str | None,
         index: int,
         count: int,
+        is_of_input: bool = False,
     ) -> None:
-        """Record a NaN that `op` made and `store` stored."""
-        text = messages.nan_made(op, cause, store, tensor, index)
+        """Record a NaN that `op` made, maybe of values as they were passed, and `store` stored."""
+        text = messages.nan_made(op, cause, store, tensor, index, is_of_input)
         self.record(op, text, offender, count)
 
     def undefined(

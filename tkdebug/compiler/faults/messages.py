@@ -198,7 +198,7 @@ def unwritten_read(op: Operation, tensor: str | None, index: int | None) -> Faul
     """A read of memory that nothing has written."""
     return FaultText(
         "uninitialised-read",
-        f"{access_verb(op)} offset {index} of `{tensor}`, which nothing has written",
+        f"{access_verb(op)} offset {index} of {named(tensor)}, which nothing has written",
         tensor=tensor,
         index=index,
         hint="its memory is of torch.empty or the like: make it by torch.zeros, or write it first; "
@@ -207,14 +207,24 @@ def unwritten_read(op: Operation, tensor: str | None, index: int | None) -> Faul
 
 
 def nan_made(
-    op: Operation, cause: str, store: Operation, tensor: str | None, index: int
+    op: Operation,
+    cause: str,
+    store: Operation,
+    tensor: str | None,
+    index: int,
+    is_of_input: bool = False,
 ) -> FaultText:
-    """A NaN that `op` made of `cause`, such as "0 / 0", and that `store` stored."""
+    """A NaN that `op` made of `cause`, such as "0 / 0", and that `store` stored.
+
+    One that a function gives of the kernel's input, as it was passed, is a warning: what is outside
+    of the function's domain may be the caller's to know.
+    """
     of = f", of {cause}," if cause else ""
     return FaultText(
         "nan",
         f"a NaN is made here{of} and stored at {place_of(store, op)} to offset {index} of "
         f"{named(tensor)}",
+        "warning" if is_of_input else "error",
         tensor=tensor,
         index=index,
         hint="guard the operands, or choose with tl.where what is stored instead",

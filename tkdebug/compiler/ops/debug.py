@@ -93,6 +93,18 @@ def _emit_debug_barrier(emit: Emitter) -> None:
     emit.op(tt.Barrier)
 
 
+def _emit_expect_zero(emit: Emitter, x: object, mask: object) -> tensor:
+    """`x`, which is to be 0 where `mask` holds; asserted by kernels compiled for debugging."""
+    value = conversion.to_tensor(emit, x)
+    limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
+    if emit.options.debug:
+        is_right = operators.binary(
+            emit, "or", operators.compare(emit, "eq", value, 0), operators.logical_not(emit, limit)
+        )
+        emit.op(tt.Assert, [is_right], message="expect_zero expected x == 0 where mask is true")
+    return value
+
+
 def _emit_assume(emit: Emitter, cond: object) -> None:
     """Promise the compiler that `cond` holds."""
     if isinstance(cond, tensor):
@@ -127,6 +139,7 @@ _EMITTERS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("device_print", _emit_device_print),
     ("debug_barrier", _emit_debug_barrier),
     ("assume", _emit_assume),
+    ("expect_zero", _emit_expect_zero),
 )
 _BUILTINS: tuple[Builtin, ...] = (
     *(Builtin(name, emit) for name, emit in _EMITTERS),

@@ -33,6 +33,7 @@ _KINDS = {
     tt.Store.name: "oob-store",
     tt.AtomicRmw.name: "oob-atomic",
     tt.AtomicCas.name: "oob-atomic",
+    tt.AtomicLoad.name: "oob-atomic",
     tt.DescriptorLoad.name: "oob-load",
     tt.DescriptorGather.name: "oob-load",
     tt.DescriptorStore.name: "oob-store",

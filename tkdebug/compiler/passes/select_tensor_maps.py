@@ -36,7 +36,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets.target import TMA, Target
 
 _UNFIT = "tensor maps do not fit the launch's arguments"
-_ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
+_ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name, tt.AtomicLoad.name)
 
 
 @dataclass(frozen=True, slots=True)

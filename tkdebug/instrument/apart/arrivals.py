@@ -22,7 +22,7 @@ from tkdebug.instrument.apart.launch_texts import (
     encode_stream,
     grid_text,
 )
-from tkdebug.instrument.apart.ring import JOINED, TIMED, PackedLaunch
+from tkdebug.instrument.apart.ring import ENDED, JOINED, TIME_SOURCES, TIMED, PackedLaunch
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.layouts import layout_of
 from tkdebug.instrument.cupti.parsing import RecordError
@@ -123,18 +123,25 @@ class Arrivals:
                 # Those behind it wait with it, so that launches stay in order.
                 self._waiting = waiting[place:]
                 break
-            self._events.append(self._started(launch))
+            self._add(launch)
         if not self._waiting:
             self._facts.read_to(read)
             self._scopes.read_to(read)
         return self._taken()
 
     def _is_known(self, launch: PackedLaunch) -> bool:
-        return (
+        return launch.variant == ENDED or (
             launch.variant in self._variants
             and launch.facts in self._facts
             and (not launch.scopes or launch.scopes in self._scopes)
         )
+
+    def _add(self, launch: PackedLaunch) -> None:
+        if launch.variant == ENDED:
+            source = TIME_SOURCES[launch.flags]
+            self._ends.append(LaunchEnded(launch.launch, launch.start_ns, None, source))
+        else:
+            self._events.append(self._started(launch))
 
     def _started(self, launch: PackedLaunch) -> EncodedLaunch:
         (kernel, kernel_hash, mode, options), scalars = self._variants[launch.variant]
@@ -233,8 +240,8 @@ class Arrivals:
             is_killed: it did not say that it is done.
         """
         for launch in self._waiting:
-            if launch.variant in self._variants:
-                self._events.append(self._started(launch))
+            if launch.variant == ENDED or launch.variant in self._variants:
+                self._add(launch)
         self._waiting = []
         for taken in self._rounds:
             self._activity_join().note_launches()

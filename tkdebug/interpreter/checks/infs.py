@@ -15,6 +15,7 @@ logarithms of an empty sum are.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -44,7 +45,6 @@ from tkdebug.interpreter.checks.shadow_values import (
 from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.hyperslabs import are_injective
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
@@ -123,11 +123,9 @@ class StoredInfs(Observer):
         value = stored_value(access.op)
         if self._is_found or value is None or not _is_float(value.type):
             return
-        slabs = access.hyperslabs()
-        if slabs is not None and are_injective(slabs):
-            # What it stored is what is there now.
-            memory = access.buffer.flat(run.dtype_of(value.type))
-            self._is_found = not all(all_finite(slab.view(memory)) for slab in slabs)
+        total = access.stored_sum()
+        if total is not None:
+            self._is_found = not isfinite(total)
         else:
             self._is_found = not (
                 all_finite(access.stored_tile()) or bool(access.stored().isfinite().all())

@@ -305,7 +305,7 @@ class NarrowingTracker(MarkedValues[Narrowed]):
 
 
 def _is_access(op: Operation) -> bool:
-    return any(view.matches(op) for view in (tt.Load, tt.Store, tt.AtomicRmw, tt.AtomicCas))
+    return any(view.matches(op) for view in (tt.Load, tt.Store, tt.Atomic))
 
 
 def _is_signed(op: Operation) -> bool:

@@ -23,6 +23,7 @@ RULES: Rules = {
     tt.DescriptorGather: one(descriptors.descriptor_gather),
     tt.DescriptorScatter: descriptors.descriptor_scatter,
     tt.DescriptorReduce: descriptors.descriptor_reduce,
+    tt.AtomicLoad: one(atomics.atomic_load),
     tt.AtomicRmw: one(atomics.atomic_rmw),
     tt.AtomicCas: one(atomics.atomic_cas),
 }

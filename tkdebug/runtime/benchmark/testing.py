@@ -33,6 +33,8 @@ __all__ = [
     "cuda_memcheck",
     "do_bench",
     "do_bench_cudagraph",
+    "do_bench_cudagraph_proton",
+    "do_bench_proton",
     "get_dram_gbps",
     "get_max_simd_tflops",
     "get_max_tensorcore_tflops",
@@ -246,6 +248,39 @@ def do_bench_cudagraph(
         torch.cuda.synchronize()
         times = [_span_ms(graph.replay, 1) / calls for _ in range(_GRAPH_REPLAYS)]
     return _summarize_statistics(times, quantiles, return_mode)
+
+
+def do_bench_proton(
+    fn: Callable[[], object],
+    warmup: float = 25,
+    rep: float = 100,
+    grad_to_none: Iterable[torch.Tensor] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+) -> Any:
+    """Time `fn` without the host's share.
+
+    Upstream sums up its kernels' times from CUPTI. Here the calls are replayed from a CUDA graph,
+    so what the GPU waits between two kernels of a call is part of the time, which is said once.
+    Arguments and result are those of `do_bench`.
+    """
+    if has_real_gpu() and not KNOBS.quick:
+        _warn_once(
+            "do_bench_proton times calls in a CUDA graph, with the gaps between their kernels; "
+            "Triton's own sums up the kernels"
+        )
+    return do_bench_cudagraph(fn, rep, grad_to_none, quantiles, return_mode)
+
+
+def do_bench_cudagraph_proton(
+    fn: Callable[[], object],
+    rep: float = 20,
+    grad_to_none: Iterable[torch.Tensor] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+) -> Any:
+    """As `do_bench_proton`."""
+    return do_bench_proton(fn, 0, rep, grad_to_none, quantiles, return_mode)
 
 
 def _span_ms(fn: Callable[[], object], calls: int) -> float:

@@ -6,7 +6,6 @@ parameter has; `PREFIX` takes its place in the end.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,7 +105,11 @@ def _declare(params: Sequence[KernelParam]) -> str:
     declared = ""
     keyword_only = False
     for parameter in params:
-        if parameter.source.kind is inspect.Parameter.KEYWORD_ONLY and not keyword_only:
+        if parameter.is_variadic:
+            keyword_only = True
+            declared += f"*{parameter.name}, "
+            continue
+        if parameter.is_keyword_only and not keyword_only:
             keyword_only = True
             declared += "*@surplus, "
         declared += f"{parameter.name}=@default_{parameter.num}, "
@@ -179,7 +182,8 @@ def _descriptor_branch(parameter: KernelParam) -> tuple[str, list[str]]:
     base = f"@b{num}"
     condition = f"{name}.__class__ is @Descriptor and ({base} := {name}.base)"
     condition += ".__class__ is @Tensor"
-    kind = f"('descriptor', {base}.dtype, tuple({name}.block_shape), {name}.padding)"
+    kind = f"('descriptor', {base}.dtype, tuple({name}.block_shape), {name}.padding, "
+    kind += f"{name}.round_f32_to_tf32)"
     alignment = f"@aligned_descriptor({name})" if parameter.notes_alignment else "False"
     statements = [
         f"@v{num} = {name}",

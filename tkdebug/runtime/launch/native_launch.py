@@ -33,7 +33,7 @@ from tkdebug.runtime.arguments.specialize import (
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE, current_mode
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.jit.parameters import refuse_variadic
+from tkdebug.runtime.jit.parameters import refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_text import PREFIX, launch_text
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
@@ -220,7 +220,7 @@ def _make_launch(
 ) -> Callable[..., Any]:
     import torch
 
-    refuse_variadic(fn.__name__, fn.signature)
+    refuse_keyword_variadic(fn.__name__, fn.signature)
     getters = _getters()
     own: dict[str, Any] = {
         "Tensor": torch.Tensor,
@@ -246,6 +246,8 @@ def _make_launch(
         "main": MAIN_THREAD,
         "native_modes": _native_modes(),
         "MISSING": MISSING,
+        # A kernel with *args takes whatever is given by position.
+        "surplus": (),
         "WARMUP": WARMUP,
     }
     for parameter in fn.params:

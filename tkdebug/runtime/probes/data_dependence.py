@@ -12,7 +12,7 @@ from tkdebug.compiler.ir.op_view import OpView
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_READS = (tt.Load, tt.AtomicRmw, tt.AtomicCas)
+_READS = (tt.Load, tt.Atomic)
 
 
 def depends_on_data(module: Module) -> bool:

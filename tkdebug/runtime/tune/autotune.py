@@ -31,6 +31,7 @@ from tkdebug.runtime.errors import (
     ConflictingParametersError,
     OutOfResources,
     PTXASError,
+    UnknownNameError,
 )
 from tkdebug.runtime.jit.function import JITFunction
 from tkdebug.runtime.jit.interface import KernelInterface
@@ -38,6 +39,7 @@ from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.tune.config import Config
 from tkdebug.runtime.tune.heuristics import Heuristics
+from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS
 from tkdebug.terminal_text import tell
 
 _QUANTILES = (0.5, 0.2, 0.8)
@@ -88,6 +90,7 @@ class Autotuner(KernelInterface):
         self.restore_copies: dict[str, Any] = {}
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
+        self._refuse_unknown_names(fn)
         self.user_defined_pre_hook = pre_hook is not None
         self.user_defined_post_hook = post_hook is not None
         self.pre_hook: Callable[..., object] = pre_hook or self._reset_and_save
@@ -106,6 +109,25 @@ class Autotuner(KernelInterface):
         self._told = False
         if warmup is not None or rep is not None or use_cuda_graph:
             self._take_deprecated_timing(warmup, rep, use_cuda_graph)
+
+    def _refuse_unknown_names(self, fn: Any) -> None:
+        """Refuse names that are no parameters, which would be left out of the key in silence."""
+        if KNOBS.triton_version < "3.9":
+            return
+        listed = (
+            ("key", self.keys),
+            ("reset_to_zero", self.reset_to_zero),
+            ("restore_value", self.restore_value),
+        )
+        for parameter, names in listed:
+            unknown = [name for name in names if name not in self.arg_names]
+            if unknown:
+                name = getattr(fn, "__name__", "")
+                raise UnknownNameError(
+                    f"autotune of {name}: {parameter} contains names that are not kernel "
+                    f"arguments: {', '.join(map(str, unknown))}; it has "
+                    f"{', '.join(self.arg_names)}"
+                )
 
     def _take_deprecated_timing(
         self, warmup: int | None, rep: int | None, use_cuda_graph: bool
@@ -166,13 +188,18 @@ class Autotuner(KernelInterface):
         key = self._key(kwargs)
         if key not in self.cache:
             candidates = self.prune_configs(kwargs)
-            if current_mode(self.base_fn.__name__) == "interpret":
+            if len(candidates) == 1:
+                self.cache[key] = candidates[0]
+            elif current_mode(self.base_fn.__name__) == "interpret":
                 self._refuse_in_captures()
                 self.cache[key] = candidates[0]
                 self._tell_untimed(candidates[0])
             else:
                 self.cache[key] = self._benchmark(args, kwargs, candidates)
             chosen = self.cache[key]
+            if len(candidates) == 1:
+                # Nothing has been tried, so there is nothing to put back.
+                return chosen
             self.pre_hook({**self._positional(), **kwargs, **chosen.all_kwargs()}, reset_only=True)
             self._announce(key, chosen)
         return self.cache[key]
@@ -200,6 +227,15 @@ class Autotuner(KernelInterface):
         self.bench_time = time.perf_counter() - started
         self.configs_timings = timings
         best = min(timings, key=lambda config: _median_ms(timings[config]))
+        if TUNE_HOOKS.listener is not None:
+            TUNE_HOOKS.listener(
+                fn=self._jit_function(),
+                key=self._key(kwargs),
+                best_config=best,
+                configs_timings=timings,
+                duration=self.bench_time,
+                cache_hit=False,
+            )
         if KNOBS.print_autotuning:
             # On stdout and in these words as upstream, whose users parse them.
             print(
@@ -209,6 +245,12 @@ class Autotuner(KernelInterface):
                 f"best config selected: {best};"
             )
         return best
+
+    def _jit_function(self) -> Any:
+        function = self.fn
+        while not isinstance(function, JITFunction):
+            function = function.fn
+        return function
 
     def _compiled_ahead(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]

@@ -133,8 +133,18 @@ class Atomic(PointerAccess, OneResult):
     scope = attribute_def("scope", str, "gpu")
 
 
+class AtomicLoad(Atomic, MaskedAccess):
+    """Reads memory atomically where the mask holds, zero elsewhere."""
+
+    name = "tt.atomic_load"
+    mask = optional_operand_def(CONDITIONS)
+
+
 class AtomicRmw(Atomic, MaskedAccess):
-    """Combines a value into memory with `kind`; gives the old value."""
+    """Combines a value into memory with `kind`; gives the old value.
+
+    Kind "store" puts the value there, and its result has no uses.
+    """
 
     name = "tt.atomic_rmw"
     value = operand_def(NUMBERS)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.faults.messages import FaultText, access_verb, place_of
+from tkdebug.compiler.faults.messages import FaultText, access_verb, named, place_of
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, contents
@@ -135,7 +135,7 @@ class RaceCheck(Observer):
             other = f"program {self._faults.program_at(race.other)}"
         where = "here too" if race.other_op is op else f"at {place_of(race.other_op, op)}"
         message = (
-            f"{access_verb(op)} offset {offender.index} of `{buffer.name}`, which {other} "
+            f"{access_verb(op)} offset {offender.index} of {named(buffer.name)}, which {other} "
             f"{race.did} {where}, in no certain order"
         )
         text = FaultText("race", message, tensor=buffer.name, index=offender.index, hint=race.hint)

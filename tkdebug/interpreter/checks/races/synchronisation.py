@@ -67,7 +67,7 @@ def _meaning_of_atomic(op: Operation) -> Meaning:
     observes = reaches and bool(atomic.result.uses)
     return Meaning(
         observes=observes,
-        publishes=reaches,
+        publishes=reaches and not tt.AtomicLoad.matches(op),
         acquires=reaches and atomic.sem in _ACQUIRES,
         releases=reaches and atomic.sem in _RELEASES,
         fences=reaches and atomic.sem in _RELEASES,

@@ -18,6 +18,7 @@ from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.memory import Words, fill_words, pointee_of
 from tkdebug.compiler.targets.nvptx.lowering.probes import (
+    TestedAccess,
     either_way,
     load_astray,
     tested_access,
@@ -66,12 +67,11 @@ def lower_async_copy(
         _copies(ctx, plan, addresses, size_bytes, pointers, mask, other, owner)
         return []
 
-    def astray() -> Registers:
-        assert access is not None
+    def astray(access: TestedAccess) -> Registers:
         pointee = pointee_of(copy.pointer)
         words = Words.of(memory_bits(pointee), vector)
         fills = fill_words(ctx, pointee, other, len(pointers), words)
-        loaded = list(words.groups(load_astray(ctx, access, fills)))
+        loaded = list(words.groups(load_astray(ctx, fills, access)))
         for group, address in zip(plan.groups, addresses, strict=True):
             store_vector(ctx, address, loaded[group[0] // vector], owner)
         if ctx.target.has(WGMMA):

@@ -32,7 +32,8 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memo
 from tkdebug.compiler.targets.target import BF16_ARITHMETIC, VECTOR_ATOMICS
 
 _WORD_BITS = 32
-_LETTERS = {16: "h", 32: "r", 64: "l"}
+# A byte is in a register of 16 bits.
+_LETTERS = {8: "h", 16: "h", 32: "r", 64: "l"}
 # kind -> operation and type letter of atom.
 _KINDS = {
     "add": ("add", "u"),
@@ -57,6 +58,47 @@ _RELEASES = ("release", "acq_rel")
 _ACQUIRES = ("acquire", "acq_rel")
 
 
+def lower_atomic_load(
+    ctx: Lowering, op: Operation, pointers: Registers, mask: Registers | None = None
+) -> Sequence[Registers]:
+    """`ld` with the semantics and the scope; zero where the mask is off."""
+    acting, type_ = _begin(ctx, op), ctx.element_type(op.result)
+    sem = _ordered(ctx, op, len(pointers))
+    bits = TYPE_BITS[type_]
+    name = f"ld.{sem}.{tt.Atomic(op).scope}.global.b{bits}"
+
+    def loads(mask: Registers | None) -> Registers:
+        results = []
+        for place, pointer in enumerate(pointers):
+            predicate = _both(ctx, acting, None if mask is None else mask[place])
+            guard = "" if predicate is None else "@$2 "
+            arguments = [pointer] if predicate is None else [pointer, predicate]
+            text = f"mov.b{max(bits, 16)} $0, 0;\n{guard}{name} $0, [$1];"
+            constraints = f"=&{_LETTERS[bits]},l{'' if predicate is None else ',b'},~{{memory}}"
+            word = ctx.emit.asm(text, constraints, f"i{max(bits, 16)}", arguments)
+            if bits < 16:
+                word = ctx.emit.cast("trunc", word, f"i{bits}")
+            results.append(ctx.from_bits(word, type_))
+        return results
+
+    access = tested_access(ctx, op, pointers, mask, 1)
+    if access is None:
+        results = loads(mask)
+    else:
+        results = either_way(
+            ctx, access, lambda: loads(mask), lambda tested: loads(report_astray(ctx, tested))
+        )
+    _fence_behind(ctx, op, sem)
+    return (_shared_with_all(ctx, op, results),)
+
+
+def _both(ctx: Lowering, acting: LLVMValue | None, mask: LLVMValue | None) -> LLVMValue | None:
+    """Where a thread acts and the mask is on; None for everywhere."""
+    if acting is None or mask is None:
+        return acting if mask is None else mask
+    return ctx.emit.bit_and(acting, mask)
+
+
 def lower_atomic_rmw(
     ctx: Lowering,
     op: Operation,
@@ -76,7 +118,7 @@ def lower_atomic_rmw(
             ctx,
             access,
             lambda: update(pointers, mask, group=group),
-            lambda: update(pointers, report_astray(ctx, access), group=1),
+            lambda tested: update(pointers, report_astray(ctx, tested), group=1),
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
@@ -96,7 +138,7 @@ def _updates(
     """The old values of registers, `group` of them by each instruction."""
     results: Registers = []
     for first in range(0, len(pointers), group):
-        predicate = acting if mask is None else _both(ctx, acting, mask[first])
+        predicate = _both(ctx, acting, None if mask is None else mask[first])
         part = values[first : first + group]
         if group > 1:
             results += _vector_sum(ctx, op, sem, pointers[first], part, predicate)
@@ -132,14 +174,10 @@ def lower_atomic_cas(
             ctx,
             access,
             lambda: swap([acting] * len(pointers)),
-            lambda: swap([_both(ctx, acting, good) for good in report_astray(ctx, access)]),
+            lambda tested: swap([_both(ctx, acting, x) for x in report_astray(ctx, tested)]),
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
-
-
-def _both(ctx: Lowering, acting: LLVMValue | None, wanted: LLVMValue) -> LLVMValue:
-    return wanted if acting is None else ctx.emit.bit_and(acting, wanted)
 
 
 def _swaps(
@@ -202,6 +240,8 @@ def _update(
 ) -> LLVMValue:
     """One element's old value; zero where the predicate is false."""
     kind, type_ = tt.AtomicRmw(op).kind, value.type
+    if kind == "store":
+        return _stored(ctx, op, sem, pointer, value, predicate)
     if TYPE_BITS[type_] < _WORD_BITS and kind != "fadd":
         return _loop_of_swaps(ctx, op, sem, pointer, value, predicate)
     if kind in ("fmax", "fmin"):
@@ -214,6 +254,26 @@ def _update(
         name = f"{_KINDS[kind][0]}.{_KINDS[kind][1]}{TYPE_BITS[type_]}"
     old = _atom(ctx, op, sem, ((name, predicate),), pointer, (ctx.to_bits(value),))
     return ctx.from_bits(old, type_)
+
+
+def _stored(
+    ctx: Lowering,
+    op: Operation,
+    sem: str,
+    pointer: LLVMValue,
+    value: LLVMValue,
+    predicate: LLVMValue | None,
+) -> LLVMValue:
+    """`st`; the result, which nothing uses, is the value."""
+    word, bits = ctx.to_bits(value), TYPE_BITS[value.type]
+    if bits < 16:
+        word = ctx.emit.cast("zext", word, "i16")
+    guard = "" if predicate is None else "@$2 "
+    arguments = [pointer, word] if predicate is None else [pointer, word, predicate]
+    text = f"{guard}st.{sem}.{tt.Atomic(op).scope}.global.b{bits} [$0], $1;"
+    constraints = f"l,{_LETTERS[bits]}{'' if predicate is None else ',b'},~{{memory}}"
+    ctx.emit.asm(text, constraints, "void", arguments)
+    return value
 
 
 def _vector_sum(
@@ -431,6 +491,7 @@ def _tile_shared(
 
 
 LOWERINGS: dict[str, Lower] = {
+    tt.AtomicLoad.name: lower_atomic_load,
     tt.AtomicRmw.name: lower_atomic_rmw,
     tt.AtomicCas.name: lower_atomic_cas,
 }

@@ -87,7 +87,7 @@ def lower_load(
         loaded = load()
     else:
         assert fills is not None
-        loaded = either_way(ctx, access, load, partial(load_astray, ctx, access, fills))
+        loaded = either_way(ctx, access, load, partial(load_astray, ctx, fills))
     type_, bits = ctx.element_type(op.result), memory_bits(pointee)
     return ([x for got in words.groups(loaded) for x in _unpack(ctx, got, words, type_, bits)],)
 
@@ -185,7 +185,7 @@ def lower_store(
     if access is None:
         store()
     else:
-        either_way(ctx, access, store, partial(store_astray, ctx, access, packed))
+        either_way(ctx, access, store, partial(store_astray, ctx, packed))
     return ()
 
 

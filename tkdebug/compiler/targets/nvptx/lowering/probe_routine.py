@@ -60,6 +60,7 @@ class Field(Enum):
         BYTES: of an element.
         ACTION: mode and bytes.
         WIDTH: bytes of a value.
+        COMPLETE: whether all threads report where one of them has bad elements.
     """
 
     SLOT = 0, "i64"
@@ -79,6 +80,7 @@ class Field(Enum):
     BYTES = 88, "i32"
     ACTION = 92, "i32"
     WIDTH = 96, "i32"
+    COMPLETE = 100, "i32"
 
     @property
     def offset(self) -> int:
@@ -95,13 +97,17 @@ FRAME_BYTES: Final = 112
 # Takes the frame, and whether the thread acts for its elements.
 PARAMETERS: Final = ("ptr", "i1")
 
+# A lock that is never given back was not free before the launch; nobody waits for it for ever.
+_MOST_TRIES: Final = 1 << 24
+
 # $0 slot, $1 program, $2 frame.
 # All of an iteration's instructions are predicated, none branches: so a lane that has the lock
 # gives it back before any other lane of its warp looks again.
 _REPORT = f"""{{
 .reg .pred more, mine, less, same, first;
 .reg .b64 p, t, n;
-.reg .b32 l, e, m;
+.reg .b32 l, e, m, tries;
+mov.u32 tries, 0;
 ld.u32 n, [$2+{Field.COUNT.offset}];
 red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], n;
 ld.u64 n, [$2+{Field.TIME.offset}];
@@ -133,6 +139,8 @@ and.pred same, same, mine;
 @first st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], -1;
 @first st.relaxed.gpu.global.u32 [$0+{table.BAD}], 0;
 @first st.relaxed.gpu.global.u32 [$0+{table.MASKED}], 0;
+ld.u32 e, [$2+{Field.COMPLETE.offset}];
+@first st.relaxed.gpu.global.u32 [$0+{table.COMPLETE}], e;
 or.pred same, same, first;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.BAD}];
 ld.u32 m, [$2+{Field.COUNT.offset}];
@@ -150,6 +158,8 @@ ld.u64 t, [$2+{Field.AT.offset}];
 @same st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], t;
 @mine st.release.gpu.global.u32 [$0+{table.LOCK}], 0;
 setp.ne.and.u32 more, l, 0, more;
+add.u32 tries, tries, 1;
+setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
 @more bra PROBE_AGAIN;
 }}"""
 
@@ -220,6 +230,10 @@ def definition() -> str:
         + f"  %is.masked = icmp eq i64 %pointer.a, {MASKED_OFF}\n"
         "  br i1 %is.masked, label %masked, label %element\n"
         "masked:\n"
+        + _entry("place", Field.PLACES, "i32", "b")
+        + f"  %is.copy = icmp eq i32 %place.b, {COPY}\n"
+        "  br i1 %is.copy, label %group.end, label %left.out\n"
+        "left.out:\n"
         + _get("masked.old", Field.MASKED)
         + _get("masked.elems", Field.ELEMS)
         + "  %masked.new = add i32 %masked.old, %masked.elems\n"
@@ -276,7 +290,14 @@ def definition() -> str:
         + _get("groups", Field.GROUPS)
         + "  %more = icmp ult i32 %g.next, %groups\n"
         "  br i1 %more, label %group, label %end\n"
-        "end:\n" + _get("found.count", Field.COUNT) + "  %found = icmp ne i32 %found.count, 0\n"
+        "end:\n"
+        + _get("found.count", Field.COUNT)
+        # In a block where one thread has bad elements, others have masked ones to tell of.
+        + _get("found.masked", Field.MASKED)
+        + _get("complete", Field.COMPLETE)
+        + "  %told = mul i32 %found.masked, %complete\n"
+        "  %some = or i32 %found.count, %told\n"
+        "  %found = icmp ne i32 %some, 0\n"
         "  %reports = and i1 %found, %acting\n"
         "  br i1 %reports, label %report, label %leave\n"
         f"report:\n  call void @{REPORT_NAME}(ptr %frame)\n  br label %leave\n"

@@ -9,8 +9,10 @@ one. So neither vectors nor asynchronous copies become narrower.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
@@ -168,6 +170,7 @@ class TestedAccess:
         pointers: of the tile's registers; only the first of each group is looked at.
         mask: of the registers, None without one.
         group: registers of one instruction.
+        is_complete: whether all threads report where one of them has bad elements.
     """
 
     site: ProbeSite
@@ -175,6 +178,7 @@ class TestedAccess:
     pointers: Registers
     mask: Registers | None
     group: int
+    is_complete: bool = False
 
 
 def tested_access(
@@ -189,7 +193,7 @@ def either_way(
     ctx: Lowering,
     access: TestedAccess,
     usual: Callable[[], Registers],
-    astray: Callable[[], Registers],
+    astray: Callable[[TestedAccess], Registers],
 ) -> Registers:
     """What `usual` gives, or in threads that have bad elements, what `astray` does.
 
@@ -197,7 +201,7 @@ def either_way(
         ctx: the kernel.
         access: what is tested.
         usual: writes the access as it is without probes.
-        astray: writes it with a report.
+        astray: writes it with a report; gets the access as it is tested.
     """
     emit = ctx.emit
     far, near, after = (
@@ -208,7 +212,15 @@ def either_way(
         elements = emit.new_block("probe.elements")
         emit.branch_rarely(emit.xor(whole, 1), elements, near)
         emit.start(elements)
-    emit.branch_rarely(_any_outside(ctx, access), far, near)
+    outside = _any_outside(ctx, access)
+    if whole is not None and _runs_together(access.op):
+        # Those that have no bad element tell what their mask leaves out.
+        outside = _in_any_thread(ctx, outside)
+        access = replace(access, is_complete=True)
+        astray = partial(astray, access)
+    else:
+        astray = partial(astray, access)
+    emit.branch_rarely(outside, far, near)
     ends: list[tuple[Registers, str]] = []
     for block, write in ((near, usual), (far, astray)):
         emit.start(block)
@@ -232,6 +244,30 @@ def _tile_is_inside(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
     return tile_is_inside(ctx, pointer, access.site.element_bytes, bounds.first, bounds.size)
 
 
+def _runs_together(op: Operation) -> bool:
+    """Whether all threads of a block are at an access in the same iteration.
+
+    A `while` may go on by what another program wrote, which threads see at different times.
+    """
+    block = op.block
+    while block is not None and (around := block.parent_op) is not None:
+        if scf.While.matches(around):
+            return False
+        block = around.block
+    return True
+
+
+def _in_any_thread(ctx: Lowering, condition: LLVMValue) -> LLVMValue:
+    """i1: whether the condition holds in any thread of the block."""
+    vote = "vote.sync.any.pred p, p, -1;"
+    if ctx.num_warps > 1:
+        vote = "barrier.cta.red.or.pred p, 0, p;"
+    text = f"{{\n.reg .pred p;\nsetp.ne.u32 p, $1, 0;\n{vote}\nselp.u32 $0, 1, 0, p;\n}}"
+    number = ctx.emit.cast("zext", condition, "i32")
+    found = ctx.emit.asm(text, "=r,r,~{memory}", "i32", (number,), convergent=True)
+    return ctx.emit.icmp("ne", found, 0)
+
+
 def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
     emit, probes, group = ctx.emit, ctx.probes, access.group
     assert probes is not None
@@ -248,20 +284,20 @@ def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
 # What threads do whose elements are bad
 
 
-def load_astray(ctx: Lowering, access: TestedAccess, fills: Sequence[Registers]) -> Registers:
+def load_astray(ctx: Lowering, fills: Sequence[Registers], access: TestedAccess) -> Registers:
     """Report, and load what is good: all words of the tile.
 
     Args:
         ctx: the kernel.
-        access: a load.
         fills: for each instruction the words of what is not loaded.
+        access: a load.
     """
     place = _written(ctx, fills)
     _call(ctx, access, Mode.LOAD, place)
     return _read(ctx, place, fills)
 
 
-def store_astray(ctx: Lowering, access: TestedAccess, packed: Sequence[Registers]) -> Registers:
+def store_astray(ctx: Lowering, packed: Sequence[Registers], access: TestedAccess) -> Registers:
     """Report, and store what is good of each instruction's words; gives nothing."""
     _call(ctx, access, Mode.STORE, _written(ctx, packed))
     return []
@@ -335,6 +371,7 @@ def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: LLVMValue) ->
         Field.ELEMS: access.group,
         Field.STEP: step,
         Field.BYTES: site.element_bytes,
+        Field.COMPLETE: int(access.is_complete or not access.site.shape),
         Field.WIDTH: 1 if mode == Mode.ASK else site.element_bytes,
     }
     fields = {
