@@ -58,7 +58,7 @@ def natively(launch: Launch) -> tuple[list[Fault], list[Any]]:
     module = copy_of(launch)
     target = target_of(torch.cuda.get_device_capability())
     binary = compile_module(
-        module, NativeOptions(launch_maps=False, probes=ProbeOptions()), target
+        module, NativeOptions(host_tma_descriptors=False, probes=ProbeOptions()), target
     ).binary()
     plan = binary.probes
     assert plan is not None

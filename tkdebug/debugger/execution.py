@@ -313,7 +313,7 @@ class Execution(Observer):
         """A batch begins."""
         self.begun.add(run.first)
         self.batch_programs = run.programs
-        if run.turns is None or not self.now:
+        if run.scheduler is None or not self.now:
             self._checkpoints.take(self.now, run.first, self.faults)
         return self
 

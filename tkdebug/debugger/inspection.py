@@ -122,7 +122,7 @@ class Inspection:
         run = self.here.run
         here = ALL_POSITIONS.positions(run).tolist()
         begun, ended = len(execution.begun), len(execution.ended)
-        if run.turns is None:
+        if run.scheduler is None:
             gone, waiting = run.first, 0
             not_begun = total - run.first - run.programs
         else:

@@ -177,16 +177,16 @@ def failed_assertion(op: Operation) -> FaultText:
     return FaultText("assert", "device assertion failed" + (f": {text}" if text else ""))
 
 
-def broken_promise(op: Operation, call: str, what: str) -> FaultText:
-    """A promise to the compiler that does not hold.
+def false_assumption(op: Operation, call: str, what: str) -> FaultText:
+    """An assumption, given to the compiler by the kernel, that does not hold.
 
     Args:
-        op: what the promise was made of, or about.
-        call: the promise, such as "tl.assume".
-        what: how it is broken, such as "is false".
+        op: what the assumption is made of, or about.
+        call: what states it, such as "tl.assume".
+        what: how it is wrong, such as "is false".
     """
     return FaultText(
-        "broken-promise",
+        "assumption",
         f"{call} {what}",
         "error" if tt.Assume.matches(op) else "warning",
         hint="native code is generated as if it held, and may read and write elsewhere: "

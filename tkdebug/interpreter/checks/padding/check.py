@@ -42,7 +42,7 @@ from tkdebug.interpreter.checks.padding.flow import (
 )
 from tkdebug.interpreter.checks.padding.worlds import World, different, differs
 from tkdebug.interpreter.checks.shadow_flow import united
-from tkdebug.interpreter.checks.shadow_values import MarkedValues, Origin, at_touched, stored_value
+from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_touched, stored_value
 from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
@@ -74,7 +74,7 @@ class PaddingOfBatches(Observer):
         return PaddingTracker(run, self._faults, self._facts)
 
 
-class PaddingTracker(MarkedValues[Origin]):
+class PaddingTracker(ShadowValues[Origin]):
     """The padding of one batch of programs, and what would be without it."""
 
     def __init__(self, ev: Evaluator, faults: FaultLog, facts: PaddingFacts) -> None:
@@ -88,7 +88,7 @@ class PaddingTracker(MarkedValues[Origin]):
         # Of sums that leave elements out: the extent, which are left out, and the load.
         self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
         self._is_apart = False
-        # The mark that was last reduced along an axis, and what came of that.
+        # The shadow that was last reduced along an axis, and what came of that.
         self._last: tuple[Tensor, int, tuple[Tensor, Tensor, Tensor, bool]] | None = None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
@@ -107,7 +107,7 @@ class PaddingTracker(MarkedValues[Origin]):
         """Values die; those that blocks are given are theirs to set anew."""
         for value in values:
             if value.defining_op is not None:
-                self.marked.pop(value, None)
+                self.shadows.pop(value, None)
                 self._counts.pop(value, None)
                 for world in tuple(self._worlds.values()):
                     world.values.pop(value, None)
@@ -116,7 +116,7 @@ class PaddingTracker(MarkedValues[Origin]):
         self._attend()
 
     def _attend(self) -> None:
-        is_attentive = bool(self.marked or self._worlds or self._counts)
+        is_attentive = bool(self.shadows or self._worlds or self._counts)
         if not is_attentive:
             self._blank.clear()  # what loops do unseen would not be noted
         self._ev.attend(self, is_attentive)
@@ -157,9 +157,9 @@ class PaddingTracker(MarkedValues[Origin]):
             type_ = ir.tile(ir.shape_of(op.result.type), ir.I1)
             pad = self.of_active(~ev.dense(mask, type_).bool())
         if pad is not None and bool(pad.any()):
-            self.marked[op.result] = {op: (Origin(op, pad, ()), pad)}
+            self.shadows[op.result] = {op: (Origin(op, pad, ()), pad)}
         else:
-            self.marked.pop(op.result, None)
+            self.shadows.pop(op.result, None)
 
     def _follow(self, op: Operation, operands: Sequence[TileValue]) -> None:
         if op in self._facts.stores:
@@ -177,13 +177,13 @@ class PaddingTracker(MarkedValues[Origin]):
             results, cleaned = self._padding(op, operands, each)
         if cleaned or self._worlds or self._counts:
             self._step_worlds(op, operands, cleaned)
-        for value, mark in zip(op.results, results, strict=True):
-            # A mark that is handed on as it is has elements, as all that are kept.
-            is_kept = any(mark is given for given in each)
-            if mark is not None and source is not None and (is_kept or bool(mark.any())):
-                self.marked[value] = {source: (Origin(source, mark, ()), mark)}
+        for value, shadow in zip(op.results, results, strict=True):
+            # A shadow that is handed on as it is has elements, as all that are kept.
+            is_kept = any(shadow is given for given in each)
+            if shadow is not None and source is not None and (is_kept or bool(shadow.any())):
+                self.shadows[value] = {source: (Origin(source, shadow, ()), shadow)}
             else:
-                self.marked.pop(value, None)
+                self.shadows.pop(value, None)
         if self._blank:
             self._note_blank(op)
 
@@ -195,19 +195,19 @@ class PaddingTracker(MarkedValues[Origin]):
             self._blank.difference_update(op.results)
 
     def _pad(self, value: Value) -> Tensor | None:
-        known = self.marked.get(value)
+        known = self.shadows.get(value)
         if known is None:
             return None
         total = None
-        for _, mark in known.values():
-            total = united(total, mark)
+        for _, shadow in known.values():
+            total = united(total, shadow)
         return total
 
     def _source(self, values: Sequence[Value]) -> Operation | None:
         """The load that the padding of some values is of."""
         for value in values:
-            if value in self.marked:
-                return next(iter(self.marked[value]))
+            if value in self.shadows:
+                return next(iter(self.shadows[value]))
         return None
 
     def _padding(
@@ -253,9 +253,9 @@ class PaddingTracker(MarkedValues[Origin]):
         return [result] * len(op.results), cleaned
 
     def _along(self, pad: Tensor, axis: int, extent: int) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """A mark along an axis: itself, where it is whole, where it is not, and whether anywhere.
+        """A shadow along an axis: itself, where it is whole, where it is not, and whether anywhere.
 
-        A softmax reduces along the same marks twice; an online one, once for each of two sums.
+        A softmax reduces along the same shadows twice; an online one, once for each of two sums.
         """
         known = self._last
         if known is not None and known[0] is pad and known[1] == axis:
@@ -294,14 +294,14 @@ class PaddingTracker(MarkedValues[Origin]):
             result = None if each[2] is None else result & each[2]
         cleaned: dict[int, Tensor] = {}
         for place, dim in ((0, -1), (1, -2)):
-            mark = each[place]
-            if mark is None:
+            shadow = each[place]
+            if shadow is None:
                 continue
-            mark = ev.full(mark, dot.factors[place].type)
-            mark = mark & ~mark.all(dim, keepdim=True)
+            shadow = ev.full(shadow, dot.factors[place].type)
+            shadow = shadow & ~shadow.all(dim, keepdim=True)
             values = ev.full(operands[place], dot.factors[place].type)
-            if bool((mark & (_numbers(values) != 0)).any()):
-                cleaned[place] = mark
+            if bool((shadow & (_numbers(values) != 0)).any()):
+                cleaned[place] = shadow
         return [result], cleaned
 
     def _accumulated(
@@ -314,11 +314,11 @@ class PaddingTracker(MarkedValues[Origin]):
     ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
         """What a loop takes into what it carries: of padding, nothing is to be taken in."""
         others = [at for at in range(len(op.operands)) if at != place]
-        marks = [each[at] if at != place else None for at in range(len(op.operands))]
+        shadows = [each[at] if at != place else None for at in range(len(op.operands))]
         axes = [data[at] if at != place else frozenset[int]() for at in range(len(op.operands))]
-        if not any(marks[at] is not None for at in others):
+        if not any(shadows[at] is not None for at in others):
             return [None], {}
-        (pad,) = padding_of_results(self._ev, op, operands, marks, axes)
+        (pad,) = padding_of_results(self._ev, op, operands, shadows, axes)
         if pad is None:
             return [None], {}
         carried = op.operands[place]
@@ -418,12 +418,12 @@ class PaddingTracker(MarkedValues[Origin]):
         place = self._facts.accumulations.get(op)
         given = list(operands)
         if place is None or tt.Dot.matches(op):
-            for at, mark in cleaned.items():
+            for at, shadow in cleaned.items():
                 values = ev.full(given[at], op.operands[at].type)
                 combiner = "add" if tt.Dot.matches(op) else combination(op)
                 assert combiner is not None
                 neutral = neutral_of(combiner, values.dtype)
-                given[at] = torch.where(mark, torch.tensor(neutral, dtype=values.dtype), values)
+                given[at] = torch.where(shadow, torch.tensor(neutral, dtype=values.dtype), values)
         with self._apart():
             results = ev.plan.run_alone(ev, op, given)
         if place is not None and not tt.Dot.matches(op) and place in cleaned:
