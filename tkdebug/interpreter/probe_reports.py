@@ -146,7 +146,7 @@ def _add_other(
         case "assert":
             log.assertion(op, offender, count)
         case "broken-promise":
-            log.broken_promise(op, offender, *_ASSUMPTION, count)
+            log.false_assumption(op, offender, *_ASSUMPTION, count)
         case _:
             raise AssertionError(f"a probe of kind {site.kind}")
 
@@ -220,12 +220,12 @@ class ProbeRecorder(FaultLog):
         if not self._is_reported(op, "assert", offender, count):
             super().assertion(op, offender, count)
 
-    def broken_promise(
+    def false_assumption(
         self, op: Operation, offender: Offender, call: str, what: str, count: int
     ) -> None:
         """Report an assumption that does not hold."""
         if not self._is_reported(op, "broken-promise", offender, count):
-            super().broken_promise(op, offender, call, what, count)
+            super().false_assumption(op, offender, call, what, count)
 
     def _is_reported(self, op: Operation, kind: str, offender: Offender, count: int) -> bool:
         number = OpView(op).probe
