@@ -115,7 +115,7 @@ def test_failed_assertions_are_reported(target: str) -> None:
 def test_false_assumption_is_reported(target: str) -> None:
     x, out = torch.arange(100), torch.zeros(100, dtype=torch.int64)
     (fault,) = check(lambda: asserting[(2,)](x, out, 3, 70, B=64), target)
-    assert (fault.kind, fault.count) == ("broken-promise", 2)
+    assert (fault.kind, fault.count) == ("assumption", 2)
 
 
 def test_descriptor_of_more_than_the_tensor() -> None:

@@ -145,7 +145,7 @@ def _add_other(
     match site.kind:
         case "assert":
             log.assertion(op, offender, count)
-        case "broken-promise":
+        case "assumption":
             log.false_assumption(op, offender, *_ASSUMPTION, count)
         case _:
             raise AssertionError(f"a probe of kind {site.kind}")
@@ -224,7 +224,7 @@ class ProbeRecorder(FaultLog):
         self, op: Operation, offender: Offender, call: str, what: str, count: int
     ) -> None:
         """Report an assumption that does not hold."""
-        if not self._is_reported(op, "broken-promise", offender, count):
+        if not self._is_reported(op, "assumption", offender, count):
             super().false_assumption(op, offender, call, what, count)
 
     def _is_reported(self, op: Operation, kind: str, offender: Offender, count: int) -> bool:

@@ -40,7 +40,7 @@ _KINDS = {
     tt.DescriptorScatter.name: "oob-store",
     tt.DescriptorReduce.name: "oob-atomic",
     tt.Assert.name: "assert",
-    tt.Assume.name: "broken-promise",
+    tt.Assume.name: "assumption",
 }
 
 

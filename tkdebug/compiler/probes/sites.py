@@ -18,7 +18,7 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import IRError
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
-KINDS: Final = (*BOUNDS_KINDS, "assert", "broken-promise")
+KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption")
 # What is refused in a list of sites that was not written here.
 _MAX_TEXT: Final = 4096
 
