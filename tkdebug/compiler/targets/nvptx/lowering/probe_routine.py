@@ -11,8 +11,9 @@ Communication Instructions: atom, red", and "Memory Consistency Model" for the l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, assert_never
 
 from tkdebug.compiler.probes import table
 
@@ -92,6 +93,11 @@ class Field(Enum):
         """LLVM's."""
         return self.value[1]
 
+    @property
+    def bytes(self) -> int:
+        """Its size, and alignment."""
+        return int(self.type[1:]) // 8
+
 
 FRAME_BYTES: Final = 112
 # Takes the frame, and whether the thread acts for its elements.
@@ -168,7 +174,7 @@ def _get(name: str, field: Field) -> str:
     """Instructions that read a field into `%name`."""
     return (
         f"  %{name}.at = getelementptr i8, ptr %frame, i32 {field.offset}\n"
-        f"  %{name} = load volatile {field.type}, ptr %{name}.at, align 4\n"
+        f"  %{name} = load volatile {field.type}, ptr %{name}.at, align {field.bytes}\n"
     )
 
 
@@ -176,7 +182,7 @@ def _put(name: str, field: Field) -> str:
     """Instructions that write `%name` into a field."""
     return (
         f"  %{name}.to = getelementptr i8, ptr %frame, i32 {field.offset}\n"
-        f"  store volatile {field.type} %{name}, ptr %{name}.to, align 4\n"
+        f"  store volatile {field.type} %{name}, ptr %{name}.to, align {field.bytes}\n"
     )
 
 
@@ -186,31 +192,27 @@ def _entry(array: str, field: Field, type_: str, tag: str) -> str:
         _get(f"{array}.base.{tag}", field)
         + f"  %{array}.first.{tag} = inttoptr i64 %{array}.base.{tag} to ptr\n"
         + f"  %{array}.there.{tag} = getelementptr {type_}, ptr %{array}.first.{tag}, i32 %g\n"
-        + f"  %{array}.{tag} = load volatile {type_}, ptr %{array}.there.{tag}, align 4\n"
+        + f"  %{array}.{tag} = load volatile {type_}, ptr %{array}.there.{tag}, "
+        f"align {int(type_[1:]) // 8}\n"
     )
 
 
-def _loads_and_stores() -> str:
-    blocks = []
-    for bytes_ in (1, 2, 4, 8):
-        type_ = f"i{8 * bytes_}"
-        blocks.append(f"""load{bytes_}:
-  %x{bytes_} = load volatile {type_}, ptr addrspace(1) %there, align {bytes_}
-  store volatile {type_} %x{bytes_}, ptr %value, align {bytes_}
-  br label %next
-store{bytes_}:
-  %y{bytes_} = load volatile {type_}, ptr %value, align {bytes_}
-  store volatile {type_} %y{bytes_}, ptr addrspace(1) %there, align {bytes_}
-  br label %next
-""")
-    return "".join(blocks)
-
-
-def _cases() -> str:
-    loads = [f"i32 {Mode.LOAD + size}, label %load{size}" for size in (1, 2, 4, 8)]
-    stores = [f"i32 {Mode.STORE + size}, label %store{size}" for size in (1, 2, 4, 8)]
-    asks = [f"i32 {Mode.ASK + size}, label %ask" for size in (1, 2, 4, 8)]
-    return " ".join((*loads, *stores, *asks))
+def _touch(action: int) -> str:
+    """The block that does one thing to a good element."""
+    mode, size = Mode(action & ~15), action & 15
+    type_, there, value = f"i{8 * size}", f"ptr addrspace(1) %there, align {size}", "ptr %value"
+    moved = f"{type_} %x{action}"
+    match mode:
+        case Mode.LOAD:
+            read, write = f"{type_}, {there}", f"{moved}, {value}, align {size}"
+        case Mode.STORE:
+            read, write = f"{type_}, {value}, align {size}", f"{moved}, {there}"
+        case Mode.ASK:
+            read, write = "", f"i8 1, {value}, align 1"
+        case _:
+            assert_never(mode)
+    load = f"  %x{action} = load volatile {read}\n" if read else ""
+    return f"touch{action}:\n{load}  store volatile {write}\n  br label %next\n"
 
 
 REGISTERS: Final = tuple(
@@ -219,8 +221,9 @@ REGISTERS: Final = tuple(
 )
 
 
-def definition() -> str:
-    """LLVM IR of the routine."""
+def definition(actions: Collection[int]) -> str:
+    """LLVM IR of the routine; `actions` are modes and sizes of elements that it is called with."""
+    cases = " ".join(f"i32 {action}, label %touch{action}" for action in sorted(actions))
     return (
         f"define internal void @{NAME}(ptr %frame, i1 %acting) "
         "noinline nounwind cold minsize optsize {\n"
@@ -261,10 +264,9 @@ def definition() -> str:
         "  %values.first = inttoptr i64 %values to ptr\n"
         "  %value = getelementptr i8, ptr %values.first, i32 %value.offset\n"
         + _get("action", Field.ACTION)
-        + f"  switch i32 %action, label %next [ {_cases()} ]\n"
-        + _loads_and_stores()
-        + "ask:\n  store volatile i8 1, ptr %value, align 1\n  br label %next\n"
-        "bad:\n"
+        + f"  switch i32 %action, label %next [ {cases} ]\n"
+        + "".join(map(_touch, sorted(actions)))
+        + "bad:\n"
         + _entry("place", Field.PLACES, "i32", "a")
         + f"  %counts = icmp ne i32 %place.a, {COPY}\n"
         "  br i1 %counts, label %count, label %next\n"
