@@ -107,16 +107,32 @@ PARAMETERS: Final = ("ptr", "i1")
 _MOST_TRIES: Final = 1 << 24
 
 # $0 slot, $1 program, $2 frame.
-# All of an iteration's instructions are predicated, none branches: so a lane that has the lock
-# gives it back before any other lane of its warp looks again.
+# One lane reports for all that are here, the one with their least element. It looks whether its
+# report matters each time before it tries to take the lock: where all programs have faults, most
+# find a lesser program there, and never take it. What is done with the lock is predicated and
+# branches nowhere, so the lane gives it back in the same turn.
 _REPORT = f"""{{
-.reg .pred more, mine, less, same, first;
+.reg .pred more, mine, less, same, first, lead;
 .reg .b64 p, t, n;
-.reg .b32 l, e, m, tries;
+.reg .b32 l, e, m, tries, active, count, least;
 mov.u32 tries, 0;
-ld.u32 n, [$2+{Field.COUNT.offset}];
-red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], n;
+activemask.b32 active;
+ld.u32 count, [$2+{Field.COUNT.offset}];
+redux.sync.add.u32 count, count, active;
+ld.u32 m, [$2+{Field.MASKED.offset}];
+redux.sync.add.u32 m, m, active;
+ld.u32 e, [$2+{Field.ELEMENT.offset}];
+redux.sync.min.u32 least, e, active;
+setp.eq.u32 lead, e, least;
+vote.sync.ballot.b32 l, lead, active;
+brev.b32 l, l;
+clz.b32 l, l;
+mov.u32 e, %laneid;
+setp.eq.u32 lead, e, l;
+cvt.u64.u32 p, count;
+@lead red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], p;
 ld.u64 n, [$2+{Field.TIME.offset}];
+PROBE_AGAIN:
 ld.acquire.gpu.global.u64 p, [$0+{table.PROGRAM}];
 ld.acquire.gpu.global.u64 t, [$0+{table.TIME}];
 setp.gt.u64 less, p, $1;
@@ -124,7 +140,7 @@ setp.eq.or.u64 more, p, 0, less;
 setp.ge.u64 same, t, n;
 setp.eq.and.u64 same, p, $1, same;
 or.pred more, more, same;
-PROBE_AGAIN:
+and.pred more, more, lead;
 mov.u32 l, 1;
 @more atom.acquire.gpu.global.cas.b32 l, [$0+{table.LOCK}], 0, 1;
 setp.eq.and.u32 mine, l, 0, more;
@@ -140,32 +156,31 @@ or.pred first, first, less;
 setp.eq.and.u64 same, t, n, same;
 and.pred first, first, mine;
 and.pred same, same, mine;
-@first st.relaxed.gpu.global.u64 [$0+{table.PROGRAM}], $1;
 @first st.relaxed.gpu.global.u64 [$0+{table.TIME}], n;
 @first st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], -1;
 @first st.relaxed.gpu.global.u32 [$0+{table.BAD}], 0;
 @first st.relaxed.gpu.global.u32 [$0+{table.MASKED}], 0;
 ld.u32 e, [$2+{Field.COMPLETE.offset}];
 @first st.relaxed.gpu.global.u32 [$0+{table.COMPLETE}], e;
+@first st.release.gpu.global.u64 [$0+{table.PROGRAM}], $1;
 or.pred same, same, first;
+mov.u32 e, 0;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.BAD}];
-ld.u32 m, [$2+{Field.COUNT.offset}];
-add.u32 e, e, m;
+add.u32 e, e, count;
 @same st.relaxed.gpu.global.u32 [$0+{table.BAD}], e;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.MASKED}];
-ld.u32 m, [$2+{Field.MASKED.offset}];
 add.u32 e, e, m;
 @same st.relaxed.gpu.global.u32 [$0+{table.MASKED}], e;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.ELEMENT}];
-ld.u32 m, [$2+{Field.ELEMENT.offset}];
-setp.lt.and.u32 same, m, e, same;
+setp.lt.and.u32 same, least, e, same;
 ld.u64 t, [$2+{Field.AT.offset}];
-@same st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], m;
+@same st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], least;
 @same st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], t;
 @mine st.release.gpu.global.u32 [$0+{table.LOCK}], 0;
 setp.ne.and.u32 more, l, 0, more;
 add.u32 tries, tries, 1;
 setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
+@more nanosleep.u32 100;
 @more bra PROBE_AGAIN;
 }}"""
 
