@@ -99,7 +99,8 @@ def _site(function: Operation, op: Operation, number: int, kind: str) -> ProbeSi
         size = element_of(tile).bits // 8
         name = _described(function, descriptor)
         return ProbeSite(number, kind, op.id, name, shape_of(tile), size, True)
-    return ProbeSite(number, kind, op.id, None, shape_of(op.operands[0].type), 0, False)
+    condition = tt.Assume(op).condition if tt.Assume.matches(op) else tt.Assert(op).condition
+    return ProbeSite(number, kind, op.id, None, shape_of(condition.type), 0, False)
 
 
 def _described(function: Operation, descriptor: Value) -> str | None:

@@ -11,8 +11,9 @@ Communication Instructions: atom, red", and "Memory Consistency Model" for the l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, assert_never
 
 from tkdebug.compiler.probes import table
 
@@ -92,6 +93,11 @@ class Field(Enum):
         """LLVM's."""
         return self.value[1]
 
+    @property
+    def bytes(self) -> int:
+        """Its size, and alignment."""
+        return int(self.type[1:]) // 8
+
 
 FRAME_BYTES: Final = 112
 # Takes the frame, and whether the thread acts for its elements.
@@ -101,16 +107,32 @@ PARAMETERS: Final = ("ptr", "i1")
 _MOST_TRIES: Final = 1 << 24
 
 # $0 slot, $1 program, $2 frame.
-# All of an iteration's instructions are predicated, none branches: so a lane that has the lock
-# gives it back before any other lane of its warp looks again.
+# One lane reports for all that are here, the one with their least element. It looks whether its
+# report matters each time before it tries to take the lock: where all programs have faults, most
+# find a lesser program there, and never take it. What is done with the lock is predicated and
+# branches nowhere, so the lane gives it back in the same turn.
 _REPORT = f"""{{
-.reg .pred more, mine, less, same, first;
+.reg .pred more, mine, less, same, first, lead;
 .reg .b64 p, t, n;
-.reg .b32 l, e, m, tries;
+.reg .b32 l, e, m, tries, active, count, least;
 mov.u32 tries, 0;
-ld.u32 n, [$2+{Field.COUNT.offset}];
-red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], n;
+activemask.b32 active;
+ld.u32 count, [$2+{Field.COUNT.offset}];
+redux.sync.add.u32 count, count, active;
+ld.u32 m, [$2+{Field.MASKED.offset}];
+redux.sync.add.u32 m, m, active;
+ld.u32 e, [$2+{Field.ELEMENT.offset}];
+redux.sync.min.u32 least, e, active;
+setp.eq.u32 lead, e, least;
+vote.sync.ballot.b32 l, lead, active;
+brev.b32 l, l;
+clz.b32 l, l;
+mov.u32 e, %laneid;
+setp.eq.u32 lead, e, l;
+cvt.u64.u32 p, count;
+@lead red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], p;
 ld.u64 n, [$2+{Field.TIME.offset}];
+PROBE_AGAIN:
 ld.acquire.gpu.global.u64 p, [$0+{table.PROGRAM}];
 ld.acquire.gpu.global.u64 t, [$0+{table.TIME}];
 setp.gt.u64 less, p, $1;
@@ -118,7 +140,7 @@ setp.eq.or.u64 more, p, 0, less;
 setp.ge.u64 same, t, n;
 setp.eq.and.u64 same, p, $1, same;
 or.pred more, more, same;
-PROBE_AGAIN:
+and.pred more, more, lead;
 mov.u32 l, 1;
 @more atom.acquire.gpu.global.cas.b32 l, [$0+{table.LOCK}], 0, 1;
 setp.eq.and.u32 mine, l, 0, more;
@@ -134,32 +156,31 @@ or.pred first, first, less;
 setp.eq.and.u64 same, t, n, same;
 and.pred first, first, mine;
 and.pred same, same, mine;
-@first st.relaxed.gpu.global.u64 [$0+{table.PROGRAM}], $1;
 @first st.relaxed.gpu.global.u64 [$0+{table.TIME}], n;
 @first st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], -1;
 @first st.relaxed.gpu.global.u32 [$0+{table.BAD}], 0;
 @first st.relaxed.gpu.global.u32 [$0+{table.MASKED}], 0;
 ld.u32 e, [$2+{Field.COMPLETE.offset}];
 @first st.relaxed.gpu.global.u32 [$0+{table.COMPLETE}], e;
+@first st.release.gpu.global.u64 [$0+{table.PROGRAM}], $1;
 or.pred same, same, first;
+mov.u32 e, 0;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.BAD}];
-ld.u32 m, [$2+{Field.COUNT.offset}];
-add.u32 e, e, m;
+add.u32 e, e, count;
 @same st.relaxed.gpu.global.u32 [$0+{table.BAD}], e;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.MASKED}];
-ld.u32 m, [$2+{Field.MASKED.offset}];
 add.u32 e, e, m;
 @same st.relaxed.gpu.global.u32 [$0+{table.MASKED}], e;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.ELEMENT}];
-ld.u32 m, [$2+{Field.ELEMENT.offset}];
-setp.lt.and.u32 same, m, e, same;
+setp.lt.and.u32 same, least, e, same;
 ld.u64 t, [$2+{Field.AT.offset}];
-@same st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], m;
+@same st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], least;
 @same st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], t;
 @mine st.release.gpu.global.u32 [$0+{table.LOCK}], 0;
 setp.ne.and.u32 more, l, 0, more;
 add.u32 tries, tries, 1;
 setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
+@more nanosleep.u32 100;
 @more bra PROBE_AGAIN;
 }}"""
 
@@ -168,7 +189,7 @@ def _get(name: str, field: Field) -> str:
     """Instructions that read a field into `%name`."""
     return (
         f"  %{name}.at = getelementptr i8, ptr %frame, i32 {field.offset}\n"
-        f"  %{name} = load volatile {field.type}, ptr %{name}.at, align 4\n"
+        f"  %{name} = load volatile {field.type}, ptr %{name}.at, align {field.bytes}\n"
     )
 
 
@@ -176,7 +197,7 @@ def _put(name: str, field: Field) -> str:
     """Instructions that write `%name` into a field."""
     return (
         f"  %{name}.to = getelementptr i8, ptr %frame, i32 {field.offset}\n"
-        f"  store volatile {field.type} %{name}, ptr %{name}.to, align 4\n"
+        f"  store volatile {field.type} %{name}, ptr %{name}.to, align {field.bytes}\n"
     )
 
 
@@ -186,31 +207,27 @@ def _entry(array: str, field: Field, type_: str, tag: str) -> str:
         _get(f"{array}.base.{tag}", field)
         + f"  %{array}.first.{tag} = inttoptr i64 %{array}.base.{tag} to ptr\n"
         + f"  %{array}.there.{tag} = getelementptr {type_}, ptr %{array}.first.{tag}, i32 %g\n"
-        + f"  %{array}.{tag} = load volatile {type_}, ptr %{array}.there.{tag}, align 4\n"
+        + f"  %{array}.{tag} = load volatile {type_}, ptr %{array}.there.{tag}, "
+        f"align {int(type_[1:]) // 8}\n"
     )
 
 
-def _loads_and_stores() -> str:
-    blocks = []
-    for bytes_ in (1, 2, 4, 8):
-        type_ = f"i{8 * bytes_}"
-        blocks.append(f"""load{bytes_}:
-  %x{bytes_} = load volatile {type_}, ptr addrspace(1) %there, align {bytes_}
-  store volatile {type_} %x{bytes_}, ptr %value, align {bytes_}
-  br label %next
-store{bytes_}:
-  %y{bytes_} = load volatile {type_}, ptr %value, align {bytes_}
-  store volatile {type_} %y{bytes_}, ptr addrspace(1) %there, align {bytes_}
-  br label %next
-""")
-    return "".join(blocks)
-
-
-def _cases() -> str:
-    loads = [f"i32 {Mode.LOAD + size}, label %load{size}" for size in (1, 2, 4, 8)]
-    stores = [f"i32 {Mode.STORE + size}, label %store{size}" for size in (1, 2, 4, 8)]
-    asks = [f"i32 {Mode.ASK + size}, label %ask" for size in (1, 2, 4, 8)]
-    return " ".join((*loads, *stores, *asks))
+def _touch(action: int) -> str:
+    """The block that does one thing to a good element."""
+    mode, size = Mode(action & ~15), action & 15
+    type_, there, value = f"i{8 * size}", f"ptr addrspace(1) %there, align {size}", "ptr %value"
+    moved = f"{type_} %x{action}"
+    match mode:
+        case Mode.LOAD:
+            read, write = f"{type_}, {there}", f"{moved}, {value}, align {size}"
+        case Mode.STORE:
+            read, write = f"{type_}, {value}, align {size}", f"{moved}, {there}"
+        case Mode.ASK:
+            read, write = "", f"i8 1, {value}, align 1"
+        case _:
+            assert_never(mode)
+    load = f"  %x{action} = load volatile {read}\n" if read else ""
+    return f"touch{action}:\n{load}  store volatile {write}\n  br label %next\n"
 
 
 REGISTERS: Final = tuple(
@@ -219,8 +236,9 @@ REGISTERS: Final = tuple(
 )
 
 
-def definition() -> str:
-    """LLVM IR of the routine."""
+def definition(actions: Collection[int]) -> str:
+    """LLVM IR of the routine; `actions` are modes and sizes of elements that it is called with."""
+    cases = " ".join(f"i32 {action}, label %touch{action}" for action in sorted(actions))
     return (
         f"define internal void @{NAME}(ptr %frame, i1 %acting) "
         "noinline nounwind cold minsize optsize {\n"
@@ -261,10 +279,9 @@ def definition() -> str:
         "  %values.first = inttoptr i64 %values to ptr\n"
         "  %value = getelementptr i8, ptr %values.first, i32 %value.offset\n"
         + _get("action", Field.ACTION)
-        + f"  switch i32 %action, label %next [ {_cases()} ]\n"
-        + _loads_and_stores()
-        + "ask:\n  store volatile i8 1, ptr %value, align 1\n  br label %next\n"
-        "bad:\n"
+        + f"  switch i32 %action, label %next [ {cases} ]\n"
+        + "".join(map(_touch, sorted(actions)))
+        + "bad:\n"
         + _entry("place", Field.PLACES, "i32", "a")
         + f"  %counts = icmp ne i32 %place.a, {COPY}\n"
         "  br i1 %counts, label %count, label %next\n"

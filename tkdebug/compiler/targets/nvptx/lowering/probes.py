@@ -73,6 +73,7 @@ class Probes:
         self._clock: LLVMValue | None = None
         self._copies = 0
         self._arrays: dict[str, int] = {}
+        self._actions: set[int] = set()
 
     def site_of(self, op: Operation) -> ProbeSite | None:
         """The site that an op is; None of any other op."""
@@ -136,10 +137,19 @@ class Probes:
         return LLVMValue("ptr", f"%probe.{name}")
 
     def finish(self) -> None:
-        """Make the arrays; called when everything else is written."""
-        with self._ctx.emit.in_entry():
+        """Make the arrays and the routine; called when everything else is written."""
+        emit = self._ctx.emit
+        with emit.in_entry():
             for name, size in self._arrays.items():
-                self._ctx.emit.local(f"%probe.{name}", size)
+                emit.local(f"%probe.{name}", size)
+        if self._arrays:
+            emit.define(REPORT_NAME, report_definition(), REGISTERS)
+        if self._actions:
+            emit.define(NAME, definition(self._actions), ())
+
+    def calls(self, action: int) -> None:
+        """The routine is called, for what to do at good elements."""
+        self._actions.add(action)
 
     # Time
 
@@ -385,8 +395,7 @@ def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: LLVMValue) ->
         **{field: integer("i32", number) for field, number in numbers.items()},
     }
     _fill_frame(ctx, frame, fields)
-    emit.define(REPORT_NAME, report_definition(), REGISTERS)
-    emit.define(NAME, definition(), ())
+    probes.calls(int(mode) + site.element_bytes)
     emit.call_defined(NAME, (frame, integer("i1", 1) if acting is None else acting))
 
 
@@ -396,7 +405,7 @@ def _where_and_when(probes: Probes, site: ProbeSite) -> dict[Field, LLVMValue]:
 
 def _fill_frame(ctx: Lowering, frame: LLVMValue, fields: Mapping[Field, LLVMValue]) -> None:
     for field, value in fields.items():
-        ctx.emit.store(ctx.to_bits(value), ctx.emit.gep(frame, "i8", field.offset), 4)
+        ctx.emit.store(ctx.to_bits(value), ctx.emit.gep(frame, "i8", field.offset), field.bytes)
 
 
 def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) -> bool:
@@ -432,7 +441,6 @@ def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) 
     zeros = {Field.MASKED: integer("i32", 0), Field.AT: integer("i64", 0)}
     fields = {**_where_and_when(probes, site), **zeros, Field.COUNT: count, Field.ELEMENT: least}
     _fill_frame(ctx, frame, fields)
-    emit.define(REPORT_NAME, report_definition(), REGISTERS)
     emit.call_defined(REPORT_NAME, (frame,))
     emit.branch(after)
     emit.start(after)
