@@ -95,7 +95,8 @@ class Hook:
     are printed on stderr. `device` is called once CUDA is in use in this process, with a function
     that makes buffers for CUPTI: before the first native launch, and before what torch does on the
     GPU where a script is run under tkdebug. `profiler` is called when torch's profiler is about to
-    take CUPTI, and when it has given it back.
+    take CUPTI, and when it has given it back. A hook that is not `native` has no use for native
+    launches, of which it may not be told.
     """
 
     enter: LaunchHook | None = None
@@ -108,6 +109,7 @@ class Hook:
     device: Callable[[Callable[[], ActivityBuffers]], None] | None = None
     profiler: Callable[[bool], None] | None = None
     timed: bool = False
+    native: bool = True
     shows_faults: bool = True
 
 
@@ -230,7 +232,7 @@ class HookChain:
         self.launch = LaunchHooks(enters, exits) if enters or exits else None
         self._untimed = tuple(hook for hook in self._untimed if any(h is hook for h in hooks))
         self.timed = any(hook.timed and not any(h is hook for h in self._untimed) for hook in hooks)
-        callers = [hook for hook in hooks if hook.enter is not None or hook.exit is not None]
+        callers = [h for h in hooks if h.native and not (h.enter is None and h.exit is None)]
         packers = [
             packer for hook, packer in self._packers if len(callers) == 1 and hook is callers[0]
         ]

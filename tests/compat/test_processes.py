@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm_python import run_module
 
 ROOT = Path(__file__).parents[2]
 KERNEL = """
@@ -168,16 +169,9 @@ def run_pytest(tmp_path):
     (tmp_path / "test_kernels.py").write_text(PLUGIN_TESTS)
 
     def run(*options: str) -> str:
-        command = [sys.executable, "-m", "pytest", "-p", "tkdebug.pytest_plugin", "-q"]
-        command += ["-p", "no:cacheprovider", "-rA", "--tkdebug-mode", "interpret", *options]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        words = ["-p", "tkdebug.pytest_plugin", "-q", "-p", "no:cacheprovider", "-rA"]
+        words += ["--tkdebug-mode", "interpret", *options]
+        done = run_module("pytest", *words, cwd=tmp_path, timeout=300)
         return done.stdout + done.stderr
 
     return run

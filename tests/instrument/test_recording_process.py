@@ -18,6 +18,7 @@ from tkdebug.events import Fault
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument import event_sink
 from tkdebug.instrument.apart import client
+from tkdebug.instrument.apart.ring import SLOTS, RingReader, RingWriter
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
@@ -102,6 +103,38 @@ def test_what_every_launch_passes_anew_does_not_pile_up(path, monkeypatch):
     assert [one.arguments[0].shape for one in launches_of(path, limit=400)] == [
         (n,) for n in range(400)
     ]
+
+
+def test_end_that_events_tell_is_packed(path):
+    recorder = start(path)
+    first, second = note(recorder, KERNEL), note(recorder, KERNEL)
+    recorder._on_settled(first, 1500, None, "events-at-most")
+    recorder._on_settled(second, None, "CudaError: no", "events")
+    recorder.stop(0)
+    found = [(one.duration_ns, one.error, one.time_source) for one in launches_of(path)]
+    assert found == [(1500, None, "events-at-most"), (None, "CudaError: no", "events")]
+
+
+def test_slots_are_used_again_and_holes_skipped():
+    writer = RingWriter(lambda: True)
+    reader = RingReader(writer.descriptor)
+    for _ in range(3):
+        for _ in range(SLOTS // 2):
+            number = writer.next_number()
+            assert number < writer.limit or writer.await_room(number)
+            writer.leave_empty(number)
+        reader.take(reader.head())
+    interrupted = writer.next_number()
+    assert writer.tell_end(7, 99, "events")
+    assert reader.head() == interrupted
+    (end,) = reader.take(reader.head(is_last=True))
+    assert (end.launch, end.start_ns, reader.take_lost()) == (7, 99, 1)
+
+
+def test_full_ring_that_nobody_reads_lets_the_writer_go_on():
+    writer = RingWriter(lambda: False)
+    assert writer.await_room(SLOTS - 1)
+    assert not writer.await_room(SLOTS)
 
 
 def test_threads_pack_at_once(path):

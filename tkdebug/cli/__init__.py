@@ -26,6 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.run import run_command
 
                 return run_command(arguments)
+            case "debug":
+                from tkdebug.cli.debug import debug_command
+
+                return debug_command(arguments)
             case "view":
                 from tkdebug.cli.view import view_command
 

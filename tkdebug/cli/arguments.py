@@ -13,7 +13,7 @@ from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
-from tkdebug.knobs import CHECK_NAMES
+from tkdebug.knobs import CHECK_NAMES, CheckedLaunchesName
 
 _OPTIONS_WITH_VALUE = (
     "--mode",
@@ -24,11 +24,14 @@ _OPTIONS_WITH_VALUE = (
     "--report-format",
     "--interpret",
     "--check",
+    "--check-launches",
     "--only",
     "--ignore",
     "--baseline",
     "--target",
 )
+
+_DEBUG_OPTIONS_WITH_VALUE = ("-c", "--command", "-x", "--commands")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,24 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        stacks: whether to record which lines launch others' kernels.
+        check_launches: which launches of native kernels are checked; None as the knob says.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
+        commands: what the debugger is to do first.
+        commands_file: a file of such commands.
     """
 
     command: Literal[
-        "run", "view", "report", "compare", "passes", "lines", "crash", "doctor", "completion"
+        "run",
+        "debug",
+        "view",
+        "report",
+        "compare",
+        "passes",
+        "lines",
+        "crash",
+        "doctor",
+        "completion",
     ]
     target: str = ""
     target_argv: tuple[str, ...] = ()
@@ -84,8 +100,12 @@ class Arguments:
     passes: PassQuery | None = None
     lines: LinesQuery | None = None
     temporary: bool = False
+    check_launches: CheckedLaunchesName | None = None
     coredump: bool = True
+    stacks: bool = False
     shell: str = ""
+    commands: tuple[str, ...] = ()
+    commands_file: Path | None = None
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -102,6 +122,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     match parsed.command:
         case "run":
             return _run_arguments(commands["run"], parsed, program)
+        case "debug":
+            return _debug_arguments(commands["debug"], parsed, program)
         case "view":
             return Arguments("view", session=parsed.session)
         case "report":
@@ -166,6 +188,11 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     changed between Python releases.
     """
     words = list(argv)
+    if words[:1] == ["debug"]:
+        at = 1
+        while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--"):
+            at += 2 if words[at] in _DEBUG_OPTIONS_WITH_VALUE else 1
+        return words[:at], words[at:]
     if words[:1] != ["run"]:
         at = words.index("--") if "--" in words else len(words)
         return words[:at], words[at + 1 :]
@@ -210,7 +237,27 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=parsed.native_target,
         temporary=parsed.temporary,
-        coredump=not parsed.no_coredump,
+        coredump=not (parsed.no_coredump or parsed.stacks),
+        check_launches=parsed.check_launches,
+        stacks=parsed.stacks,
+    )
+
+
+def _debug_arguments(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
+) -> Arguments:
+    is_module = program[:1] == ["-m"]
+    words = program[1:] if program[:1] in (["-m"], ["--"]) else program
+    if not words:
+        parser.error("give a script.py or -m module to debug")
+    return Arguments(
+        "debug",
+        target=words[0],
+        target_argv=tuple(words[1:]),
+        is_module=is_module,
+        commands=tuple(parsed.commands),
+        commands_file=parsed.commands_file,
+        format="json" if parsed.json else "text",
     )
 
 

@@ -28,6 +28,7 @@ def completion_command(shell: str) -> int:
     parser, commands = build_parser()
     # Left to `arguments`, which keeps the words of the script apart.
     commands["run"].add_argument("target", nargs="*")
+    commands["debug"].add_argument("target", nargs="*")
     for command in commands.values():
         for action in command._actions:  # noqa: SLF001
             if _is_file(action):

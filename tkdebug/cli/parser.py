@@ -10,6 +10,7 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.knobs import (
     CHECK_CHOICES,
+    CHECKED_LAUNCHES,
     DEFAULT_CHECKS,
     TRITON_RELEASES,
     parse_kinds,
@@ -28,6 +29,7 @@ _EPILOG = """\
 examples:
   tkdebug run script.py --size 1024        run it with its kernels interpreted and checked
   tkdebug run -o run.tkd --report out.json script.py
+  tkdebug debug script.py                  stop at a line, step, go back
   tkdebug view run.tkd                     open what was recorded
   tkdebug passes script.py --line 20       what the compiler made of a line, pass by pass
   tkdebug lines script.py                  what each source line costs in machine code
@@ -143,14 +145,62 @@ def _add_run(add: AddCommand) -> None:
         f"SASS without a GPU ({_ARCHITECTURES})",
     )
     run.add_argument(
+        "--check-launches",
+        choices=CHECKED_LAUNCHES,
+        metavar="WHICH",
+        help="which launches of native kernels are checked for accesses outside of tensors: first "
+        "(of each kind: shapes, strides, grid), all or none; none by default",
+    )
+    run.add_argument(
         "--no-coredump",
         action="store_true",
         help="a kernel that crashes on the GPU leaves no core dump, and no line is named; but "
         "times are CUPTI's, which cannot be beside core dumps, and kernels of others are recorded",
     )
+    run.add_argument(
+        "--stacks",
+        action="store_true",
+        help="record which line of the script, in which modules, launched each kernel of torch's; "
+        "takes every operation some microseconds, and implies --no-coredump",
+    )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
     run.add_argument("-c", metavar="code", help="run that code, as python -c does")
+
+
+def _add_debug(add: AddCommand) -> None:
+    debug = add(
+        "debug",
+        help="stop in kernels, look at every program, go backwards",
+        usage="tkdebug debug [options] (script.py | -m module) [arguments]",
+        description="Run a script under a debugger: pdb at the script's own lines, and the same "
+        "commands at the lines of its kernels, which are interpreted. `help` lists them.",
+        epilog="Before anything else come the commands in ~/.tkdebugrc, then those of -x, then "
+        "those of -c.",
+        allow_abbrev=False,
+    )
+    debug.add_argument(
+        "-c",
+        "--command",
+        dest="commands",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="a command to run first, such as 'b 42'; may be repeated",
+    )
+    debug.add_argument(
+        "-x",
+        "--commands",
+        dest="commands_file",
+        type=Path,
+        metavar="FILE",
+        help="run the commands in that file first",
+    )
+    debug.add_argument(
+        "--json",
+        action="store_true",
+        help="stops and answers as JSON objects, one a line; stops in kernels only",
+    )
 
 
 def _add_findings(run: argparse.ArgumentParser) -> None:
@@ -354,6 +404,7 @@ def _add_architecture(command: argparse.ArgumentParser, default: str) -> None:
 # In the order of the help.
 _COMMANDS = (
     _add_run,
+    _add_debug,
     _add_view,
     _add_report,
     _add_compare,

@@ -62,6 +62,7 @@ class Debugger:
         breakpoints: in the order in which they were made; change them by the methods here.
         inspection: what is asked about at a stop, None while nothing is stopped.
         stop: the stop, None while nothing is stopped.
+        launches: how many there were, but for those of trials.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Debugger:
         self.inspection: Inspection | None = None
         self.stop: Stop | None = None
         self._numbers = 0
-        self._launches = 0
+        self.launches = 0
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
@@ -111,6 +112,11 @@ class Debugger:
         self.breakpoints = [*self.breakpoints, made]
         self._changed()
         return made
+
+    def reserve_numbers(self, upto: int) -> int:
+        """Give breakpoints made from now on higher numbers; the last one that was given."""
+        self._numbers = max(self._numbers, upto)
+        return self._numbers
 
     def add_line(self, file: str, line: int, **options: Any) -> Breakpoint:
         """A breakpoint at a line, which has to be the first of a statement.
@@ -194,9 +200,18 @@ class Debugger:
             raise UsageError("the launch has ended: nothing computes with its variables any more")
         session.assign(here, inspection, name, text, frame)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a launch that can be stopped runs, and is not stopped."""
+        return self._session is not None and self.inspection is None
+
     def stop_at_next_launch(self) -> None:
         """Stop at the first line of the next launch."""
         self._stops_at_next = True
+
+    def forget_next_launch(self) -> None:
+        """Do not, after all."""
+        self._stops_at_next = False
 
     def pause(self) -> None:
         """Stop as soon as possible: this launch, or the next one."""
@@ -221,7 +236,7 @@ class Debugger:
         assert isinstance(kernel, InterpretedKernel)
         if not self.stops_in_trials and _is_trial():
             return False
-        self._launches += 1
+        self.launches += 1
         if self._session is not None:
             return False  # an expression at a stop launches a kernel
         code = self._code_to_stop(kernel)
@@ -234,16 +249,20 @@ class Debugger:
         )
         session = LaunchSession(
             self,
-            Launch(self._launches, kernel.name, grid, arguments),
+            Launch(self.launches, kernel.name, grid, arguments),
             code,
             runtime_values(kernel.src.specs, values),
             faults,
         )
         stops_at_once, self._stops_at_next = self._stops_at_next, False
         self._session = session
+        # The host's debugger, which looks at no line of ours.
+        tracing = sys.gettrace()
+        sys.settrace(None)
         try:
             session.run(stops_at_once)
         finally:
+            sys.settrace(tracing)
             self._session = None
             found = session.execution.faults
             found.is_told = True

@@ -38,6 +38,26 @@ def _lines_of(file: str, text: str) -> dict[int, str]:
     return found
 
 
+def kernel_lines(file: str) -> dict[int, str]:
+    """All lines of the functions that a decorator makes kernels or device functions, by name.
+
+    Raises:
+        UsageError: the file cannot be read, or is no Python source.
+    """
+    statement_lines(file)  # says what is wrong with it
+    found: dict[int, str] = {}
+    for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+        if isinstance(node, ast.FunctionDef) and any(map(_makes_kernel, node.decorator_list)):
+            first = node.body[0].lineno
+            found.update(dict.fromkeys(range(first, (node.end_lineno or first) + 1), node.name))
+    return found
+
+
+def _makes_kernel(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(called).rpartition(".")[2] in ("jit", "autotune", "heuristics")
+
+
 def _is_nothing(node: ast.stmt) -> bool:
     """Whether Python runs nothing for a statement, such as a docstring."""
     match node:

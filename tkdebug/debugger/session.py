@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
 
 
-class Ended(BaseException):
+class Ended(SystemExit):
     """Ends the script: the debugger was left."""
 
 
@@ -115,6 +115,7 @@ class LaunchSession:
         self._notes.clear()
         resume = self._debugger.ask(self, here, stop)
         self.finder.look_up()
+        self.execution.follow(here.run)
         if self._resumes(resume, here.moment, here.mark or here.context):
             raise Rewind
 
@@ -153,7 +154,7 @@ class LaunchSession:
         """Prepare to go on; whether the launch is to be executed again."""
         match resume:
             case Quit():
-                raise Ended
+                raise Ended(0)
             case Detach():
                 self._debugger.detach()
                 for one in self.breakpoints():

@@ -15,6 +15,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -204,6 +205,9 @@ class SessionStore:
                 *_of_type(by_type, LaunchStarted),
                 *_of_type(by_type, EncodedLaunch),
             ]
+            if len(by_type[LaunchStarted]) not in (0, len(started)):
+                # They came by two ways, and are numbered as they were made.
+                started.sort(key=attrgetter("id"))
             self._write_launches(started, _of_type(by_type, LaunchEnded))
             self._write_progress(told.pop(LaunchProgress, ()))
             self._write_records(self._joined_output(told.pop(Output, ())))

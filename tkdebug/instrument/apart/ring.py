@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-SLOTS = 1 << 16
+SLOTS = 1 << 17
 SLOT_BYTES = 128
 HEADER_BYTES = 4096
 RING_BYTES = HEADER_BYTES + SLOTS * SLOT_BYTES
@@ -34,6 +34,13 @@ _POLL_S = 0.0005
 _HOLE_S = 1.0
 
 assert _SLOT.size == SLOT_BYTES
+
+# In the place of a variant: the slot tells how the launch ended. `start_ns` is how long it took on
+# the device, `flags` how that was obtained, as an index of `TIME_SOURCES`.
+ENDED = 0xFFFFFFFF
+# The slot tells of an operation of torch: its thread, start and end, and as `facts` its origin.
+OPERATION = 0xFFFFFFFE
+TIME_SOURCES = ("events", "events-at-most", "host")
 
 # Flags of a launch: CUPTI has the call that made it; CUPTI's time is the launch's.
 JOINED, TIMED = 1, 2
@@ -84,6 +91,10 @@ class RingWriter:
         self.limit = SLOTS
         self._is_read = is_read
 
+    def close_descriptor(self) -> None:
+        """The other side has it; the memory stays."""
+        os.close(self.descriptor)
+
     def await_room(self, number: int) -> bool:
         """Wait until the slot of that number is free; False where nobody reads any more."""
         while True:
@@ -95,11 +106,30 @@ class RingWriter:
                 return False
             time.sleep(_POLL_S)
 
+    def tell_end(self, launch: int, duration_ns: int, source: str) -> bool:
+        """Tell how a launch ended; False where there is no slot for that."""
+        number = self.next_number()
+        if number >= self.limit and not self.await_room(number):
+            return True
+        try:
+            how = TIME_SOURCES.index(source)
+            self.put(number, ENDED, 0, launch, 0, 0, 0, 0, 0, duration_ns, 0, 0, how)
+        except (ValueError, struct.error):
+            self.leave_empty(number)
+            return False
+        return True
+
+    def put(self, number: int, *fields: int) -> None:
+        """Fill the slot of that number: the fields of `PackedLaunch` before its scalars.
+
+        Raises:
+            struct.error: one of them does not fit.
+        """
+        _SLOT.pack_into(self.memory, slot_offset(number), *fields, b"", number + 1)
+
     def leave_empty(self, number: int) -> None:
         """Fill the slot of a number that no launch came of."""
-        _SLOT.pack_into(
-            self.memory, slot_offset(number), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"", number + 1
-        )
+        self.put(number, *[0] * 12)
 
 
 def slot_offset(number: int) -> int:

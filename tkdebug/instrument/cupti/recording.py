@@ -61,7 +61,8 @@ class DeviceRecording:
 
     Attributes:
         is_on: whether it records.
-        has_records: whether any record came since it was started.
+        has_records: whether any record of the GPU's came since it was started; calls of the driver
+            are recorded even where nothing of the GPU is.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class DeviceRecording:
             except Exception as error:
                 self._fail(f"{type(error).__name__}: {error}")
             else:
+                self.has_records = self.has_records or bool(found)
                 self._each_round(found)
 
     def _fail(self, reason: str) -> None:
@@ -169,5 +171,4 @@ class DeviceRecording:
     def _collect(self, forced: bool) -> Round:
         clock = self._collection.clock()
         buffers = tuple(self._collection.take(forced))
-        self.has_records = self.has_records or bool(buffers)
         return Round(clock, buffers, self._collection.dropped(), forced)

@@ -1,0 +1,138 @@
+"""`tkdebug debug`: a script under the debugger, asked on stdin or by a list of commands."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.mistakes import check_variables
+from tkdebug.cli.script import Program, find_program, run_program
+from tkdebug.errors import UsageError
+from tkdebug.fault_telling import telling
+from tkdebug.runtime.device.torch_package import check_importable, check_installed
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+    from tkdebug.debugger.engine import Debugger
+
+RC_FILE = "~/.tkdebugrc"
+
+
+def debug_command(arguments: Arguments) -> int:
+    """Debug a script; the result is the exit status.
+
+    Raises:
+        TkError: something about the command line is wrong; the script has not run.
+    """
+    program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
+    check_variables()
+    check_installed()
+    commands = _commands(arguments)
+    check_importable()
+    from tkdebug import compat
+    from tkdebug.debugger.engine import Debugger
+
+    console = _console(arguments, program, commands)
+    debugger = Debugger(console)
+    console.attach(debugger)
+    with (
+        compat.install(mode="interpret"),
+        telling(),
+        _interrupts(debugger),
+        _script_output(console.is_json),
+    ):
+        debugger.attach()
+        try:
+            return _run(program, console)
+        finally:
+            debugger.detach()
+            _tell_of_unmet(debugger, console)
+
+
+def _run(program: Program, console: Console) -> int:
+    if console.is_json:
+        return run_program(program).exit_status if console.begin() else 0
+    from tkdebug.debugger.console.host import HostDebugger
+
+    if program.is_module:
+        # Its file is found when it is run: kernels are stopped in from the start.
+        return run_program(program).exit_status if console.begin() else 0
+    host = HostDebugger(console)
+    host.begin(os.path.abspath(program.name))
+    try:
+        return run_program(program).exit_status
+    finally:
+        sys.settrace(None)
+
+
+def _console(arguments: Arguments, program: Program, commands: list[str]) -> Console:
+    from tkdebug.debugger.console.terminal import terminal_console
+
+    script = "" if program.is_module else os.path.abspath(program.name)
+    console = terminal_console(script, arguments.format == "json", commands)
+    if sys.stdin is None or (commands and not sys.stdin.isatty()):
+        console.read_line = None  # once the commands have run out the script goes on
+    return console
+
+
+def _commands(arguments: Arguments) -> list[str]:
+    """What to do first, of the user's own file, of `-x` and of `-c`."""
+    commands: list[str] = []
+    own = Path(RC_FILE).expanduser()
+    # Never one of the current folder: whoever unpacked that is not who types.
+    if own.is_file():
+        commands += _lines_of(own, RC_FILE)
+    if arguments.commands_file is not None:
+        commands += _lines_of(arguments.commands_file, f"-x {arguments.commands_file}")
+    return [*commands, *arguments.commands]
+
+
+def _lines_of(path: Path, shown: str) -> list[str]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise UsageError(f"{shown}: cannot be read ({reason})") from None
+    return [line for line in map(str.strip, lines) if line and not line.startswith("#")]
+
+
+@contextlib.contextmanager
+def _interrupts(debugger: Debugger) -> Iterator[None]:
+    """Ctrl-C stops in the kernel that runs; elsewhere it is Python's."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if debugger.is_running:
+            debugger.pause()
+        elif callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _script_output(is_json: bool) -> Iterator[None]:
+    """Where stdout is the answers', what the script prints goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr) if is_json else contextlib.nullcontext():
+        yield
+
+
+def _tell_of_unmet(debugger: Debugger, console: Console) -> None:
+    if not debugger.launches and not console.is_over:
+        tell("the script has launched no kernel")
+    unmet = [one for one in debugger.breakpoints if not one.hits and one.is_enabled]
+    if not console.is_over:
+        for one in unmet:
+            tell(f"breakpoint {one.number} was never met: {one.describe()}")

@@ -1,0 +1,184 @@
+"""Commands that make, change and list breakpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
+from tkdebug.debugger.console.moving_commands import current_file, file_and_line, number
+from tkdebug.debugger.elements import parse_element
+from tkdebug.debugger.lines import function_line
+from tkdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+
+BREAK_HELP = (
+    "stop at [FILE:]LINE, FUNCTION, `fault [KIND]`, `op NAME` or `end [KERNEL]`; alone: list them"
+)
+WATCH_HELP = "stop when X[I, J] is written, an expression changes, or a variable becomes NaN or Inf"
+
+
+def add(console: Console, rest: str) -> None:
+    """`break`."""
+    if not rest:
+        list_all(console)
+        return
+    _add(console, rest)
+
+
+def add_once(console: Console, rest: str) -> None:
+    """`tbreak`."""
+    if not rest:
+        raise UsageError("tbreak: expected a line or a function")
+    _add(console, rest, is_temporary=True)
+
+
+def _add(console: Console, rest: str, **options: Any) -> None:
+    where, comma, condition = rest.partition(",")
+    where = where.strip()
+    if comma:
+        options["condition"] = condition.strip()
+    word, _, subject = where.partition(" ")
+    kinds = {"fault": BreakKind.FAULT, "op": BreakKind.OP, "end": BreakKind.END}
+    debugger = console.debugger
+    if word in kinds:
+        if word == "op" and not subject:
+            raise UsageError("break op: expected the name of an op, such as tt.load")
+        made = debugger.add(kinds[word], subject.strip(), **options)
+    elif where.isidentifier():
+        made = debugger.add(BreakKind.FUNCTION, where, **options)
+        console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
+        _warn_of_unknown(console, where)
+        return
+    else:
+        file, line = file_and_line(console, where)
+        made = debugger.add_line(file, line, **options)
+    console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
+
+
+def _warn_of_unknown(console: Console, name: str) -> None:
+    try:
+        known = function_line(current_file(console), name) is not None
+    except UsageError:
+        known = True  # nowhere to look
+    if not known:
+        console.say(f"no function of this file is called {name}: it stops where a kernel has one")
+
+
+def watch(console: Console, rest: str) -> None:
+    """`watch`."""
+    word, _, subject = rest.partition(" ")
+    kinds = {"nan": BreakKind.NAN, "inf": BreakKind.INF}
+    if not rest:
+        raise UsageError("watch: expected an element, an expression, or `nan` and a variable")
+    if word in kinds and subject.strip():
+        made = console.debugger.add(kinds[word], subject.strip())
+    elif _is_element(console, rest):
+        made = console.debugger.add(BreakKind.WRITE, rest)
+    else:
+        made = console.debugger.add(BreakKind.CHANGE, rest)
+    console.say(f"breakpoint {made.number}: {made.describe()}", breakpoint=as_data(made))
+
+
+def watch_reads(console: Console, rest: str) -> None:
+    """`rwatch`."""
+    inspection = console.debugger.inspection
+    if inspection is not None:
+        parse_element(rest, inspection.launch.arguments)
+    made = console.debugger.add(BreakKind.READ, rest)
+    console.say(f"breakpoint {made.number}: {made.describe()}", breakpoint=as_data(made))
+
+
+def _is_element(console: Console, text: str) -> bool:
+    """Whether it names an element of memory; not of a variable's tile."""
+    inspection = console.debugger.inspection
+    if inspection is None:
+        return text.endswith("]")
+    try:
+        parse_element(text, inspection.launch.arguments)
+    except UsageError:
+        return False
+    return True
+
+
+def condition(console: Console, rest: str) -> None:
+    """`condition`."""
+    which, _, text = rest.partition(" ")
+    made = console.debugger.change(number(which), condition=text.strip() or None)
+    console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
+
+
+def ignore(console: Console, rest: str) -> None:
+    """`ignore`."""
+    which, _, count = rest.partition(" ")
+    made = console.debugger.change(number(which), ignored=number(count or "0"))
+    console.say(f"breakpoint {made.number} is passed over {made.ignored} times")
+
+
+def log(console: Console, rest: str) -> None:
+    """`log`."""
+    which, _, text = rest.partition(" ")
+    made = console.debugger.change(number(which), log=text.strip() or None)
+    console.say(f"breakpoint {made.number} " + ("prints and goes on" if made.log else "stops"))
+
+
+def enable(console: Console, rest: str) -> None:
+    """`enable`."""
+    for made in _numbered(console, rest):
+        console.debugger.change(made.number, is_enabled=True)
+
+
+def disable(console: Console, rest: str) -> None:
+    """`disable`."""
+    for made in _numbered(console, rest):
+        console.debugger.change(made.number, is_enabled=False)
+
+
+def clear(console: Console, rest: str) -> None:
+    """`clear`."""
+    for made in _numbered(console, rest) if rest else list(console.debugger.breakpoints):
+        console.debugger.remove(made.number)
+        console.say(f"breakpoint {made.number} is gone: {made.describe()}")
+
+
+def _numbered(console: Console, rest: str) -> list[Breakpoint]:
+    words: Iterable[str] = rest.split()
+    found = [console.debugger.breakpoint(number(word)) for word in words]
+    if not found:
+        raise UsageError("expected the numbers of breakpoints; `b` lists them")
+    return found
+
+
+def list_all(console: Console) -> None:
+    """`break` alone."""
+    made = console.debugger.breakpoints
+    if not made:
+        console.say("no breakpoints", breakpoints=[])
+    for one in made:
+        state = "" if one.is_enabled else ", disabled"
+        once = ", once" if one.is_temporary else ""
+        more = f", passed over {one.ignored} more times" if one.ignored else ""
+        log = f", prints {one.log}" if one.log else ""
+        hits = (
+            "not met yet" if not one.hits else f"met {one.hits} time{'s' if one.hits > 1 else ''}"
+        )
+        console.say(
+            f"{one.number}  {one.describe()}: {hits}{state}{once}{more}{log}",
+            breakpoints=[as_data(each) for each in made],
+        )
+
+
+def as_data(one: Breakpoint) -> dict[str, Any]:
+    """A breakpoint for JSON."""
+    return {
+        "number": one.number,
+        "kind": one.kind.value,
+        "file": one.file,
+        "line": one.line,
+        "subject": one.subject,
+        "condition": one.condition,
+        "is_enabled": one.is_enabled,
+        "hits": one.hits,
+    }

@@ -1,0 +1,123 @@
+"""All that can be typed at the console: names, help, and which function does it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from tkdebug.debugger.console import breakpoint_commands as breaks
+from tkdebug.debugger.console import looking_commands as looks
+from tkdebug.debugger.console import moving_commands as moves
+from tkdebug.debugger.console import why_commands as whys
+from tkdebug.debugger.console.shell import Command
+from tkdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+
+
+def help_text(console: Console, rest: str) -> None:
+    """Say what commands there are, or what one does."""
+    name = rest.strip()
+    if name:
+        found = _BY_NAME.get(name)
+        if found is None:
+            raise UsageError(f"help: there is no command {name}")
+        usage = f"{found.names[0]} {found.usage}".strip()
+        also = f"  (or {', '.join(found.names[1:])})" if len(found.names) > 1 else ""
+        console.say(f"{usage}{also}: {found.summary}", usage=usage, summary=found.summary)
+        return
+    width = max(len(f"{c.names[0]} {c.usage}") for c in COMMANDS)
+    for command in COMMANDS:
+        usage = f"{command.names[0]} {command.usage}".strip()
+        console.say(f"{usage:{width}}  {command.summary}")
+    console.say(
+        "Anything else is evaluated, or assigned: acc.amax(), x = 0. `;;` separates commands."
+    )
+
+
+_C = Command
+COMMANDS: tuple[Command, ...] = (
+    _C(("step", "s"), "[N]", "go on to the next line, into functions", moves.step),
+    _C(("next", "n"), "[N]", "go on to the next line of this function", moves.over),
+    _C(("return", "r"), "", "go on until this function returns", moves.out),
+    _C(("stepop", "si"), "[N]", "go on to the next op", moves.step_op),
+    _C(("until", "unt"), "[LINE]", "go on to a later line, past the rounds of a loop", moves.until),
+    _C(("continue", "c", "cont"), "", "go on to the next breakpoint", moves.go_on),
+    _C(("runto", "rt"), "[FILE:]LINE", "go on to a line, once", moves.run_to),
+    _C(("rstep", "rs"), "[N]", "go back to the line before, into functions", moves.step_back),
+    _C(("rnext", "rn"), "[N]", "go back to the line before, in this function", moves.over_back),
+    _C(("rreturn", "rr"), "", "go back to where this function was called", moves.out_back),
+    _C(("rstepop", "rsi"), "[N]", "go back to the op before", moves.step_op_back),
+    _C(("rcontinue", "rc"), "", "go back to the breakpoint before", moves.go_back),
+    _C(
+        ("lastwrite", "lw"),
+        "OUT[I, J]",
+        "go back to the last write of an element",
+        moves.last_write,
+    ),
+    _C(("jump", "j"), "LINE", "go back to when this line ran last", moves.jump),
+    _C(("moment",), "[OP.PLACE]", "say which moment this is, or go to one", moves.moment),
+    _C(("restart",), "", "go back to the beginning of the launch", moves.restart, False),
+    _C(("break", "b"), "[WHERE[, CONDITION]]", breaks.BREAK_HELP, breaks.add, False),
+    _C(("tbreak",), "WHERE[, CONDITION]", "a breakpoint that stops once", breaks.add_once, False),
+    _C(("watch",), "[nan|inf] WHAT", breaks.WATCH_HELP, breaks.watch, False),
+    _C(("rwatch",), "X[I, J]", "stop when an element is read", breaks.watch_reads, False),
+    _C(("condition",), "N [CONDITION]", "change the condition of a breakpoint", breaks.condition),
+    _C(("ignore",), "N COUNT", "pass over a breakpoint that many times", breaks.ignore),
+    _C(("commands", "log"), "N TEXT", "print TEXT there, {x} evaluated, and go on", breaks.log),
+    _C(("enable",), "N …", "let breakpoints stop again", breaks.enable),
+    _C(("disable",), "N …", "let breakpoints be passed over", breaks.disable),
+    _C(("clear", "cl"), "[N …]", "take breakpoints away", breaks.clear, False),
+    _C(("print", "p"), "EXPRESSION", "its value; tiles as a summary", looks.print_value),
+    _C(("pp",), "EXPRESSION", "its value, every element that fits", looks.print_whole),
+    _C(("tile",), "X[0:4, :8]", "a tile's elements as a grid", looks.tile),
+    _C(("whatis",), "EXPRESSION", "its type", looks.what_is),
+    _C(("vars", "v"), "", "all variables of this function", looks.variables),
+    _C(("args", "a"), "", "the arguments of the launch", looks.arguments),
+    _C(("display",), "[EXPRESSION]", "show a value at each stop", looks.display, False),
+    _C(("undisplay",), "[EXPRESSION]", "show it no more", looks.undisplay, False),
+    _C(("why",), "OUT[I, J] | VARIABLE", "what it was computed from, line by line", whys.explain),
+    _C(("why-nan", "whynan"), "OUT[I, J]", "where its NaN was born", whys.explain_nan),
+    _C(("why-not-written", "whynot"), "OUT[I, J]", "who missed it, and how", whys.explain_missing),
+    _C(("where", "w", "bt"), "", "the chain of calls", looks.where),
+    _C(("up", "u"), "", "look at the caller", looks.up),
+    _C(("down", "d"), "", "look at the called function again", looks.down),
+    _C(("list", "l"), "[FIRST[, LAST]]", "source around this line", looks.list_lines),
+    _C(("longlist", "ll"), "", "source of this function", looks.list_function),
+    _C(("pid",), "[X[,Y[,Z]] … | all | EXPRESSION]", looks.PID_HELP, looks.select, False),
+    _C(("programs",), "", "where all programs are", looks.programs),
+    _C(("help", "h", "?"), "[COMMAND]", "this list, or what a command does", help_text),
+    _C(("detach",), "", "stop no more; the script goes on", moves.detach, False),
+    _C(("quit", "q", "exit"), "", "end the script", moves.quit_, False),
+)
+_BY_NAME = {name: command for command in COMMANDS for name in command.names}
+_EVALUATE = Command(("!",), "STATEMENT", "evaluate, or assign", looks.evaluate)
+
+
+def find_command(line: str) -> tuple[Command, str]:
+    """The command that a line is, and what comes after its name."""
+    if line.startswith("!"):
+        return _EVALUATE, line[1:].strip()
+    word, _, rest = line.partition(" ")
+    rest = rest.strip()
+    is_assignment = rest.startswith("=") and not rest.startswith("==")
+    command = _BY_NAME.get(word)
+    if command is not None and not is_assignment:
+        return command, rest
+    if word[:1] == "?":
+        return _BY_NAME["help"], line[1:]
+    _refuse_nonsense(line)
+    return _EVALUATE, line
+
+
+def _refuse_nonsense(line: str) -> None:
+    try:
+        ast.parse(line)
+    except SyntaxError:
+        import difflib
+
+        word = line.split()[0]
+        near = difflib.get_close_matches(word, list(_BY_NAME), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"{line}: no command and no Python; {hint}`help` lists commands") from None

@@ -1,0 +1,171 @@
+"""The script's own lines: pdb, which knows of kernels.
+
+pdb stops at lines of the host, the console at lines of kernels; `s` on a launch stops in it.
+"""
+
+from __future__ import annotations
+
+import bdb
+import pdb
+import sys
+from types import FrameType, FunctionType, TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from tkdebug.debugger.console.moving_commands import resolved_file
+from tkdebug.debugger.console.shell import short
+from tkdebug.debugger.lines import kernel_lines
+from tkdebug.debugger.session import Ended
+from tkdebug.errors import UsageError
+from tkdebug.terminal_text import visible
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+
+_SKIPPED = ("tkdebug", "tkdebug.*", "torch", "torch.*", "importlib*", "<frozen *")
+
+
+class HostDebugger(pdb.Pdb):
+    """pdb over the script, beside a debugger of its kernels.
+
+    Args:
+        console: of the kernels.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(skip=_SKIPPED, nosigint=True, readrc=False)
+        self.prompt = "(tkdebug) "
+        self._console = console
+
+    def begin(self, script: str) -> None:
+        """Stop at the first line of the script, which is about to run in this thread."""
+        bdb.Breakpoint.clearBreakpoints()
+        self.reset()
+        # As pdb's own `run_script`: lines of what runs the script are none of it.
+        self.mainpyfile = self.canonic(script)
+        self._wait_for_mainpyfile = True
+        sys.settrace(self.trace_dispatch)
+
+    def cmdloop(self, intro: Any = None) -> None:
+        """Ask until the script goes on; the commands that were given come first."""
+        console = self._console
+        console.debugger.forget_next_launch()
+        while True:
+            line = self.cmdqueue.pop(0) if self.cmdqueue else console.next_line()
+            if line is None:
+                if console.read_line is not None:
+                    console.write("")
+                    self.do_quit("")
+                self.set_continue()
+                return
+            line = self.precmd(line or self.lastcmd)
+            if self.postcmd(self.onecmd(line), line):
+                return
+
+    def stop_here(self, frame: FrameType) -> bool:
+        """Not in what tkdebug or torch call, but in the script's own functions."""
+        if not super().stop_here(frame):
+            return False
+        if self.canonic(frame.f_code.co_filename) == self.mainpyfile:
+            return True
+        at = frame.f_back
+        while at is not None and self.canonic(at.f_code.co_filename) != self.mainpyfile:
+            if self.is_skipped_module(str(at.f_globals.get("__name__"))):
+                return False
+            at = at.f_back
+        return True
+
+    def get_stack(
+        self, f: FrameType | None, t: TracebackType | None
+    ) -> tuple[list[tuple[FrameType, int]], int]:
+        """The frames of the script, without those of what runs it."""
+        stack, place = super().get_stack(f, t)
+        files = [self.canonic(frame.f_code.co_filename) for frame, _ in stack]
+        first = files.index(self.mainpyfile) if self.mainpyfile in files else 0
+        return stack[first:], max(place - first, 0)
+
+    def message(self, msg: str) -> None:
+        """Print an answer."""
+        self._console.write(visible(short(msg)))
+
+    def error(self, msg: str) -> None:
+        """Print what is wrong with a command."""
+        self._console.write(f"*** {visible(short(msg))}")
+
+    def postcmd(self, stop: bool, line: str) -> bool:
+        """What is left of the line is for the next stop, whichever it is."""
+        if stop and self.cmdqueue:
+            self._console.commands[:0] = self.cmdqueue
+            self.cmdqueue = []
+        return stop
+
+    def do_step(self, arg: str) -> bool:
+        """s(tep): the next line, or the first line of the kernel that this line launches."""
+        self._console.debugger.stop_at_next_launch()
+        return bool(super().do_step(arg))
+
+    do_s = do_step
+
+    def do_break(self, arg: str, temporary: bool | Literal[0, 1] = False) -> None:
+        """b(reak): as in pdb; a line or function of a kernel stops there, `fault` and more too."""
+        if self._is_of_kernels(arg):
+            self._console.run_line(f"{'tbreak' if temporary else 'b'} {arg}")
+            self._number_alike()
+            return
+        if not arg and self._console.debugger.breakpoints:
+            self._console.run_line("b")
+        super().do_break(arg, temporary)
+        self._number_alike()
+
+    def _number_alike(self) -> None:
+        """Let no breakpoint of the host have the number of one of a kernel's."""
+        known = bdb.Breakpoint
+        known.next = max(known.next, self._console.debugger.reserve_numbers(known.next - 1) + 1)
+        while len(known.bpbynumber) < known.next:
+            known.bpbynumber.append(None)
+
+    do_b = do_break
+
+    def do_tbreak(self, arg: str) -> None:
+        """tbreak: as b, once."""
+        self.do_break(arg, True)
+
+    def do_watch(self, arg: str) -> None:
+        """watch: stop when an element is written, an expression of a kernel changes."""
+        self._console.run_line(f"watch {arg}")
+
+    def do_clear(self, arg: str) -> None:
+        """cl(ear): as in pdb; of kernels where a number is theirs."""
+        numbers = {str(one.number) for one in self._console.debugger.breakpoints}
+        if arg and set(arg.split()) <= numbers:
+            self._console.run_line(f"clear {arg}")
+            return
+        super().do_clear(arg)
+
+    do_cl = do_clear
+
+    def do_quit(self, arg: str) -> NoReturn:
+        """q(uit): end the script."""
+        self._console.is_over = True
+        raise Ended(0)
+
+    do_q = do_exit = do_EOF = do_quit
+
+    def _is_of_kernels(self, arg: str) -> bool:
+        where = arg.partition(",")[0].strip()
+        word = where.partition(" ")[0]
+        if word in ("fault", "op", "end"):
+            return True
+        if where.isidentifier():
+            frame = self.curframe
+            known = {} if frame is None else {**frame.f_globals, **frame.f_locals}
+            return not isinstance(known.get(where), FunctionType)
+        file, colon, line = where.rpartition(":")
+        try:
+            path = resolved_file(self._console, file) if colon else self._here()
+            lines = kernel_lines(path)
+        except UsageError:
+            return False
+        return line.isdigit() and int(line) in lines
+
+    def _here(self) -> str:
+        return self.curframe.f_code.co_filename if self.curframe else self._console.script

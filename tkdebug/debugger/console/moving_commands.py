@@ -1,0 +1,185 @@
+"""Commands that let the launch go on, or back."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tkdebug.debugger.goals import (
+    Continue,
+    Detach,
+    GoTo,
+    LastWrite,
+    Quit,
+    Restart,
+    Resume,
+    RunToLine,
+    Step,
+    StepKind,
+)
+from tkdebug.debugger.lines import checked_line
+from tkdebug.debugger.moments import Moment
+from tkdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+
+
+def _step(kind: StepKind, rest: str, backwards: bool = False) -> Resume:
+    count = number(rest) if rest else 1
+    if count < 1:
+        raise UsageError(f"expected a number of steps, got {rest}")
+    return Step(kind, backwards, count=count)
+
+
+def number(text: str) -> int:
+    """A number that was typed.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"expected a number, got {text!r}") from None
+
+
+def step(console: Console, rest: str) -> Resume:
+    """`step`."""
+    return _step(StepKind.INTO, rest)
+
+
+def over(console: Console, rest: str) -> Resume:
+    """`next`."""
+    return _step(StepKind.OVER, rest)
+
+
+def out(console: Console, rest: str) -> Resume:
+    """`return`."""
+    return _step(StepKind.OUT, "")
+
+
+def step_op(console: Console, rest: str) -> Resume:
+    """`stepop`."""
+    return _step(StepKind.OP, rest)
+
+
+def until(console: Console, rest: str) -> Resume:
+    """`until`."""
+    return Step(StepKind.UNTIL, line=number(rest) if rest else 0)
+
+
+def go_on(console: Console, rest: str) -> Resume:
+    """`continue`."""
+    return Continue()
+
+
+def run_to(console: Console, rest: str) -> Resume:
+    """`runto`."""
+    return RunToLine(*file_and_line(console, rest))
+
+
+def step_back(console: Console, rest: str) -> Resume:
+    """`rstep`."""
+    return _step(StepKind.INTO, rest, True)
+
+
+def over_back(console: Console, rest: str) -> Resume:
+    """`rnext`."""
+    return _step(StepKind.OVER, rest, True)
+
+
+def out_back(console: Console, rest: str) -> Resume:
+    """`rreturn`."""
+    return _step(StepKind.OUT, "", True)
+
+
+def step_op_back(console: Console, rest: str) -> Resume:
+    """`rstepop`."""
+    return _step(StepKind.OP, rest, True)
+
+
+def go_back(console: Console, rest: str) -> Resume:
+    """`rcontinue`."""
+    return Continue(backwards=True)
+
+
+def last_write(console: Console, rest: str) -> Resume:
+    """`lastwrite`."""
+    from tkdebug.debugger.elements import parse_element
+
+    parse_element(rest, console.debugger.at_stop.launch.arguments)
+    return LastWrite(rest)
+
+
+def jump(console: Console, rest: str) -> Resume:
+    """`jump`: what has run can be gone back to; lines that have not cannot be left out."""
+    return RunToLine(*file_and_line(console, rest), backwards=True)
+
+
+def moment(console: Console, rest: str) -> Resume | None:
+    """`moment`."""
+    stop = console.debugger.stop
+    assert stop is not None
+    if not rest:
+        console.say(f"moment {stop.moment.op}.{stop.moment.place}", moment=list(stop.moment))
+        return None
+    op, _, place = rest.partition(".")
+    return GoTo(Moment(number(op), number(place or "0")))
+
+
+def restart(console: Console, rest: str) -> Resume:
+    """`restart`."""
+    return Restart()
+
+
+def detach(console: Console, rest: str) -> Resume:
+    """`detach`."""
+    return Detach()
+
+
+def quit_(console: Console, rest: str) -> Resume:
+    """`quit`."""
+    console.is_over = True
+    return Quit()
+
+
+def file_and_line(console: Console, text: str) -> tuple[str, int]:
+    """`LINE`, in the file that is looked at, or `FILE:LINE`; a statement has to begin there.
+
+    Raises:
+        UsageError: it is no such thing.
+    """
+    file, colon, line = text.rpartition(":")
+    if not colon:
+        return (found := current_file(console)), checked_line(found, number(line))
+    found = resolved_file(console, file)
+    return found, checked_line(found, number(line))
+
+
+def current_file(console: Console) -> str:
+    """The file of the frame that is looked at, or the script.
+
+    Raises:
+        UsageError: nothing is stopped, and no script runs.
+    """
+    inspection = console.debugger.inspection
+    if inspection is not None and inspection.frames:
+        return console.place()[0]
+    if console.script:
+        return console.script
+    raise UsageError("nothing is stopped: give FILE:LINE")
+
+
+def resolved_file(console: Console, file: str) -> str:
+    """The path that Python has of a file that was typed.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    near = [os.path.dirname(each) for each in (console.script,) if each]
+    for folder in ("", *near):
+        path = os.path.abspath(os.path.join(folder, file))
+        if os.path.isfile(path):
+            return path
+    raise UsageError(f"{file}: no such file")

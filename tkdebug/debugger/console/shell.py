@@ -1,0 +1,289 @@
+"""The console's loop: reads commands, at a terminal with history and completion, and runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.debugger.console.source import listing
+from tkdebug.debugger.goals import Continue, Quit, Resume, Step
+from tkdebug.debugger.programs import program_text
+from tkdebug.debugger.stops import Reason, Stop
+from tkdebug.errors import TkError, UsageError
+from tkdebug.terminal_text import visible
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.engine import Debugger
+
+PROMPT = "(tkdebug) "
+_BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What can be typed.
+
+    Attributes:
+        names: the first is the one that help shows, the others are short for it.
+        usage: its arguments.
+        summary: what it does, in a line.
+        run: gets the console and the rest of the line; gives how the launch goes on, or None.
+        repeats: whether an empty line does it again.
+    """
+
+    names: tuple[str, ...]
+    usage: str
+    summary: str
+    run: Callable[[Console, str], Resume | None]
+    repeats: bool = True
+
+
+@dataclass
+class Console:
+    """A front that is asked on stdin, or by a list of commands.
+
+    Attributes:
+        find_command: the command that a line is, and what comes after its name.
+        commands: those to run first, at the first stop.
+        is_json: answers and stops are JSON objects, one a line.
+        script: the file that a bare line number means while nothing is stopped.
+        frame: the frame that is looked at, 0 the innermost.
+        displayed: expressions that are shown at each stop.
+        listed: up to which line `l` has shown; None after a stop.
+    """
+
+    find_command: Callable[[str], tuple[Command, str]]
+    commands: list[str] = field(default_factory=list)
+    is_json: bool = False
+    script: str = ""
+    write: Callable[[str], None] = print
+    is_styled: bool = False
+    read_line: Callable[[str], str] | None = None
+    frame: int = 0
+    displayed: list[str] = field(default_factory=list)
+    listed: int | None = None
+    is_over: bool = False
+    _last: str = ""
+    _said: list[str] = field(default_factory=list)
+    _data: dict[str, Any] = field(default_factory=dict)
+    _debugger: Debugger | None = None
+
+    # What commands use
+
+    @property
+    def debugger(self) -> Debugger:
+        """The debugger that asks."""
+        assert self._debugger is not None
+        return self._debugger
+
+    def attach(self, debugger: Debugger) -> None:
+        """Know the debugger before anything stops."""
+        self._debugger = debugger
+
+    def say(self, text: str, **data: Any) -> None:
+        """Answer: a text for people, `data` for JSON."""
+        if self.is_json:
+            self._said.append(text)
+            self._data |= data
+        else:
+            self.write(visible(short(text), styled=True))
+
+    def styled(self, text: str, style: str) -> str:
+        """`text` made visible, and bold or dim on a terminal that has colours."""
+        text = visible(text)
+        if not self.is_styled or self.is_json:
+            return text
+        return f"{_BOLD if style == 'bold' else _DIM}{text}{_END}"
+
+    def place(self) -> tuple[str, int]:
+        """File and line of the frame that is looked at.
+
+        Raises:
+            UsageError: nothing is stopped, or the launch has ended.
+        """
+        frames = self.debugger.at_stop.frames
+        if not frames:
+            raise UsageError("the launch has ended: it is at no line")
+        frame = frames[len(frames) - 1 - self.frame]
+        return frame.file, frame.line
+
+    # As a front
+
+    def log(self, text: str) -> None:
+        """A log point's text."""
+        if self.is_json:
+            self._emit({"event": "log", "text": text})
+        else:
+            self.write(visible(text))
+
+    def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
+        """Show where it is, and ask."""
+        self._debugger = debugger
+        self.frame, self.listed = 0, None
+        self.show_stop(stop)
+        for text in self.displayed:
+            self.run_line(f"p {text}")
+        while True:
+            line = self.next_line()
+            if line is None:
+                return self._at_end_of_input()
+            resume = self.run_line(line)
+            if resume is not None:
+                return resume
+
+    def begin(self) -> bool:
+        """Ask before the script runs: for breakpoints; whether it is to run."""
+        if self.is_json:
+            self._emit({"event": "begin", "script": self.script})
+        while True:
+            line = self.next_line()
+            if line is None:
+                return self.read_line is None
+            match self.run_line(line):
+                case Quit():
+                    return False
+                case Step():
+                    self.debugger.stop_at_next_launch()
+                    return True
+                case None:
+                    pass
+                case _:
+                    return True
+
+    def _at_end_of_input(self) -> Resume:
+        if self.read_line is None:
+            return Continue()  # the commands that were given have run out
+        self.write("")
+        self.is_over = True
+        return Quit()
+
+    def show_stop(self, stop: Stop) -> None:
+        """Say where the launch is, and why."""
+        inspection = self.debugger.at_stop
+        census = inspection.census()
+        if self.is_json:
+            self._emit(
+                {
+                    "event": "stop",
+                    "reason": stop.reason.value,
+                    "launch": stop.launch,
+                    "kernel": stop.kernel,
+                    "frames": [
+                        {"file": f.file, "line": f.line, "function": f.function}
+                        for f in stop.frames
+                    ],
+                    "moment": list(stop.moment),
+                    "breakpoints": list(stop.breakpoints),
+                    "detail": [*stop.detail, *stop.notes],
+                    "is_return": stop.is_return,
+                    "programs": [program_text(p, census.grid) for p in inspection.programs[:64]],
+                    "census": census.text(),
+                }
+            )
+            return
+        for line in (*stop.notes, *_reasons(stop), *stop.detail):
+            self.write(visible(short(line)))
+        if stop.reason is Reason.END:
+            self.write(f"launch {stop.launch} of {stop.kernel} has ended")
+            return
+        selection = inspection.selection
+        selected = "" if selection.programs is None else f"{selection.text(census.grid)}; "
+        self.write(self.styled(self.position(stop), "bold"))
+        self.write(self.styled(f"   launch {stop.launch}, {selected}{census.text()}", "dim"))
+        if stop.is_return:
+            self.say_return()
+
+    def position(self, stop: Stop) -> str:
+        """File, line, function and the source line, as pdb has them."""
+        file, line = self.place()
+        frames = stop.frames
+        function = frames[len(frames) - 1 - self.frame].function
+        text = listing(file, line, line, line)[0].partition("\t")[2].strip()
+        return f"> {short(file)}({line}){function}()\n-> {text}"
+
+    def say_return(self) -> None:
+        """What a function is about to return."""
+        from tkdebug.debugger.console.text import reading_text
+
+        inspection = self.debugger.at_stop
+        value = inspection.returned()
+        shown = "None"
+        if value is not None:
+            shown = reading_text(value, inspection.programs, inspection.launch.grid)
+        self.write(visible(f"--Return-- {shown}"))
+
+    # Lines
+
+    def next_line(self) -> str | None:
+        """The next line to run, typed or given; None where there is none any more."""
+        if self.commands:
+            line = self.commands.pop(0)
+            if not self.is_json:
+                self.write(f"{PROMPT}{visible(line)}")
+            return line
+        if self.read_line is None:
+            return None
+        while True:
+            try:
+                return self.read_line("" if self.is_json else PROMPT)
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                self.write("")  # as at a shell: the line is dropped
+
+    def run_line(self, line: str) -> Resume | None:
+        """Run the commands of a line, which `;;` separates."""
+        parts = [part.strip() for part in line.split(";;")]
+        for place, part in enumerate(parts):
+            resume = self._run_command(part or (self._last if len(parts) == 1 else ""))
+            if resume is not None:
+                self.commands[:0] = parts[place + 1 :]
+                return resume
+        return None
+
+    def _run_command(self, line: str) -> Resume | None:
+        if not line or line.startswith("#"):
+            return None
+        self._said, self._data = [], {}
+        problem = None
+        resume = None
+        try:
+            command, rest = self.find_command(line)
+            self._last = line if command.repeats else ""
+            resume = command.run(self, rest)
+        except TkError as error:
+            problem = str(error)
+        if self.is_json:
+            answer: dict[str, Any] = {"event": "answer", "command": line, "ok": problem is None}
+            if problem is not None:
+                answer["error"] = problem
+            self._emit({**answer, "text": self._said, **self._data})
+        elif problem is not None:
+            self.write(f"*** {visible(short(problem))}")
+        return resume
+
+    def _emit(self, record: dict[str, Any]) -> None:
+        self.write(json.dumps(record))
+
+
+def _reasons(stop: Stop) -> Iterable[str]:
+    if stop.breakpoints:
+        numbers = " and ".join(map(str, stop.breakpoints))
+        yield f"breakpoint{'s' if len(stop.breakpoints) > 1 else ''} {numbers}"
+    match stop.reason:
+        case Reason.CALL:
+            yield "breakpoint() in the kernel"
+        case Reason.PAUSE:
+            yield "interrupted"
+        case Reason.BEGINNING:
+            yield "the beginning of the launch"
+        case Reason.FAULT:
+            yield "a fault: stopped before the op that has it"
+
+
+def short(text: str) -> str:
+    """Paths below the current folder, from there."""
+    return text.replace(os.getcwd() + os.sep, "")
