@@ -53,6 +53,8 @@ def compile_for_stand_in(patches: Replacing, mode: CudaStandIn) -> None:
 
     @functools.cache
     def prepare() -> None:
+        _forget_triton()
+        patches.on_restore(_forget_triton)
         undo = stand_in_for_devices()
         if undo is not None:
             patches.on_restore(undo)
@@ -72,6 +74,15 @@ def compile_for_stand_in(patches: Replacing, mode: CudaStandIn) -> None:
 
     patches.set(torch, "compile", prepared(torch.compile))
     patches.set(torch.export, "export", prepared(torch.export.export))
+
+
+def _forget_triton() -> None:
+    """Let torch look anew for Triton, which comes and goes with the stand-in."""
+    import torch.utils._triton
+
+    for function in vars(torch.utils._triton).values():
+        if callable(getattr(function, "cache_clear", None)):
+            function.cache_clear()
 
 
 def _patch_dynamo(patches: Replacing, mode: CudaStandIn) -> None:
