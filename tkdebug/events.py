@@ -44,6 +44,8 @@ FaultKind = Literal[
     "stack-overflow",
     "gpu-exception",
     "cuda-error",
+    # Of one that does not end.
+    "hang",
     "compile-error",
 ]
 # Of these the launch itself fails, so there is nothing that could be lived with.
@@ -56,6 +58,7 @@ ENDING_KINDS: frozenset[FaultKind] = frozenset(
         "stack-overflow",
         "gpu-exception",
         "cuda-error",
+        "hang",
         "compile-error",
     }
 )

@@ -32,7 +32,7 @@ def kernel(name="one_program", function=GRID.function):
     pointer = tl.pointer_type(tl.float32)
     source = SimpleNamespace(fn=one_program, specs=[pointer, pointer, tl.int64, tl.int32])
     binary = SimpleNamespace(
-        entry=name, ptx_ops={}, tensor_maps={}, made_maps=(), workspace_bytes=0
+        entry=name, ptx_ops={}, tensor_maps={}, made_maps=(), workspace_bytes=0, probes=None
     )
     return SimpleNamespace(
         name=name, function=function, module=GRID.module, binary=binary, src=source
@@ -44,7 +44,7 @@ def flying(*launches):
     flights = InFlight()
     for number, (what, grid, values, settled_s) in enumerate(launches, start=1):
         span = SimpleNamespace(settled_ns=settled_s and settled_s * 1_000_000_000)
-        flights.add(what, SimpleNamespace(id=number, grid=grid, device_ns=span), values)
+        flights.add(what, SimpleNamespace(id=number, grid=grid, device_ns=span, stream=0), values)
     return flights
 
 
@@ -85,14 +85,14 @@ def test_arguments_behind_a_tensor_map_are_found(far):
     source = SimpleNamespace(fn=described, specs=[tl.int32, type_, tl.int64])
     maps = {1: TensorMap("f16", (8, 32), 64, "zero")}
     binary = SimpleNamespace(
-        entry="k", ptx_ops={}, tensor_maps=maps, made_maps=(), workspace_bytes=0
+        entry="k", ptx_ops={}, tensor_maps=maps, made_maps=(), workspace_bytes=0, probes=None
     )
     made = SimpleNamespace(**{**vars(KERNEL), "src": source, "binary": binary})
     # A tensor map is aligned to 64 bytes; behind it stand shape and strides, twice.
     dims = struct.pack("<4q2i2q", 8, 32, 32, 1, 8, 32, 32, 1)
     parameters = struct.pack("<i60x128s", 5, b"map") + dims + struct.pack("<q", 77)
     flights = InFlight()
-    record = SimpleNamespace(id=1, grid=GRID.size, device_ns=None)
+    record = SimpleNamespace(id=1, grid=GRID.size, device_ns=None, stream=0)
     flights.add(made, record, (5, object(), far))
     (flight,) = flights.latest
     assert could_be(flight, replace(GRID, parameters=parameters)) is (far == 77)

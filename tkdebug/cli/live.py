@@ -56,6 +56,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append("--quick")
     if arguments.check_launches is not None:
         command.append(f"--check-launches={arguments.check_launches}")
+    if arguments.hang_timeout_s is not None:
+        command.append(f"--hang-timeout={arguments.hang_timeout_s:g}")
     if not arguments.coredump:
         command.append("--no-coredump")
     if arguments.native_target is not None:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.knobs import CHECK_CHOICES, CHECKED_LAUNCHES, DEFAULT_CHECKS, parse_kinds
+from tkdebug.knobs import (
+    CHECK_CHOICES,
+    CHECKED_LAUNCHES,
+    DEFAULT_CHECKS,
+    parse_kinds,
+    parse_seconds,
+)
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -138,6 +144,13 @@ def _add_run(add: AddCommand) -> None:
         "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
+        "--hang-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
+        "are told; Ctrl-C does so at once",
+    )
+    run.add_argument(
         "--no-coredump",
         action="store_true",
         help="a kernel that crashes on the GPU leaves no core dump, and no line is named; but "
@@ -180,6 +193,13 @@ def _add_findings(run: argparse.ArgumentParser) -> None:
 def _kinds(text: str) -> tuple[str, ...]:
     try:
         return parse_kinds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
