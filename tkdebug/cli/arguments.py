@@ -25,6 +25,7 @@ _OPTIONS_WITH_VALUE = (
     "--interpret",
     "--check",
     "--check-launches",
+    "--hang-timeout",
     "--only",
     "--ignore",
     "--baseline",
@@ -57,6 +58,7 @@ class Arguments:
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
         check_launches: which launches of native kernels are checked; None as the knob says.
+        hang_timeout_s: how long a kernel may run on the GPU; None for ever.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
@@ -100,6 +102,7 @@ class Arguments:
     lines: LinesQuery | None = None
     temporary: bool = False
     check_launches: CheckedLaunchesName | None = None
+    hang_timeout_s: float | None = None
     coredump: bool = True
     shell: str = ""
     commands: tuple[str, ...] = ()
@@ -236,6 +239,7 @@ def _run_arguments(
         native_target=parsed.native_target,
         temporary=parsed.temporary,
         check_launches=parsed.check_launches,
+        hang_timeout_s=parsed.hang_timeout,
         coredump=not parsed.no_coredump,
     )
 

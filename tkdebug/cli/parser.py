@@ -14,6 +14,7 @@ from tkdebug.knobs import (
     DEFAULT_CHECKS,
     TRITON_RELEASES,
     parse_kinds,
+    parse_seconds,
     parse_triton_version,
 )
 from tkdebug.plugins import WithPlugins
@@ -152,6 +153,13 @@ def _add_run(add: AddCommand) -> None:
         "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
+        "--hang-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
+        "are told; Ctrl-C does so at once",
+    )
+    run.add_argument(
         "--no-coredump",
         action="store_true",
         help="a kernel that crashes on the GPU leaves no core dump, and no line is named; but "
@@ -236,6 +244,13 @@ def _triton_version(text: str) -> str:
 def _kinds(text: str) -> tuple[str, ...]:
     try:
         return parse_kinds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 

@@ -83,6 +83,8 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             f"--check-launches {arguments.check_launches}: kernels are interpreted, which checks "
             "every launch; leave it out, or run with --mode native"
         )
+    if arguments.hang_timeout_s is not None and not arguments.coredump:
+        raise UsageError("--hang-timeout: needs core dumps, which --no-coredump switches off")
     if mode != "native":
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]

@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
+from tkdebug.compat.gpu_hangs import HangWatch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
 from tkdebug.terminal_text import tell
 
 _ENABLE, _FILE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE"
 _FLAGS = "CUDA_COREDUMP_GENERATION_FLAGS"
+# A byte that is written into the pipe, which the driver makes, asks for a dump.
+_ON_REQUEST, _PIPE = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "CUDA_COREDUMP_PIPE"
 # What makes a dump large or slow; and the process is to live, so that torch raises its error.
 _SKIPPED = (
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,"
@@ -43,7 +46,7 @@ _POLL_S = 0.005
 # The dump may come after the error, too; it is written when it has not grown for a while.
 _DUMP_DELAY_S = 5.0
 _SETTLED_S = 0.2
-_SUFFIX = ".core"
+_SUFFIX, _PIPE_SUFFIX = ".core", ".pipe"
 # CUDA 12.5 (driver 555) knows the flags; older ones would dump all memory and end the process.
 _OLDEST_DRIVER = 12050
 
@@ -106,6 +109,12 @@ class CrashWatch:
             self._attributed = True
         if not faults:
             tell("the GPU core dump names nothing that crashed")
+
+    def tell_elsewhere(self, path: str) -> None:
+        """Leave the dump at `path` to another: it is of no crash."""
+        self._told.add((path, _written_ns(path)))
+        # What the driver says from now on is because of it.
+        self._attributed = True
 
     def conclude(self) -> None:
         """Wait for this process's launches, and tell what crashed."""
@@ -219,11 +228,12 @@ class ArmedCoreDumps:
         self._undo = ExitStack()
         self.watch: CrashWatch | None = None
 
-    def arm(self, coredump: bool) -> None:
+    def arm(self, coredump: bool, hang_timeout_s: float | None = None) -> None:
         """Track launches in flight, and switch dumps on unless the user's variables forbid it.
 
         Args:
             coredump: whether dumps are wanted; without, a crash names what was in flight.
+            hang_timeout_s: how long a kernel may run; None for ever.
         """
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
@@ -243,6 +253,10 @@ class ArmedCoreDumps:
             name: value for name, value in wanted.items() if name not in os.environ
         }
         changes[COREDUMP_VARIABLE] = f"{'owned' if owned else 'user'}:{pattern}"
+        pipe = None
+        if owned and _ON_REQUEST not in os.environ:
+            pipe = os.path.join(str(self._folder), f"%p{_PIPE_SUFFIX}")
+            changes |= {_ON_REQUEST: "1", _PIPE: pipe}
         environment = Environment(changes)
         # After the variables: they may be read as soon as the library is loaded.
         if owned and _driver_version() < _OLDEST_DRIVER:
@@ -253,6 +267,9 @@ class ArmedCoreDumps:
         watch = self.watch = CrashWatch(pattern, owned)
         self._undo.callback(watch.stop)
         after_torch(watch.watch_torch)
+        if pipe is not None:
+            hangs = HangWatch(pipe, watch.dumps, watch.tell_elsewhere, hang_timeout_s)
+            self._undo.callback(hangs.stop)
 
     def conclude(self) -> None:
         """Tell what crashed, here and in child processes."""
@@ -269,17 +286,20 @@ class ArmedCoreDumps:
 
 
 @contextmanager
-def armed(native: bool, coredump: bool) -> Iterator[ArmedCoreDumps]:
+def armed(
+    native: bool, coredump: bool, hang_timeout_s: float | None = None
+) -> Iterator[ArmedCoreDumps]:
     """Crashes are watched for the length of a `with` block, where there is a GPU.
 
     Args:
         native: whether kernels may run natively at all.
         coredump: whether a crash is to leave a dump.
+        hang_timeout_s: how long a kernel may run until it is told where it waits; None for ever.
     """
     state = ArmedCoreDumps()
     owner = os.getpid()
     if native and os.path.exists(_DEVICE_FILE):
-        state.arm(coredump)
+        state.arm(coredump, hang_timeout_s)
     try:
         yield state
     finally:
