@@ -13,6 +13,7 @@ from tkdebug import knobs
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.benchmark.testing import do_bench
@@ -348,3 +349,21 @@ def test_nothing_of_it_is_loaded_without_checks(printer, x, monkeypatch):
     with knobs.scope(check_launches="none"):
         kernel = make_kernel()[(1,)](x, x, 64, BLOCK=64)
     assert kernel.__class__ is NativeKernel
+
+
+def test_kernel_that_does_not_compile_says_so_as_without_checks(printer, x):
+    @tkdebug.jit
+    def wrong(x_ptr):
+        tl.store(x_ptr, unknown_name)  # noqa: F821
+
+    faults = []
+    hook = Hook(fault=faults.append)
+    HOOKS.add(hook)
+    try:
+        with pytest.raises(CompileError, match="unknown_name") as raised:
+            wrong[(1,)](x)
+    finally:
+        HOOKS.remove(hook)
+    before = raised.value.__context__
+    assert before.__context__ is None
+    assert [fault.kind for fault in faults] == ["compile-error"]

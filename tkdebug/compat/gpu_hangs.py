@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tkdebug.errors import TkError
+from tkdebug.forks import renew_after_forks
 from tkdebug.terminal_text import tell
 
 # How long the main thread may need to come back to Python after Ctrl-C.
@@ -57,15 +58,23 @@ class HangWatch:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._process = os.getpid()
+        self._is_stopped = False
         self._main = threading.main_thread()
         self._before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        renew_after_forks(self)
         self._thread = threading.Thread(target=self._run, name="tkdebug-hangs", daemon=True)
         self._thread.start()
+
+    def renew_locks(self) -> None:
+        """A forked child's signals are none of the parent's."""
+        if not self._is_stopped:
+            signal.set_wakeup_fd(-1)
 
     def stop(self) -> None:
         """End it; in a forked child nothing runs."""
         if os.getpid() != self._process:
             return
+        self._is_stopped = True
         if signal.set_wakeup_fd(self._before) != self._write:
             # Somebody else's by now, such as an event loop's.
             signal.set_wakeup_fd(-1)
