@@ -69,6 +69,7 @@ class WatchedKernel(CompiledKernel):
     ) -> None:
         self._bare_build = bare
         self._checked_build: Build | None = checked
+        self._checked: NativeKernel | None = None
         self._memory = memory
         self._retire = retire
         self._kinds = LaunchKinds()
@@ -94,8 +95,8 @@ class WatchedKernel(CompiledKernel):
 
     def _checked_kernel(self) -> NativeKernel | None:
         """The checked build; None where there is nothing to check, or it does not compile."""
-        if self._checked_build is None:
-            return None
+        if self._checked is not None or self._checked_build is None:
+            return self._checked
         kernel, failure = None, None
         try:
             kernel = self._checked_build.kernel()
@@ -109,6 +110,7 @@ class WatchedKernel(CompiledKernel):
             self._checked_build = None
             return None
         self._kinds.depends_on_data = depends_on_data(plan.module)
+        self._checked = kernel
         return kernel
 
     def _give_up(self, error: Exception | None) -> None:
@@ -118,7 +120,7 @@ class WatchedKernel(CompiledKernel):
         """
         if error is None:
             return
-        self._checked_build = None
+        self._checked_build = self._checked = None
         name = self._bare_build.kernel().name
         tell(f"kernel {name}: its launches are not checked: {type(error).__name__}: {error}")
 
