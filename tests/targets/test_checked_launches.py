@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from schedule_backend import ScheduleBackend
@@ -322,8 +324,13 @@ def test_only_kernels_that_are_asked_for_are_checked(printer, x):
 
 
 def test_hooks_hear_of_checked_and_bare_launches(printer, x):
-    hashes = []
-    hook = Hook(exit=lambda kernel, record: hashes.append(record.kernel_hash))
+    hashes, marked = [], []
+    hook = Hook(
+        exit=lambda kernel, record: (
+            hashes.append(record.kernel_hash),
+            marked.append(record.options.get("checked", False)),
+        )
+    )
     HOOKS.add(hook)
     try:
         scale = make_kernel()
@@ -332,8 +339,37 @@ def test_hooks_hear_of_checked_and_bare_launches(printer, x):
     finally:
         HOOKS.remove(hook)
     assert printer.is_checked == [True, False, False]
+    assert marked == printer.is_checked
     assert len(set(hashes)) == 2
     assert hashes[1] == hashes[2]
+
+
+def test_edited_stages_run_as_they_are(printer, x, tmp_path):
+    with knobs.scope(override_dir=tmp_path):
+        make_kernel()[(1,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [False]
+
+
+def test_threads_lose_no_fault(printer, told, x):
+    faults, _ = told
+    printer.finds = overrun(101)
+    scale, alike = make_kernel(), make_kernel()
+
+    def launch():
+        for kernel in (scale, alike) * 25:
+            kernel[(2,)](x, x, 64, BLOCK=64)
+
+    with knobs.scope(check_launches="all"):
+        threads = [threading.Thread(target=launch) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        CHECKED.conclude()
+    assert len(faults) == 200
+    assert len({fault.launch_id for fault in faults}) == 200
+    assert CHECKED.counts == LaunchCounts(200, 0)
+    assert printer.memory.tables == {}
 
 
 def test_forked_child_has_nothing_to_read(printer, x):

@@ -17,6 +17,7 @@ import os
 import platform
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -254,7 +255,9 @@ class ArmedCoreDumps:
         }
         changes[COREDUMP_VARIABLE] = f"{'owned' if owned else 'user'}:{pattern}"
         pipe = None
-        if owned and _ON_REQUEST not in os.environ:
+        # Signals are the main thread's.
+        is_main = threading.current_thread() is threading.main_thread()
+        if owned and is_main and _ON_REQUEST not in os.environ:
             pipe = os.path.join(str(self._folder), f"%p{_PIPE_SUFFIX}")
             changes |= {_ON_REQUEST: "1", _PIPE: pipe}
         environment = Environment(changes)

@@ -58,7 +58,9 @@ class WatchedKernels:
             TkError: it does not compile.
         """
         memory = None
-        if self._made < MOST_CHECKED_BUILDS and is_checked(src.fn.__name__):
+        # Edited stages are those of the bare build.
+        is_edited = KNOBS.override_dir is not None
+        if self._made < MOST_CHECKED_BUILDS and is_checked(src.fn.__name__) and not is_edited:
             platform = platform_in_force()
             memory = platform.probe_memory(device) if platform.obstacle() is None else None
         if memory is None:
