@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tkdebug.findings.reporting import checks_in_force, is_checked
+from tkdebug.findings.reporting import is_checked
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.device.platform import platform_in_force
@@ -82,7 +82,6 @@ class WatchedKernels:
 
 def _probes() -> ProbeOptions:
     """What is looked for."""
-    from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
+    from tkdebug.compiler.probes.sites import ProbeOptions
 
-    wanted = (*BOUNDS_KINDS, *checks_in_force())
-    return ProbeOptions(frozenset(kind for kind in wanted if kind not in KNOBS.ignored_kinds))
+    return ProbeOptions(ProbeOptions().kinds.difference(KNOBS.ignored_kinds))
