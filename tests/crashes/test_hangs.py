@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from dumps import LINES, dump_bytes
 from test_launches_in_flight import DUMP, FAR, GRID, OUT, X, kernel
 
 from tkdebug.compat import gpu_hangs
+from tkdebug.compat.gpu_crashes import CrashWatch
 from tkdebug.compat.gpu_hangs import HangWatch
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.cuda.hangs import hang_faults
@@ -40,7 +42,9 @@ def test_warps_are_told_by_line_and_launch(flights):
 class FakeDriver:
     """Writes a dump when a byte comes through the pipe, and then ends what waits for the GPU."""
 
-    def __init__(self, folder, end):
+    def __init__(self, folder, end, crashes=None):
+        self.crashes = crashes
+        self.seen_as_crashes = []
         self.pipe = str(folder / f"{os.getpid()}.pipe")
         self.dump = folder / "hang.core"
         self.asked = []
@@ -53,6 +57,9 @@ class FakeDriver:
     def run(self, end):
         self.asked.append(os.read(self.fd, 1))
         self.dump.write_bytes(dump_bytes("program"))
+        if self.crashes is not None:
+            # As a synchronisation of the script's would look.
+            self.seen_as_crashes = self.crashes.dumps()
         end()
 
     def dumps(self):
@@ -81,25 +88,26 @@ def stuck(monkeypatch, flights):
     return lambda: libc.pthread_mutex_lock(mutex), lambda: libc.pthread_mutex_unlock(mutex)
 
 
-def watch_of(driver, told, **options):
-    return HangWatch(driver.pipe.replace(str(os.getpid()), "%p"), driver.dumps, told, **options)
+def watch_of(driver, asking=nullcontext, **options):
+    return HangWatch(driver.pipe.replace(str(os.getpid()), "%p"), driver.dumps, asking, **options)
 
 
 def test_ctrl_c_in_the_driver_tells_where_the_kernel_waits(tmp_path, stuck, faults):
     wait, end = stuck
-    told = []
-    driver = FakeDriver(tmp_path, end)
-    watch = watch_of(driver, told.append)
+    crashes = CrashWatch(str(tmp_path / "hang.core"), owned=True)
+    driver = FakeDriver(tmp_path, end, crashes)
+    watch = watch_of(driver, crashes.asking)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     try:
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             wait()
+        watch.wait()
+        assert [fault.kind for fault in faults] == ["hang"]
     finally:
         watch.stop()
     assert driver.asked == [b"1"]
-    assert [fault.kind for fault in faults] == ["hang"]
-    assert told == [str(driver.dump)]
+    assert driver.seen_as_crashes == []
     assert not driver.dump.exists()
 
 
@@ -111,7 +119,7 @@ def interrupt_in_python():
 
 def test_ctrl_c_in_python_is_the_scripts(tmp_path, stuck, faults):
     driver = FakeDriver(tmp_path, stuck[1])
-    watch = watch_of(driver, lambda path: None)
+    watch = watch_of(driver)
     try:
         with pytest.raises(KeyboardInterrupt):
             interrupt_in_python()
@@ -123,7 +131,7 @@ def test_ctrl_c_in_python_is_the_scripts(tmp_path, stuck, faults):
 def test_kernel_that_takes_longer_than_the_timeout_is_told(tmp_path, stuck, faults):
     wait, end = stuck
     driver = FakeDriver(tmp_path, end)
-    watch = watch_of(driver, lambda path: None, timeout_s=0.2)
+    watch = watch_of(driver, timeout_s=0.2)
     try:
         wait()
     finally:
@@ -136,14 +144,14 @@ def test_launches_that_follow_each_other_are_no_hang(tmp_path, stuck, faults, mo
     numbers = iter(range(1000))
     monkeypatch.setattr(gpu_hangs, "_oldest_running", lambda: next(numbers))
     driver = FakeDriver(tmp_path, stuck[1])
-    watch = watch_of(driver, lambda path: None, timeout_s=0.1)
+    watch = watch_of(driver, timeout_s=0.1)
     threading.Event().wait(0.4)
     watch.stop()
     assert (driver.asked, faults) == ([], [])
 
 
 def test_driver_without_a_pipe_is_said(tmp_path, stuck, capsys):
-    watch = HangWatch(str(tmp_path / "none"), list, lambda path: None, timeout_s=0.05)
+    watch = HangWatch(str(tmp_path / "none"), list, nullcontext, timeout_s=0.05)
     threading.Event().wait(0.3)
     watch.stop()
     assert "this driver writes no core dumps on request" in capsys.readouterr().err

@@ -65,13 +65,17 @@ class CrashWatch:
         self.owned = owned
         # What an earlier run left where the user wants dumps is no crash of this one.
         self._told: set[tuple[str, int]] = set()
-        self._awaited = self._attributed = False
+        self._awaited = self._attributed = self._is_asked_for = False
         self._process = os.getpid()
         self._undo = ExitStack()
         self._synchronize: Callable[[], None] | None = None
         self._told.update((path, _written_ns(path)) for path in self.dumps())
 
     def dumps(self) -> list[str]:
+        """Files of this process that have not been read, but for one that was asked for."""
+        return [] if self._is_asked_for else self.all_dumps()
+
+    def all_dumps(self) -> list[str]:
         """Files of this process that have not been read."""
         if not self.pattern:
             return []
@@ -111,11 +115,16 @@ class CrashWatch:
         if not faults:
             tell("the GPU core dump names nothing that crashed")
 
-    def tell_elsewhere(self, path: str) -> None:
-        """Leave the dump at `path` to another: it is of no crash."""
-        self._told.add((path, _written_ns(path)))
-        # What the driver says from now on is because of it.
-        self._attributed = True
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Dumps that come in the `with` block were asked for, and are of no crash."""
+        # What the driver says from now on is because of that.
+        self._is_asked_for = self._attributed = True
+        try:
+            yield
+        finally:
+            self._told.update((path, _written_ns(path)) for path in self.all_dumps())
+            self._is_asked_for = False
 
     def conclude(self) -> None:
         """Wait for this process's launches, and tell what crashed."""
@@ -228,6 +237,7 @@ class ArmedCoreDumps:
         self._folder: str | None = None
         self._undo = ExitStack()
         self.watch: CrashWatch | None = None
+        self._hangs: HangWatch | None = None
 
     def arm(self, coredump: bool, hang_timeout_s: float | None = None) -> None:
         """Track launches in flight, and switch dumps on unless the user's variables forbid it.
@@ -271,11 +281,13 @@ class ArmedCoreDumps:
         self._undo.callback(watch.stop)
         after_torch(watch.watch_torch)
         if pipe is not None:
-            hangs = HangWatch(pipe, watch.dumps, watch.tell_elsewhere, hang_timeout_s)
-            self._undo.callback(hangs.stop)
+            self._hangs = HangWatch(pipe, watch.all_dumps, watch.asking, hang_timeout_s)
+            self._undo.callback(self._hangs.stop)
 
     def conclude(self) -> None:
         """Tell what crashed, here and in child processes."""
+        if self._hangs is not None:
+            self._hangs.wait()
         if self.watch is not None:
             self.watch.conclude()
             self.watch.conclude_children()

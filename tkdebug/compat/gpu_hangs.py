@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from tkdebug.errors import TkError
@@ -40,7 +40,7 @@ class HangWatch:
     Args:
         pipe: what the driver reads a request for a dump from.
         dumps: the dumps that nobody has read.
-        told: called with the dump of a hang, before it is read.
+        asking: a `with` block in which dumps are of no crash.
         timeout_s: how long a kernel may run; None for ever.
     """
 
@@ -48,12 +48,14 @@ class HangWatch:
         self,
         pipe: str,
         dumps: Callable[[], list[str]],
-        told: Callable[[str], None],
+        asking: Callable[[], AbstractContextManager[None]],
         timeout_s: float | None = None,
     ) -> None:
         self._pipe = pipe.replace("%p", str(os.getpid()))
         self._dumps = dumps
-        self._told = told
+        self._asking = asking
+        self._is_idle = threading.Event()
+        self._is_idle.set()
         self._timeout_s = timeout_s
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
@@ -82,6 +84,11 @@ class HangWatch:
         self._thread.join()
         os.close(self._read)
         os.close(self._write)
+
+    def wait(self) -> None:
+        """Wait until a hang that is being looked into has been told."""
+        if os.getpid() == self._process:
+            self._is_idle.wait()
 
     def _run(self) -> None:
         oldest, since_s = None, 0.0
@@ -129,6 +136,14 @@ class HangWatch:
         if not os.path.exists(self._pipe):
             tell(f"a kernel has not ended {waited}; this driver writes no core dumps on request")
             return
+        self._is_idle.clear()
+        try:
+            with self._asking():
+                self._ask(waited)
+        finally:
+            self._is_idle.set()
+
+    def _ask(self, waited: str) -> None:
         try:
             with open(os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
                 pipe.write(b"1")
@@ -139,7 +154,6 @@ class HangWatch:
         if path is None:
             tell(f"a kernel has not ended {waited}; the driver wrote no core dump of it")
             return
-        self._told(path)
         _tell_hang(path, waited)
 
     def _await_dump(self) -> str | None:
