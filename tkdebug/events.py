@@ -34,7 +34,7 @@ FaultKind = Literal[
     "negative-remainder",
     "undefined-value",
     "misaligned-descriptor",
-    "broken-promise",
+    "assumption",
     "plugin-check",
     "assert",
     "misaligned",

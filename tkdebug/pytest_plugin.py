@@ -101,6 +101,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="whether a fault in a kernel (out-of-bounds…) fails its test or is only shown",
     )
     parser.addini("tkdebug_check", "as --tkdebug-check", "args", [])
+    group.addoption(
+        "--tkdebug-pdb",
+        action="store_true",
+        help="open the debugger's console at a kernel's fault, and at breakpoint() in a kernel",
+    )
     add_options(parser, group)
 
 
@@ -146,6 +151,14 @@ def pytest_report_header() -> str | None:
     if not missing or KNOBS.mode == "native":
         return None
     return f"tkdebug: not looked for: {', '.join(missing)} (--tkdebug-check all)"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Debug kernels, where that is asked for."""
+    if config.option.tkdebug_pdb:
+        from tkdebug.pytest_debugging import stop_at_faults
+
+        config.add_cleanup(stop_at_faults(config))
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_json_report_has_schema_1(recorded, script):
         "baseline",
         "checked_launches",
     ]
-    keys += ["launches", "faults", "tunings", "others", "gpu_states"]
+    keys += ["launches", "faults", "tunings", "others", "origins", "gpu_states"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
     assert not data["times_are_of_a_gpu"]

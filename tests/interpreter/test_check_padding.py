@@ -10,6 +10,7 @@ from marked_lines import line_of, only
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.interpreter.checks.padding.check import PaddingOfBatches
 from tkdebug.knobs import scope
 
 line = partial(line_of, sys.modules[__name__])
@@ -309,6 +310,58 @@ def test_the_range_of_positive_rows():
     assert 'other=float("inf")' in fault.hint
 
 
+@tkdebug.jit
+def cross_entropy(x_ptr, y_ptr, loss_ptr, n, fill, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    x_ptr += row * n
+    largest, total = float("-inf"), 0.0
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < n, other=fill)
+        larger = tl.maximum(largest, tl.max(x, 0))
+        total = total * tl.exp(largest - larger) + tl.sum(tl.exp(x - larger), 0)  # BAD entropy
+        largest = larger
+    label = tl.load(x_ptr + tl.load(y_ptr + row))
+    tl.store(loss_ptr + row, largest + tl.log(total) - label)
+
+
+@pytest.mark.parametrize("n", [5, 21, 24])
+def test_an_online_cross_entropy_padded_by_zero(n):
+    x, y, loss = torch.randn(3, n), torch.arange(3), torch.zeros(3)
+    assert not run(cross_entropy, (3,), x, y, loss, n, float("-inf"), BLOCK=8)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(x, y, reduction="none"))
+    faults = run(cross_entropy, (3,), x, y, loss, n, 0.0, BLOCK=8)
+    if n == 24:
+        assert not faults
+    else:
+        assert only(faults).line == line("BAD entropy")
+        assert only(faults).count == 3
+
+
+@tkdebug.jit
+def group_norm(x_ptr, out_ptr, n, fill, BLOCK: tl.constexpr):
+    group = tl.program_id(0)
+    total, squares = 0.0, 0.0
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + group * n + cols, mask=cols < n, other=fill)
+        total += tl.sum(x)  # BAD group norm
+        squares += tl.sum(x * x)  # BAD squares
+    mean = total / n
+    scale = 1 / tl.sqrt(squares / n - mean * mean + 1e-5)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + group * n + cols, mask=cols < n, other=mean)
+        tl.store(out_ptr + group * n + cols, (x - mean) * scale, mask=cols < n)
+
+
+def test_a_group_norm_padded_by_one():
+    x, out = torch.randn(4, 27), torch.zeros(4, 27)
+    assert not run(group_norm, (4,), x, out, 27, 0.0, BLOCK=8)
+    faults = run(group_norm, (4,), x, out, 27, 1.0, BLOCK=8)
+    assert {fault.line for fault in faults} == {line("BAD group norm"), line("BAD squares")}
+
+
 # Look-alikes that are right
 
 
@@ -593,3 +646,54 @@ def test_a_sum_that_picks_one_element_is_right():
     out = torch.zeros(4)
     assert not run(neighbours_swapped, (1,), torch.rand(5), out, 5, BLOCK=8)
     assert out[3] == 9
+
+
+# How much is looked at
+
+
+@pytest.fixture
+def followed(monkeypatch):
+    """The first programs of the batches whose padding was followed op by op."""
+    batches = []
+    of_batch = PaddingOfBatches.of_batch
+
+    def noted(self, run):
+        batches.append(run.first)
+        return of_batch(self, run)
+
+    monkeypatch.setattr(PaddingOfBatches, "of_batch", noted)
+    return batches
+
+
+@tkdebug.jit
+def row_softmax(x_ptr, out_ptr, n, fill, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=fill)
+    e = tl.exp(x - tl.max(x, 0))
+    tl.store(out_ptr + row * n + cols, e / tl.sum(e, 0), mask=cols < n)
+
+
+def test_a_glance_is_enough_where_fills_are_neutral(followed):
+    x, out = torch.randn(3, 5), torch.zeros(3, 5)
+    assert not run(row_softmax, (3,), x, out, 5, float("-inf"), BLOCK=8)
+    assert not run(row_softmax, (3,), torch.randn(3, 8), torch.zeros(3, 8), 8, 0.0, BLOCK=8)
+    assert followed == []
+    fault = only(run(row_softmax, (3,), x, out, 5, 0.0, BLOCK=8))
+    assert "this sum takes in" in fault.message
+    # The batch ran again; from now on padding is followed at once.
+    assert followed == [0]
+    assert not run(row_softmax, (3,), x, out, 5, float("-inf"), BLOCK=8)
+    assert followed == [0, 0]
+
+
+def test_only_batches_that_need_it_run_again(followed):
+    @tkdebug.jit
+    def sums(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        pid = tl.program_id(0)
+        offs = pid * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out_ptr + pid, tl.sum(tl.load(x_ptr + offs, mask=offs < n, other=1.0), 0))
+
+    fault = only(run(sums, (4,), torch.zeros(30), torch.zeros(4), 30, BLOCK=8, budget=64))
+    assert (fault.program_id, fault.count) == ((3, 0, 0), 1)
+    assert followed == [3]

@@ -335,7 +335,7 @@ def difference(
 
 def _leaves_no_result(fault: Fault) -> bool:
     return fault.severity == "error" or fault.kind in (
-        "broken-promise",
+        "assumption",
         "misaligned-descriptor",
         "shift-range",
     )

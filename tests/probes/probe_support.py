@@ -89,7 +89,7 @@ def with_probes(launch: Launch) -> tuple[Module, ProbePlan]:
 def gpu_ir(module: Module, target: str, stages: int = 3) -> Module:
     """`module` after the GPU passes of a target."""
     module.function.attributes["target"] = target
-    passes = gpu_pipeline(TARGETS[target], stages, launch_maps=False)
+    passes = gpu_pipeline(TARGETS[target], stages, host_tma_descriptors=False)
     PassManager(passes, verify_each=True, print_after=()).run(module)
     return module
 

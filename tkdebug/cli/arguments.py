@@ -57,6 +57,7 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        stacks: whether to record which lines launch others' kernels.
         check_launches: which launches of native kernels are checked; None as the knob says.
         hang_timeout_s: how long a kernel may run on the GPU; None for ever.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
@@ -104,6 +105,7 @@ class Arguments:
     check_launches: CheckedLaunchesName | None = None
     hang_timeout_s: float | None = None
     coredump: bool = True
+    stacks: bool = False
     shell: str = ""
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
@@ -238,9 +240,10 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=parsed.native_target,
         temporary=parsed.temporary,
+        coredump=not (parsed.no_coredump or parsed.stacks),
         check_launches=parsed.check_launches,
         hang_timeout_s=parsed.hang_timeout,
-        coredump=not parsed.no_coredump,
+        stacks=parsed.stacks,
     )
 
 

@@ -60,7 +60,9 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command += ["--triton", arguments.triton]
     if arguments.hang_timeout_s is not None:
         command.append(f"--hang-timeout={arguments.hang_timeout_s:g}")
-    if not arguments.coredump:
+    if arguments.stacks:
+        command.append("--stacks")
+    elif not arguments.coredump:
         command.append("--no-coredump")
     if arguments.native_target is not None:
         command += ["--target", arguments.native_target]

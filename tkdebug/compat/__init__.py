@@ -40,6 +40,7 @@ class Installed:
         from tkdebug.compat import children
         from tkdebug.compat.eager_compile import CompileRunsEagerly
         from tkdebug.compat.finder import InstalledFinder
+        from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
         from tkdebug.compat.process_environment import Environment
         from tkdebug.runtime.cuda.first_use import announce_with_torch
         from tkdebug.runtime.device.default_checks import with_defaults
@@ -54,6 +55,7 @@ class Installed:
             checks = with_defaults(checks or KNOBS.checks, mode)
             undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
             undo.callback(InstalledFinder().uninstall)
+            undo.callback(stop_at_breakpoints())
             if mode != "native":
                 from tkdebug.interpreter.registry import watch_addresses
 

@@ -105,8 +105,8 @@ def plain_add(
 ) -> Tensor:
     """Add without looking at what was there."""
     flat.index_add_(0, offsets, operands[0])
-    if run.turns is not None:
-        run.turns.changes += 1
+    if run.scheduler is not None:
+        run.scheduler.changes += 1
     return operands[0]
 
 
@@ -122,11 +122,11 @@ def _rounds(
         before = flat[offsets]
         after = update(before, *operands)
         flat[offsets] = after
-        if run.turns is not None and not torch.equal(before, after):
-            run.turns.changes += 1
+        if run.scheduler is not None and not torch.equal(before, after):
+            run.scheduler.changes += 1
         return before
-    if run.turns is not None:
-        run.turns.changes += 1
+    if run.scheduler is not None:
+        run.scheduler.changes += 1
     old = torch.empty_like(operands[0])
     order = torch.argsort(offsets, stable=True)
     sorted_offsets = offsets[order]

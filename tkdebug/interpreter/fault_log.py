@@ -107,11 +107,11 @@ class FaultLog:
         """Record a failed device_assert."""
         self.record(op, messages.failed_assertion(op), offender, count)
 
-    def broken_promise(
+    def false_assumption(
         self, op: Operation, offender: Offender, call: str, what: str, count: int
     ) -> None:
-        """Record a promise to the compiler that does not hold."""
-        self.record(op, messages.broken_promise(op, call, what), offender, count)
+        """Record an assumption of the compiler that does not hold."""
+        self.record(op, messages.false_assumption(op, call, what), offender, count)
 
     def unwritten(self, op: Operation, buffer: Buffer, offender: Offender, count: int) -> None:
         """Record a read of memory that nothing has written."""
@@ -131,9 +131,10 @@ class FaultLog:
         tensor: str | None,
         index: int,
         count: int,
+        is_of_input: bool = False,
     ) -> None:
-        """Record a NaN that `op` made and `store` stored."""
-        text = messages.nan_made(op, cause, store, tensor, index)
+        """Record a NaN that `op` made, maybe of values as they were passed, and `store` stored."""
+        text = messages.nan_made(op, cause, store, tensor, index, is_of_input)
         self.record(op, text, offender, count)
 
     def undefined(

@@ -281,7 +281,7 @@ def _reasons(stop: Stop) -> Iterable[str]:
         case Reason.BEGINNING:
             yield "the beginning of the launch"
         case Reason.FAULT:
-            yield "a fault; the op that it is of is about to run"
+            yield "a fault: stopped before the op that has it"
 
 
 def short(text: str) -> str:

@@ -26,7 +26,7 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "negative-remainder": "The remainder of a negative number leads an access before its tensor.",
     "undefined-value": "What a masked-off load without `other` gives is used.",
     "misaligned-descriptor": "A tensor descriptor has an address or stride that TMA does not take.",
-    "broken-promise": "A fact that the kernel promises to the compiler does not hold.",
+    "assumption": "A fact that the kernel lets the compiler assume does not hold.",
     "plugin-check": "A check of a plugin found something.",
     "assert": "A device assertion failed.",
     "misaligned": "A native kernel accessed a misaligned address.",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.targets import Target
     from tkdebug.compiler.targets.backend import GeneratedKernel, LoweredKernel
-    from tkdebug.linemap.line_table import OpPlace
+    from tkdebug.linemap.op_place import OpPlace
 
 
 def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
@@ -160,7 +160,7 @@ class NativeCompilation:
             if not any(is_mapped(op) for op in tile.module.walk()):
                 raise
             # Bulk stores take buffers that stores by pointers do without.
-            self._src = replace(self._src, launch_maps=False)
+            self._src = replace(self._src, host_tma_descriptors=False)
             self._recorder = snapshot_recorder()
             self._lower()
         else:
@@ -268,7 +268,7 @@ def native_options(src: Specialization) -> NativeOptions:
         options.debug or KNOBS.debug,
         options.enable_fp_fusion,
         options.enable_reflect_ftz,
-        src.launch_maps,
+        src.host_tma_descriptors,
         src.probes,
     )
 

@@ -24,7 +24,7 @@ from tkdebug.runtime.compile.compilation import compile_kernel
 from tkdebug.runtime.compile.compile_once import CompileOnce
 from tkdebug.runtime.compile.device_caches import DeviceCaches
 from tkdebug.runtime.compile.options import OPTION_NAMES, parse_options
-from tkdebug.runtime.compile.parallel_compilation import COMPILE_AHEAD
+from tkdebug.runtime.compile.parallel_compilation import PARALLEL_COMPILATION
 from tkdebug.runtime.compile.prestart import prestart
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.modes import current_mode
@@ -251,7 +251,7 @@ class JITFunction(FunctionSource, KernelInterface):
         from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
         src = self._specialization(values, options, alignment_key(self.params, values))
-        ahead = COMPILE_AHEAD.get()
+        ahead = PARALLEL_COMPILATION.get()
         if ahead is not None and ahead.begins(self, key, src, device):
             return None
 

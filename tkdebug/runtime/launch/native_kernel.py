@@ -161,15 +161,15 @@ class NativeKernel(CompiledKernel):
 
     def submit_by_pointers(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel:
         """Launch the kernel that does without tensor maps that launches make."""
-        self._without_launch_maps.submit(x, y, z, stream, *passed)
-        return self._without_launch_maps
+        self._without_host_descriptors.submit(x, y, z, stream, *passed)
+        return self._without_host_descriptors
 
     @cached_property
-    def _without_launch_maps(self) -> NativeKernel:
+    def _without_host_descriptors(self) -> NativeKernel:
         """This kernel as it is without tensor maps that launches make."""
         from tkdebug.runtime.compile.native_compilation import compile_native_kernel
 
-        return compile_native_kernel(replace(self.src, launch_maps=False), self.device)
+        return compile_native_kernel(replace(self.src, host_tma_descriptors=False), self.device)
 
     def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
         """Run on `grid`, none of whose axes is 0, with a value for each parameter.

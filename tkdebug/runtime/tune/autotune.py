@@ -1,7 +1,8 @@
 """`@autotune`: a kernel whose configuration is chosen at the launch.
 
 Responsible for the choice: which configurations are candidates, trying each, telling of it.
-Benchmarking itself is `testing.do_bench`'s, compiling candidates side by side `compile_ahead`'s.
+Benchmarking itself is `testing.do_bench`'s, compiling candidates is
+`compile_in_parallel`'s.
 Under interpret nothing is timed, since interpreted time says nothing of the GPU's: the first
 configuration that survives pruning is taken, and that is said once per kernel on stderr.
 
@@ -23,7 +24,7 @@ from tkdebug.events import AutotuneChoice
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import TRYING
-from tkdebug.runtime.compile.parallel_compilation import compile_ahead
+from tkdebug.runtime.compile.parallel_compilation import compile_in_parallel
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.errors import (
@@ -261,7 +262,7 @@ class Autotuner(KernelInterface):
         hooked = [config.pre_hook is not None for config in candidates]
         if kernel is None or len(hooked) < 2 or any(hooked) != all(hooked):
             return nullcontext()
-        return compile_ahead(kernel, self._bindings(args, kwargs, candidates))
+        return compile_in_parallel(kernel, self._bindings(args, kwargs, candidates))
 
     def _bindings(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
@@ -393,7 +394,7 @@ class Autotuner(KernelInterface):
         is_native = current_mode(self.base_fn.__name__) == "native"
         if kernel is None or len(warm_ups) < 2 or not is_native:
             return nullcontext()
-        return compile_ahead(kernel, warm_ups)
+        return compile_in_parallel(kernel, warm_ups)
 
 
 def _plain_kernel(kernel: Any) -> JITFunction | None:

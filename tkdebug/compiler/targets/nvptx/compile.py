@@ -28,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
-from tkdebug.linemap.line_table import OpPlace
+from tkdebug.linemap.op_place import OpPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,10 @@ def lower_to_llvm(
         probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
         probes = probe_plan(module)
     pipeline = gpu_pipeline(
-        target, options.num_stages, debug=options.debug, launch_maps=options.launch_maps
+        target,
+        options.num_stages,
+        debug=options.debug,
+        host_tma_descriptors=options.host_tma_descriptors,
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
     shared = function.shared_bytes

@@ -2,7 +2,7 @@
 
 Responsible for names, types, attributes, declarations and debug locations; knows no op and no
 layout. Text, because the code generator reads text in another process, and because it takes a
-tenth of the time of building objects and printing them (cold compile is a promise of ours).
+tenth of the time of building objects and printing them (cold compiles are to be fast).
 
 Invariants: integer arithmetic on constants folds; every instruction carries the id of the op it
 lowers as its debug line (real lines take their place in PTX); values of the entry block dominate
