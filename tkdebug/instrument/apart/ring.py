@@ -91,6 +91,10 @@ class RingWriter:
         self.limit = SLOTS
         self._is_read = is_read
 
+    def close_descriptor(self) -> None:
+        """The other side has it; the memory stays."""
+        os.close(self.descriptor)
+
     def await_room(self, number: int) -> bool:
         """Wait until the slot of that number is free; False where nobody reads any more."""
         while True:
