@@ -86,7 +86,9 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
     if mode == "interpret" and arguments.hang_timeout_s is not None:
         raise UsageError("--hang-timeout: kernels are interpreted; it is about those on a GPU")
     if arguments.hang_timeout_s is not None and not arguments.coredump:
-        raise UsageError("--hang-timeout: needs core dumps, which --no-coredump and --stacks switch off")
+        raise UsageError(
+            "--hang-timeout: needs core dumps, which --no-coredump and --stacks switch off"
+        )
     if mode != "native":
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]
