@@ -19,7 +19,7 @@ from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.arguments.specialize import ALIGNMENT
-from tkdebug.runtime.compile.compilation import compile_kernel
+from tkdebug.runtime.compile.interpreted_compilation import compile_kernel
 from tkdebug.runtime.compile.options import parse_options
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import Driver, driver
