@@ -109,7 +109,9 @@ def spy() -> None:
     CudaPlatform.load = loading  # type: ignore[method-assign]
 
 
-def checked_build(kernel: Any, passed: tuple[Any, ...]) -> tuple[Any, Any, dict[str, float]]:
+def checked_build(
+    kernel: Any, passed: tuple[Any, ...], limited: bool = False
+) -> tuple[Any, Any, dict[str, float]]:
     """A function that launches the checked build of `kernel`, its table, and compile times."""
     from tkdebug.compiler.targets.nvptx.compile import generate_code, lower_to_llvm
     from tkdebug.runtime.compile.compilation import compile_tile_ir
@@ -120,10 +122,14 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> tuple[Any, Any, dict[
     from tkdebug.runtime.cuda.packing import Slot, kernel_slots
 
     source, seconds = kernel.src, dict[str, float]()
+    blocks = 65536 // (-(-kernel.binary.registers // 8) * 8 * kernel.binary.threads)
+    limit = min(255, 65536 // (blocks * kernel.binary.threads) // 8 * 8) if limited else None
     for name, probes in (("bare", None), ("checked", ProbeOptions())):
         started = time.perf_counter()
         module = compile_tile_ir(source).module
         options = replace(native_options(source), probes=probes)
+        if probes is not None and limit is not None:
+            options = replace(options, max_registers=limit)
         with KNOBS.scope(always_compile=True):
             lowered = lower_to_llvm(module, options, target_for(source.options))
             binary = generate_code(lowered).binary()
@@ -183,19 +189,29 @@ def median_us(run: Callable[[], Any], rounds: int) -> float:
 def measure(row: Row, rounds: int) -> str:
     """The row as it is printed."""
     run = row.make()
-    run()
+    out = run()
     kernel, bare, passed = LAST
-    checked, table, seconds = checked_build(kernel, passed)
-    pairs = [
-        (median_us(lambda: bare(*passed), rounds), median_us(checked, rounds)) for _ in range(3)
-    ]
+    wanted = out.clone() if isinstance(out, torch.Tensor) else None
+    texts = []
+    for limited in (False, True):
+        checked, table, seconds = checked_build(kernel, passed, limited)
+        pairs = [
+            (median_us(lambda: bare(*passed), rounds), median_us(checked, rounds)) for _ in range(3)
+        ]
+        a, b = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
+        texts.append(
+            f"{b:8.1f} us {b / a:5.3f}x {int(seconds['registers'])} registers, "
+            f"compile {seconds['checked'] / seconds['bare']:.2f}x"
+        )
+    if wanted is not None:
+        out.zero_()
+        checked()
+        same = torch.equal(out, wanted)
+        texts.append("same bits" if same else "OTHER BITS")
     found = [(report.site, report.count) for report in reports(bytes(table.cpu().numpy()))]
-    a, b = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
     return (
-        f"{row.name:22} bare {a:9.1f} us, checked {b:9.1f} us: {b / a:5.3f}x (at most {row.limit}x)"
-        f"; {kernel.binary.registers} -> {int(seconds['registers'])} registers"
-        f"; compile {seconds['checked'] / seconds['bare']:.2f}x"
-        + (f"; faults {found}" if found else "")
+        f"{row.name:20} {a:8.1f} us {kernel.binary.registers}; {'; '.join(texts)}"
+        f" (at most {row.limit}x)" + (f"; faults {found}" if found else "")
     )
 
 

@@ -77,7 +77,7 @@ def test_bare_kernel_has_no_trace(run: Callable[[], object]) -> None:
 def test_checked_code_assembles(target: str) -> None:
     module = copy_of(launches(_matmul)[-1])
     compiled = compile_module(module, NativeOptions(probes=ProbeOptions()), TARGETS[target])
-    assert compiled.code.spill_store_bytes == 0
+    assert compiled.code.spill_store_bytes < 64
     # Function calls could keep wgmma from running asynchronously, which ptxas would say.
     assert not compiled.code.warnings
     binary = compiled.binary()

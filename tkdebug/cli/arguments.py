@@ -61,6 +61,7 @@ class Arguments:
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
         max_slowdown_percent: how much slower kernels may be before `compare` fails; None for any.
+        nvtx: whether launches and scopes are ranges of NVTX.
         advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
         stacks: whether to record which lines launch others' kernels.
@@ -116,6 +117,7 @@ class Arguments:
     shell: str = ""
     times: Path | None = None
     advise: bool = False
+    nvtx: bool = False
     max_slowdown_percent: float | None = None
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
@@ -270,6 +272,7 @@ def _run_arguments(
         hang_timeout_s=parsed.hang_timeout,
         stacks=parsed.stacks,
         advise=parsed.advise,
+        nvtx=parsed.nvtx,
     )
 
 
