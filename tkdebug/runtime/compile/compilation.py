@@ -245,7 +245,7 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
         line=source.first_line,
         source=source.text,
         signature=src.describe(),
-        options=src.options.as_dict(),
+        options={**src.options.as_dict(), **({} if src.probes is None else {"checked": True})},
         artifacts=artifacts,
         op_lines=op_lines,
         compile_ns=compile_ns,
