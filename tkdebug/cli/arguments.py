@@ -60,6 +60,7 @@ class Arguments:
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
         max_slowdown_percent: how much slower kernels may be before `compare` fails; None for any.
+        nvtx: whether launches and scopes are ranges of NVTX.
         advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
         stacks: whether to record which lines launch others' kernels.
@@ -113,6 +114,7 @@ class Arguments:
     shell: str = ""
     times: Path | None = None
     advise: bool = False
+    nvtx: bool = False
     max_slowdown_percent: float | None = None
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
@@ -266,6 +268,7 @@ def _run_arguments(
         check_launches=parsed.check_launches,
         stacks=parsed.stacks,
         advise=parsed.advise,
+        nvtx=parsed.nvtx,
     )
 
 

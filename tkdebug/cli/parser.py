@@ -154,6 +154,11 @@ def _add_run(add: AddCommand) -> None:
         f"SASS without a GPU ({_ARCHITECTURES})",
     )
     run.add_argument(
+        "--nvtx",
+        action="store_true",
+        help="launches and scopes are NVTX ranges, which nsys and ncu show",
+    )
+    run.add_argument(
         "--advise",
         action="store_true",
         help="record what would make interpreted kernels faster, for sm_90a or --target; the "
@@ -279,7 +284,7 @@ def _add_view(add: AddCommand) -> None:
         "one that goes on is followed. ? shows the keys, q leaves.",
         allow_abbrev=False,
     )
-    view.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+    view.add_argument("session", type=Path, metavar="run.tkd|FOLDER", help=_SESSION_HELP)
 
 
 def _add_report(add: AddCommand) -> None:
@@ -290,7 +295,12 @@ def _add_report(add: AddCommand) -> None:
         "fault with its line. The JSON's keys are described in docs/json.md.",
         allow_abbrev=False,
     )
-    report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+    report.add_argument(
+        "session",
+        type=Path,
+        metavar="run.tkd|FOLDER",
+        help=f"{_SESSION_HELP}; of a folder of such runs, its ranks side by side",
+    )
     report.add_argument(
         "--format",
         choices=WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),

@@ -13,6 +13,7 @@ from tkdebug.cli.native_target import check_target_of_run
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.script import Program, command_program, find_program, stdin_program
 from tkdebug.errors import UsageError
+from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
 from tkdebug.knobs import NO_CHECKS, ModeName
@@ -69,6 +70,8 @@ def check_run(arguments: Arguments) -> None:
     mode = mode_of(arguments)
     _check_mode(arguments, mode)
     check_target_of_run(arguments, mode)
+    if arguments.nvtx:
+        check_nvtx()
     if arguments.session is not None:
         session = file_behind(arguments.session)
         check_replaceable(session)

@@ -17,6 +17,7 @@ from tkdebug.cli.kernel_checks import mode_of
 from tkdebug.cli.native_target import cross_compiling
 from tkdebug.cli.script import Ending, Program, run_program
 from tkdebug.hook_chain import HOOKS
+from tkdebug.instrument.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_creation import file_behind
 from tkdebug.knobs import KNOBS
@@ -66,7 +67,8 @@ def run_recorded(
             triton=arguments.triton,
         )
         compiling = cross_compiling(arguments.native_target, arguments.advise)
-        with installed, compiling, _origins(arguments, recorder):
+        ranges = nvtx_ranges() if arguments.nvtx else contextlib.nullcontext()
+        with installed, compiling, ranges, _origins(arguments, recorder):
             record_baseline()
             if arguments.temporary:
                 HOOKS.break_into = None  # the terminal is the TUI's
