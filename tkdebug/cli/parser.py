@@ -15,6 +15,7 @@ from tkdebug.knobs import (
     DEFAULT_CHECKS,
     TRITON_RELEASES,
     parse_kinds,
+    parse_seconds,
     parse_triton_version,
 )
 from tkdebug.plugins import WithPlugins
@@ -172,6 +173,13 @@ def _add_run(add: AddCommand) -> None:
         "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
+        "--hang-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
+        "are told; Ctrl-C does so at once",
+    )
+    run.add_argument(
         "--no-coredump",
         action="store_true",
         help="a kernel that crashes on the GPU leaves no core dump, and no line is named; but "
@@ -272,6 +280,13 @@ def _percent(text: str) -> float:
 def _kinds(text: str) -> tuple[str, ...]:
     try:
         return parse_kinds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 

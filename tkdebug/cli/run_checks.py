@@ -86,11 +86,19 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             f"--check-launches {arguments.check_launches}: kernels are interpreted, which checks "
             "every launch; leave it out, or run with --mode native"
         )
+    if mode == "interpret" and arguments.hang_timeout_s is not None:
+        raise UsageError("--hang-timeout: kernels are interpreted; it is about those on a GPU")
+    if arguments.hang_timeout_s is not None and not arguments.coredump:
+        raise UsageError(
+            "--hang-timeout: needs core dumps, which --no-coredump and --stacks switch off"
+        )
     if mode != "native":
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]
     if asked:
-        raise UsageError(f"--check {asked[0]}: native kernels are not checked")
+        raise UsageError(
+            f"--check {asked[0]}: native kernels are not checked for it; run with --mode interpret"
+        )
     from tkdebug.runtime.device.platform import platform_in_force
 
     reason = platform_in_force().obstacle()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,18 +41,12 @@ def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path,
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def conclude_checked_launches() -> None:
-    """Wait for what native launches that are checked have found, and report it."""
-    module = sys.modules.get("tkdebug.runtime.probes.checked_launches")
-    if module is not None:
-        module.CHECKED.conclude()
-
-
 def run_recorded(
     arguments: Arguments, program: Program, recorder: Recorder, crashes: ArmedCoreDumps
 ) -> Ending:
     """Run the script with tkdebug's modules in place of Triton's, and record it."""
     from tkdebug import compat
+    from tkdebug.compat.checked_synchronisations import conclude_checked_launches
 
     recorder.start()
     os.environ[SESSION_VARIABLE] = str(recorder.path)
