@@ -165,8 +165,10 @@ def raw(out):
 
     import torch
 
-    from tkdebug.instrument.cupti.collection import Collection
+    from tkdebug.instrument.cupti.collection import Collection, names_at
+    from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL
     from tkdebug.instrument.cupti.library import Cupti, find_cupti
+    from tkdebug.instrument.cupti.parsing import records_by_kind
     from tkdebug.runtime.cuda.activity_buffers import activity_buffers
 
     add_one, _ = kernels()
@@ -189,7 +191,10 @@ def raw(out):
     torch.cuda.synchronize()
     say("clock", collection.clock(), "tid", threading.get_native_id())
     for number, data in enumerate(collection.take(forced=True)):
-        buffer, found = collection.read(data)
+        found = records_by_kind(data, collection.cupti.layout)
+        has_kernels = CONCURRENT_KERNEL in found
+        places = set(found[CONCURRENT_KERNEL]["name"].tolist()) if has_kernels else set()
+        names = names_at(sorted(places))
         say("buffer", len(data), {kind: len(r) for kind, r in found.items()})
         if 4 in found:
             say(
@@ -200,9 +205,9 @@ def raw(out):
             )
         if out is not None:
             text = b"".join(
-                struct.pack("<QI", a, len(n.encode())) + n.encode() for a, n in buffer.names.items()
+                struct.pack("<QI", a, len(n.encode())) + n.encode() for a, n in names.items()
             )
-            head = struct.pack("<II", len(buffer.names), len(text))
+            head = struct.pack("<II", len(names), len(text))
             (out / f"raw{number}.xz").write_bytes(lzma.compress(head + text + data))
     collection.stop()
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -27,7 +28,9 @@ from schedule_backend import PRINTER, PrinterPlatform, ScheduleBackend  # noqa: 
 import tkdebug  # noqa: E402
 import tkdebug.language as tl  # noqa: E402
 from tkdebug.compiler.targets import register_backend  # noqa: E402
+from tkdebug.hook_chain import HOOKS  # noqa: E402
 from tkdebug.instrument import add_hook  # noqa: E402
+from tkdebug.instrument.gpu_recording import GpuRecording  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit  # noqa: E402
 from tkdebug.runtime.cuda.packing import kernel_slots  # noqa: E402
@@ -104,12 +107,26 @@ def _recorded(folder: Path) -> Recorder:
     return Recorder(folder / "run.tkd", output=False)
 
 
+@contextmanager
+def _packed(folder: Path) -> Iterator[None]:
+    """As where CUPTI times launches, which are packed then; no record of any comes."""
+
+    def start(recording: GpuRecording, *arguments: object) -> None:
+        recording.is_on = True
+        HOOKS.time_natively(recorder._hook, False)  # noqa: SLF001
+
+    with patch.object(GpuRecording, "start", start), _recorded(folder) as recorder:
+        recorder._gpu_used(lambda: None)  # type: ignore[arg-type,return-value]  # noqa: SLF001
+        yield
+
+
 WATCHES: dict[str, Callable[[Path], Any]] = {
     "bare": lambda folder: ExitStack(),
     "hook": _hooked(1),
     "hooks": _hooked(2),
     "eleven hooks": _hooked(11),
     "recorded": _recorded,
+    "packed": _packed,
 }
 
 

@@ -30,10 +30,15 @@ Python; it opens a run that goes on, one that was killed (with its `run.tkd-wal`
 `run.tkd` alone.
 
 One thread of each process writes, in transactions of at most 100 ms or 500 rows of new events; that
-is what a killed script loses. The schema stands in the main file from the start, and the data are
-moved there every second and at the end, so a copy without the `-wal` lacks a second at most. A text
-is cut at 16 MiB, a process's output at 64 MiB, and both say so in the text; a list or mapping whose
-JSON is longer is stored empty.
+is what a killed script loses. Once CUDA is in use, or 2000 events have come, a process of its own
+writes instead (Linux; `TKDEBUG_RECORDING_PROCESS=0` keeps the thread): it outlives the script,
+stores what a killed script had recorded to the last launch, and ends. If it is killed itself,
+recording stops with one line, and the script goes on.
+
+The schema stands in the main file from the start, and the data are moved there every second and at
+the end, so a copy without the `-wal` lacks a second at most. A text is cut at 16 MiB, a process's
+output at 64 MiB, and both say so in the text; a list or mapping whose JSON is longer is stored
+empty.
 
 A column has the name of its field. Numbers and texts lie as they are; a number beyond 64 bits lies
 as text. Tuples and mappings are JSON, and a record inside of them is the list of its fields (those

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_python import run_module
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 CLEAN = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "missing_mask")
@@ -16,15 +16,8 @@ CLEAN = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "miss
 
 def run_example(name: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], Any]:
     report = folder / "report.json"
-    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--mode", "interpret"]
-    done = subprocess.run(
-        [*command, "--report", str(report), str(EXAMPLES / f"{name}.py")],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    words = ["run", "--no-tui", "--mode", "interpret", "--report", report]
+    done = run_module("tkdebug", *words, EXAMPLES / f"{name}.py", cwd=folder, timeout=240)
     return done, json.loads(report.read_text(encoding="utf-8"))
 
 

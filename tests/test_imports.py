@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "numpy", "llvmlite", "cuda", "textual", "rich", "elftools")
-# The best of several: what is measured is tkdebug, not the machine's other work.
+# One is enough: on a loaded machine, processes share caches and cores.
 ATTEMPTS = 7
 
 
@@ -36,21 +36,17 @@ def test_session_reader_and_report_load_nothing_heavy() -> None:
     assert python(code).split() == []
 
 
-def test_import_takes_under_0_3_s() -> None:
-    code = (
-        "import time; start = time.perf_counter(); import tkdebug; "
-        "print(time.perf_counter() - start)"
-    )
-    assert min(float(python(code)) for _ in range(ATTEMPTS)) < 0.3
+def cpu_s(command: list[str]) -> float:
+    """Processor time of a child: unlike wall time, little of it is other processes' doing."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def test_help_takes_under_0_5_s() -> None:
-    times_s = []
-    for _ in range(ATTEMPTS):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "tkdebug", "--help"], capture_output=True, check=True)
-        times_s.append(time.perf_counter() - start)
-    assert min(times_s) < 0.5
+@pytest.mark.parametrize("words", [["-c", "import tkdebug"], ["-m", "tkdebug", "--help"]])
+def test_start_takes_under_0_3_s_of_a_processor(words: list[str]) -> None:
+    assert any(cpu_s([sys.executable, *words]) < 0.3 for _ in range(ATTEMPTS))
 
 
 def test_every_public_name_resolves() -> None:

@@ -33,7 +33,8 @@ FaultKind = Literal[
     "offset-overflow",
     "negative-remainder",
     "undefined-value",
-    "broken-promise",
+    "misaligned-descriptor",
+    "assumption",
     "plugin-check",
     "assert",
     "misaligned",
@@ -97,6 +98,10 @@ class LaunchRecord:
             no argument, and raises when the kernel failed.
     """
 
+    kernel: str
+    mode: Mode
+    options: Mapping[str, object]
+    kernel_hash: str
     # As most launches have them, so that making a record does not set them.
     duration_ns: int | None = None
     stream: int = 0
@@ -138,9 +143,10 @@ class KernelLaunch(LaunchRecord):
 
     Attributes:
         values: what was passed for each parameter.
+        describe: makes `arguments` of values.
     """
 
-    _describe: Callable[[tuple[Any, ...]], tuple[ArgumentInfo, ...]]
+    describe: Callable[[tuple[Any, ...]], tuple[ArgumentInfo, ...]]
 
     def __init__(
         self,
@@ -158,7 +164,7 @@ class KernelLaunch(LaunchRecord):
         self.start_ns = start_ns
 
     def _make_arguments(self) -> tuple[ArgumentInfo, ...]:
-        return self._describe(self.values)
+        return self.describe(self.values)
 
 
 def launch_type(
@@ -184,7 +190,7 @@ def launch_type(
         "mode": mode,
         "options": options,
         "kernel_hash": kernel_hash,
-        "_describe": staticmethod(describe),
+        "describe": staticmethod(describe),
     }
     if metadata is not None:
         shared["user_metadata"] = property(

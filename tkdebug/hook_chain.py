@@ -10,11 +10,18 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tkdebug.events import AutotuneChoice, Fault, KernelCompiled, LaunchProgress, LaunchRecord
+from tkdebug.events import (
+    AutotuneChoice,
+    Fault,
+    KernelCompiled,
+    KernelLaunch,
+    LaunchProgress,
+    LaunchRecord,
+)
 from tkdebug.forks import renew_after_forks
 from tkdebug.terminal_text import tell
 
@@ -37,6 +44,44 @@ class ActivityBuffers(Protocol):
         """What was filled since, oldest first."""
 
 
+class PackableKernel(Protocol):
+    """A kernel whose launches can be packed into bytes without a record of each.
+
+    Attributes:
+        launch_record: what its launches share.
+        parameter_kinds: what is passed for each parameter: a "tensor", an "int" of 64 signed bits,
+            a "uint", a "float", a scalar to "look" at, something "fixed" with the kernel, or
+            "other".
+    """
+
+    @property
+    def launch_record(self) -> type[KernelLaunch]:
+        """As above."""
+
+    @property
+    def parameter_kinds(self) -> tuple[str, ...]:
+        """As above."""
+
+
+class LaunchPacker(Protocol):
+    """Who takes launches without a record of each.
+
+    Attributes:
+        notes: by kernel, what to call after a launch with its number, grid, stream, start in
+            nanoseconds since 1970, and a value for each parameter.
+    """
+
+    @property
+    def notes(self) -> Mapping[object, Callable[..., None]]:
+        """As above."""
+
+    def note_of(self, kernel: Any) -> Callable[..., None]:
+        """The same of a kernel that is not there yet."""
+
+    def time_of(self, launch: int) -> Callable[..., int | None]:
+        """What `LaunchRecord.device_ns` would be."""
+
+
 LaunchHook = Callable[[object, LaunchRecord], None]
 
 
@@ -50,7 +95,8 @@ class Hook:
     are printed on stderr. `device` is called once CUDA is in use in this process, with a function
     that makes buffers for CUPTI: before the first native launch, and before what torch does on the
     GPU where a script is run under tkdebug. `profiler` is called when torch's profiler is about to
-    take CUPTI, and when it has given it back.
+    take CUPTI, and when it has given it back. A hook that is not `native` has no use for native
+    launches, of which it may not be told.
     """
 
     enter: LaunchHook | None = None
@@ -63,6 +109,7 @@ class Hook:
     device: Callable[[Callable[[], ActivityBuffers]], None] | None = None
     profiler: Callable[[bool], None] | None = None
     timed: bool = False
+    native: bool = True
     shows_faults: bool = True
 
 
@@ -104,6 +151,7 @@ class HookChain:
 
     Attributes:
         launch: what is called around launches; None where nothing is.
+        packer: who is all that is called around launches, and needs no record of them.
     """
 
     def __init__(self) -> None:
@@ -111,6 +159,8 @@ class HookChain:
         self.launch: LaunchHooks | None = None
         self.timed = False
         self._untimed: tuple[Hook, ...] = ()
+        self.packer: LaunchPacker | None = None
+        self._packers: tuple[tuple[Hook, LaunchPacker], ...] = ()
         self._make_buffers: Callable[[], ActivityBuffers] | None = None
         self.recorders: tuple[Hook, ...] = ()
         self.recorder_ids: tuple[int, ...] = ()
@@ -151,6 +201,14 @@ class HookChain:
                 self._untimed = (*self._untimed, hook)
             self._set(self._hooks)
 
+    def pack_natively(self, hook: Hook, packer: LaunchPacker | None) -> None:
+        """Have native launches told to `packer` from now on, where `hook` alone asks for them."""
+        with self._lock:
+            self._packers = tuple(pair for pair in self._packers if pair[0] is not hook)
+            if packer is not None:
+                self._packers = (*self._packers, (hook, packer))
+            self._set(self._hooks)
+
     def device_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
         """Tell that CUDA is in use in this process; only the first time does anything."""
         with self._lock:
@@ -174,6 +232,11 @@ class HookChain:
         self.launch = LaunchHooks(enters, exits) if enters or exits else None
         self._untimed = tuple(hook for hook in self._untimed if any(h is hook for h in hooks))
         self.timed = any(hook.timed and not any(h is hook for h in self._untimed) for hook in hooks)
+        callers = [h for h in hooks if h.native and not (h.enter is None and h.exit is None)]
+        packers = [
+            packer for hook, packer in self._packers if len(callers) == 1 and hook is callers[0]
+        ]
+        self.packer = packers[0] if packers and not self.timed else None
         self.recorders = tuple(hook for hook in hooks if hook.record is not None)
         self.recorder_ids = tuple(map(id, self.recorders))
 

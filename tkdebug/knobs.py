@@ -20,6 +20,8 @@ from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
+CheckedLaunchesName = Literal["first", "all", "none"]
+CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 # Fault kinds that are looked for only when asked for.
@@ -42,6 +44,8 @@ NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
+# Versions of Triton's language and the release that each of them is taken from.
+TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("", "0", "false", "off", "no", "n")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -71,6 +75,26 @@ def _parse_mode(text: str) -> ModeName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(MODE_NAMES))
+
+
+def parse_triton_version(text: str) -> str:
+    """`"3.9"`, of `"3.9"` or a release such as `"3.9.0"`: the language that `triton` stands for.
+
+    Raises:
+        ValueError: a version that tkdebug does not know.
+    """
+    words = text.strip().split(".")
+    version = ".".join(words[:2])
+    if version not in TRITON_RELEASES or not all(word.isdecimal() for word in words):
+        raise ValueError("one of " + ", ".join(TRITON_RELEASES))
+    return version
+
+
+def _parse_checked_launches(text: str) -> CheckedLaunchesName:
+    for name in CHECKED_LAUNCHES:
+        if text.strip().lower() == name:
+            return name
+    raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
 
 
 def _parse_names(text: str) -> tuple[str, ...]:
@@ -227,6 +251,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "row-overrun, all; none for not even those that are looked for anyhow",
     ),
     Knob(
+        "check_launches",
+        {"TKDEBUG_CHECK_LAUNCHES": _parse_checked_launches},
+        "none",
+        str,
+        "which launches of native kernels are checked: first (of each kind), all or none",
+    ),
+    Knob(
         "only_kernels",
         {"TKDEBUG_ONLY": _parse_names},
         (),
@@ -369,6 +400,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "native products and sums become FMA where a launch does not say enable_fp_fusion",
     ),
     Knob(
+        "triton_version",
+        {"TKDEBUG_TRITON": parse_triton_version},
+        "3.9",
+        str,
+        "whose language and triton.__version__ kernels get: 3.6, 3.7, 3.8 or 3.9",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
         False,
@@ -382,6 +420,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         bool,
         "recorded runs take the GPU's times, and what others run there, from CUPTI",
     ),
+    Knob(
+        "recording_process",
+        {"TKDEBUG_RECORDING_PROCESS": _parse_bool},
+        True,
+        bool,
+        "long recorded runs, and those that use a GPU, are stored by a process of their own",
+    ),
 )
 _BY_NAME = {knob.name: knob for knob in KNOB_TABLE}
 
@@ -392,6 +437,7 @@ class Knobs:
     mode: ModeName
     interpret_kernels: tuple[str, ...]
     checks: tuple[str, ...]
+    check_launches: CheckedLaunchesName
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None
@@ -411,8 +457,10 @@ class Knobs:
     cross_compile: str | None
     override_arch: str | None
     default_fp_fusion: bool
+    triton_version: str
     print_autotuning: bool
     cupti: bool
+    recording_process: bool
 
     def __getattr__(self, name: str) -> object:
         # Reached only until the first read has put the value into the instance.

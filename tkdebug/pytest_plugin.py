@@ -18,7 +18,14 @@ from tkdebug.events import Fault
 from tkdebug.fault_text import describe
 from tkdebug.findings.reporting import checks_in_force
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knobs import CHECK_CHOICES, CHECK_NAMES, DEFAULT_CHECKS, KNOBS, MODE_NAMES
+from tkdebug.knobs import (
+    CHECK_CHOICES,
+    CHECK_NAMES,
+    DEFAULT_CHECKS,
+    KNOBS,
+    MODE_NAMES,
+    TRITON_RELEASES,
+)
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
 
@@ -72,6 +79,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="do_bench runs once, benchmark sweeps take their first x value",
     )
     group.addoption(
+        "--tkdebug-triton",
+        metavar="VERSION",
+        help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
+    )
+    group.addoption(
         "--tkdebug-check",
         action="append",
         default=[],
@@ -88,6 +100,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="whether a fault in a kernel (out-of-bounds…) fails its test or is only shown",
     )
     parser.addini("tkdebug_check", "as --tkdebug-check", "args", [])
+    group.addoption(
+        "--tkdebug-pdb",
+        action="store_true",
+        help="open the debugger's console at a kernel's fault, and at breakpoint() in a kernel",
+    )
     add_options(parser, group)
 
 
@@ -108,7 +125,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         checks = _checks(early_config)
         findings = Findings(early_config)
         early_config.add_cleanup(findings.undo.close)
-        installed = install(options.tkdebug_mode, quick=options.tkdebug_quick, checks=checks)
+        installed = install(
+            options.tkdebug_mode,
+            quick=options.tkdebug_quick,
+            checks=checks,
+            triton=options.tkdebug_triton,
+        )
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     early_config.pluginmanager.register(findings, "tkdebug_findings")
@@ -128,6 +150,14 @@ def pytest_report_header() -> str | None:
     if not missing or KNOBS.mode == "native":
         return None
     return f"tkdebug: not looked for: {', '.join(missing)} (--tkdebug-check all)"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Debug kernels, where that is asked for."""
+    if config.option.tkdebug_pdb:
+        from tkdebug.pytest_debugging import stop_at_faults
+
+        config.add_cleanup(stop_at_faults(config))
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ class Scopes:
 
     Attributes:
         tracking: whether scopes are followed at all.
+        is_plain: whether nobody has entered a scope or state yet.
     """
 
     def __init__(self) -> None:
@@ -96,6 +97,7 @@ class Scopes:
         self._keepers = 0
         self._main: Scope | None = None
         self.tracking = False
+        self.is_plain = True
         self.renew_locks()
         renew_after_forks(self)
 
@@ -133,6 +135,7 @@ class Scopes:
         """
         if not self.tracking:
             return None
+        self.is_plain = False
         scope = Scope(name, self.current(), _CURRENT.get(), self._watchers)
         self._set(scope)
         try:
@@ -204,12 +207,14 @@ SCOPES = Scopes()
 
 def set_state(name: str | None) -> None:
     """Put what is measured from now on in this context under `name`; None ends that."""
+    SCOPES.is_plain = False
     _STATE.set(name)
 
 
 @contextmanager
 def state(name: str) -> Iterator[None]:
     """Put what is measured inside under `name`."""
+    SCOPES.is_plain = False
     token = _STATE.set(name)
     try:
         yield

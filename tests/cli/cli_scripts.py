@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
+
+from warm_python import ENVIRONMENT, run_module
 
 from tkdebug.knobs import CHECK_NAMES, DEFAULT_CHECKS
 
@@ -30,13 +30,11 @@ def launch(kernel="scale", faulty=False, severity="error"):
 # What the last line of an interpreted run ends with.
 ASKED_FOR = [name for name in CHECK_NAMES if name not in DEFAULT_CHECKS]
 NOT_LOOKED_FOR = f"; not looked for: {', '.join(ASKED_FOR)} (--check all)"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def tkdebug(*arguments, **options):
-    """Run the command in a process of its own."""
-    options = {"capture_output": True, "text": True, "timeout": 60, "env": ENVIRONMENT, **options}
-    return subprocess.run([sys.executable, "-m", "tkdebug", *map(str, arguments)], **options)
+    """Run the command in a process of its own; `options` are `run_module`'s."""
+    return run_module("tkdebug", *arguments, **options)
 
 
 def python(*arguments, **options):

@@ -109,3 +109,10 @@ def test_fresh_memory_is_on_the_default_device(tmp_path):
     )
     done = tkdebug("run", "--no-tui", "--check", "all", path)
     assert done.returncode == 0, done.stderr
+
+
+def test_checked_launches_of_interpreted_kernels_are_refused(run_main, write_script):
+    script = write_script("")
+    status, _, err = run_main("run", "--mode", "interpret", "--check-launches", "all", script)
+    assert status == 2
+    assert "--check-launches all: kernels are interpreted, which checks every launch" in err

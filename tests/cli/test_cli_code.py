@@ -102,7 +102,7 @@ def test_install_can_be_undone_and_takes_the_place_of_an_earlier_one():
     )
     done = python("-c", code)
     assert done.stdout.splitlines() == [
-        f"3.6.0 interpret {len(CHECK_NAMES)}",
+        f"3.9.0 interpret {len(CHECK_NAMES)}",
         "auto ()",
         "True",
         "checks: 'rac' is none; did you mean race?",

@@ -1,10 +1,9 @@
 """Scripts that profile themselves with Proton, and Proton's own command, under `tkdebug run`."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from warm_python import run_module
 
 KERNEL = """
 import subprocess, sys
@@ -27,10 +26,8 @@ def run(tmp_path):
 
     def run(body, *arguments):
         (tmp_path / "script.py").write_text(KERNEL + body)
-        command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--mode", "interpret"]
-        return subprocess.run(
-            [*command, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120
-        )
+        words = ["run", "--no-tui", "--mode", "interpret", *arguments]
+        return run_module("tkdebug", *words, cwd=tmp_path, timeout=120)
 
     return run
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm_python import run_module
 
 ROOT = Path(__file__).parents[2]
 KERNEL = """
@@ -69,7 +70,7 @@ def test_torchs_compiler_still_imports(run_script):
         "import torch.utils._triton as t\n"
         "print(t.has_triton(), t.get_triton_version())\n"
     )
-    assert done.stdout == "True (3, 6)\n", done.stderr
+    assert done.stdout == "True (3, 9)\n", done.stderr
 
 
 def test_spawned_processes_are_armed(run_script):
@@ -109,7 +110,7 @@ def test_the_users_sitecustomize_still_runs(run_script, tmp_path):
         "print(FROM_SITE == sitecustomize.__file__, triton.__version__)'], check=True)\n",
         PYTHONPATH=os.pathsep.join([str(ROOT), str(site), str(tmp_path)]),
     )
-    assert done.stdout == "True 3.6.0\n", done.stderr
+    assert done.stdout == "True 3.9.0\n", done.stderr
 
 
 def test_signal_handler_may_launch_in_the_middle_of_the_first_launch(run_script):
@@ -168,16 +169,9 @@ def run_pytest(tmp_path):
     (tmp_path / "test_kernels.py").write_text(PLUGIN_TESTS)
 
     def run(*options: str) -> str:
-        command = [sys.executable, "-m", "pytest", "-p", "tkdebug.pytest_plugin", "-q"]
-        command += ["-p", "no:cacheprovider", "-rA", "--tkdebug-mode", "interpret", *options]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        words = ["-p", "tkdebug.pytest_plugin", "-q", "-p", "no:cacheprovider", "-rA"]
+        words += ["--tkdebug-mode", "interpret", *options]
+        done = run_module("pytest", *words, cwd=tmp_path, timeout=300)
         return done.stdout + done.stderr
 
     return run

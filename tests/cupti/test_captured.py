@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.instrument.cupti.collection import LAUNCH_CALLBACK
+from tkdebug.instrument.cupti.activity_join import _packed
 from tkdebug.instrument.cupti.joining import calls_of
-from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, layout_of
+from tkdebug.instrument.cupti.layouts import (
+    CONCURRENT_KERNEL,
+    DRIVER,
+    LAUNCH_CALLBACK,
+    MEMCPY,
+    layout_of,
+)
 from tkdebug.instrument.cupti.parsing import RecordError, records_by_kind
-from tkdebug.instrument.cupti.recording import _packed
 
 FOLDER = Path(__file__).with_name("captured")
 LAYOUT = layout_of(130001)

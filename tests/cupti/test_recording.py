@@ -5,10 +5,11 @@ import activity_records as made
 import pytest
 
 from tkdebug.instrument.activities import unpacked
-from tkdebug.instrument.cupti.collection import Collection
+from tkdebug.instrument.cupti.activity_join import ActivityJoin
+from tkdebug.instrument.cupti.collection import Collection, names_at
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError
-from tkdebug.instrument.cupti.recording import DeviceRecording
+from tkdebug.instrument.cupti.recording import DeviceRecording, JoinHere
 from tkdebug.instrument.device_records import ActivityBatch, LostActivities
 from tkdebug.instrument.tables import Recorded
 
@@ -21,10 +22,12 @@ class Recording:
 
     def __init__(self, fake, buffers):
         self.measured, self.told, self.rounds, self.failures = [], [], [], []
-        self.collection = Collection(Cupti(fake.path), buffers)
+        cupti = Cupti(fake.path)
+        self.collection = Collection(cupti, buffers)
+        self.join = ActivityJoin(cupti.layout, names_at, self.measured.append, self.told.append)
         self.recording = DeviceRecording(
             self.collection,
-            self.measured.append,
+            JoinHere(self.join),
             self.told.append,
             self.rounds.append,
             lambda: self.failures.append(True),
@@ -50,7 +53,7 @@ def recording(fake, buffers):
 
 def launch(recording, number, before_ns, after_ns=None, thread=ME):
     after_ns = after_ns or before_ns + 8000
-    recording.recording.made(Made(number, thread, before_ns, after_ns, GRID))
+    recording.join.made(Made(number, thread, before_ns, after_ns, GRID))
 
 
 def test_launch_gets_the_time_of_its_kernel(recording, fake):
@@ -159,7 +162,7 @@ def test_records_may_come_in_different_rounds(recording, fake, first):
 
 def test_launch_whose_call_never_comes_is_given_up_later(recording, fake):
     now = time.time_ns()
-    recording.recording._joiner.patience_ns = 1_000_000
+    recording.join._joiner.patience_ns = 1_000_000
     launch(recording, 1, now)
     launch(recording, 2, now + 50_000_000)
     fake.deliver(made.driver_call(now + 50_001_000, 11, ME))
@@ -265,13 +268,18 @@ def test_thread_of_the_recording_makes_rounds_and_ends(fake, buffers):
         measured.append(one)
         seen.set()
 
-    collection = Collection(Cupti(fake.path), buffers)
+    cupti = Cupti(fake.path)
+    join = ActivityJoin(cupti.layout, names_at, on_measured, lambda told: None)
     recording = DeviceRecording(
-        collection, on_measured, lambda told: None, lambda devices: None, lambda: None
+        Collection(cupti, buffers),
+        JoinHere(join),
+        lambda told: None,
+        lambda devices: None,
+        lambda: None,
     )
     recording.start()
     now = time.time_ns()
-    recording.made(Made(1, ME, now, now + 9000, GRID))
+    join.made(Made(1, ME, now, now + 9000, GRID))
     fake.deliver(made.driver_call(now + 1000, 10, ME), made.kernel(start=now, end=now + 5, call=10))
     assert seen.wait(20)
     recording.stop(when_done=False)

@@ -10,14 +10,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module")
 def standin():
     installed = install("interpret")
     yield
     installed.uninstall()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def example(standin):
     """Loads an example by its name."""
     loaded = {}

@@ -262,13 +262,13 @@ TOO_LARGE = {
 
 @pytest.mark.parametrize("kernel", TOO_LARGE, ids=lambda kernel: kernel.__name__)
 def test_constant_that_is_too_large_is_refused_at_its_line(kernel):
-    started = time.perf_counter()
+    started = time.process_time()
     error = error_of(kernel, p=FP32_PTR)
     assert TOO_LARGE[kernel] in error.message
     assert error.frames[-1].file == __file__
     assert error.frames[-1].line == kernel.starting_line_number + len(kernel.src.splitlines())
     assert len(str(error)) < 1000
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_en
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.store import SessionStore
+from tkdebug.knobs import KNOBS
 
 
 @pytest.fixture
@@ -287,7 +288,7 @@ def test_recorder_of_several_ranks_shares_one_file(path, monkeypatch):
 
 
 def test_recorder_overhead_is_a_few_microseconds(path):
-    with Recorder(path):
+    with KNOBS.scope(recording_process=False), Recorder(path):
         launch()
         started_s = time.perf_counter()
         for _ in range(2000):
@@ -334,7 +335,7 @@ def test_recorder_never_lets_more_than_a_batch_wait(path, monkeypatch):
         write(tables, rows)
 
     monkeypatch.setattr(SessionStore, "write", slow_write)
-    with Recorder(path, output=False):
+    with KNOBS.scope(recording_process=False), Recorder(path, output=False):
         for _ in range(2000):
             launch()
     assert sum(batches) == 2 * 2000 + 1

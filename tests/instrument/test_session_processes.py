@@ -50,7 +50,7 @@ def killed(tmp_path_factory):
     path = tmp_path_factory.mktemp("killed") / "run.tkd"
     child = subprocess.Popen(
         [sys.executable, "-c", KILLED_SCRIPT, str(path), str(LAUNCHES)],
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "TKDEBUG_RECORDING_PROCESS": "0"},
         stdout=subprocess.PIPE,
     )
     told = child.stdout.read(16 * LAUNCHES // 2)

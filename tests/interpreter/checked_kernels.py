@@ -227,3 +227,17 @@ def filled_with_nan(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     row, cols = tl.program_id(0), tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=float("nan"))
     tl.store(out_ptr + row * BLOCK + cols, x * 2)
+
+
+@tkdebug.jit
+def filled(like_ptr, out_ptr, value, uses: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    like = tl.load(like_ptr + offs).to(tl.float32) * 2
+    tl.store(out_ptr + offs, like if uses else tl.full((BLOCK,), value, tl.float32))
+
+
+@tkdebug.jit
+def roots(x_ptr, out_ptr, shift: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs).to(tl.float32)
+    tl.store(out_ptr + offs, tl.sqrt(x - 1.0 if shift else x))

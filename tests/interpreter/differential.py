@@ -18,7 +18,13 @@ _real_run = tkdebug.interpreter.run_module
 _counter = itertools.count()
 # What undefined values come to is tested by itself, in test_undefined_values.py and
 # test_offset_overflow.py.
-NOT_IN_REFERENCE = ("division-by-zero", "shift-range", "offset-overflow", "negative-remainder")
+NOT_IN_REFERENCE = (
+    "division-by-zero",
+    "shift-range",
+    "offset-overflow",
+    "misaligned-descriptor",
+    "negative-remainder",
+)
 
 
 @dataclass

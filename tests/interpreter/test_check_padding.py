@@ -10,6 +10,7 @@ from marked_lines import line_of, only
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.interpreter.checks.padding.check import PaddingOfBatches
 from tkdebug.knobs import scope
 
 line = partial(line_of, sys.modules[__name__])
@@ -593,3 +594,54 @@ def test_a_sum_that_picks_one_element_is_right():
     out = torch.zeros(4)
     assert not run(neighbours_swapped, (1,), torch.rand(5), out, 5, BLOCK=8)
     assert out[3] == 9
+
+
+# How much is looked at
+
+
+@pytest.fixture
+def followed(monkeypatch):
+    """The first programs of the batches whose padding was followed op by op."""
+    batches = []
+    of_batch = PaddingOfBatches.of_batch
+
+    def noted(self, run):
+        batches.append(run.first)
+        return of_batch(self, run)
+
+    monkeypatch.setattr(PaddingOfBatches, "of_batch", noted)
+    return batches
+
+
+@tkdebug.jit
+def row_softmax(x_ptr, out_ptr, n, fill, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=fill)
+    e = tl.exp(x - tl.max(x, 0))
+    tl.store(out_ptr + row * n + cols, e / tl.sum(e, 0), mask=cols < n)
+
+
+def test_a_glance_is_enough_where_fills_are_neutral(followed):
+    x, out = torch.randn(3, 5), torch.zeros(3, 5)
+    assert not run(row_softmax, (3,), x, out, 5, float("-inf"), BLOCK=8)
+    assert not run(row_softmax, (3,), torch.randn(3, 8), torch.zeros(3, 8), 8, 0.0, BLOCK=8)
+    assert followed == []
+    fault = only(run(row_softmax, (3,), x, out, 5, 0.0, BLOCK=8))
+    assert "this sum takes in" in fault.message
+    # The batch ran again; from now on padding is followed at once.
+    assert followed == [0]
+    assert not run(row_softmax, (3,), x, out, 5, float("-inf"), BLOCK=8)
+    assert followed == [0, 0]
+
+
+def test_only_batches_that_need_it_run_again(followed):
+    @tkdebug.jit
+    def sums(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        pid = tl.program_id(0)
+        offs = pid * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out_ptr + pid, tl.sum(tl.load(x_ptr + offs, mask=offs < n, other=1.0), 0))
+
+    fault = only(run(sums, (4,), torch.zeros(30), torch.zeros(4), 30, BLOCK=8, budget=64))
+    assert (fault.program_id, fault.count) == ((3, 0, 0), 1)
+    assert followed == [3]

@@ -200,6 +200,14 @@ def test_lock_that_nothing_has_written(marked):
     assert (fault.kind, fault.line) == ("uninitialised-read", line("UNWRITTEN take_lock"))
 
 
+def test_a_load_of_which_nothing_comes_reads_nothing(marked):
+    out = torch.empty(8)
+    assert not run(kernels.filled, (1,), torch.empty(8), out, 1.5, uses=False, BLOCK=8)
+    assert out.tolist() == [1.5] * 8
+    fault = only(run(kernels.filled, (1,), torch.empty(8), torch.zeros(8), 1.5, uses=True, BLOCK=8))
+    assert (fault.kind, fault.count) == ("uninitialised-read", 8)
+
+
 def test_what_torch_wrote_and_copied(marked):
     written = torch.empty(16).fill_(3.0)
     assert not run(kernels.double, (1,), written, torch.zeros(16), 16, BLOCK=16)
@@ -262,6 +270,14 @@ def test_nan_that_the_kernel_writes_down_is_no_fault(nans, budget):
     out = torch.zeros(4, 8)
     assert not run(kernels.filled_with_nan, (4,), torch.ones(4, 6), out, 6, BLOCK=8, budget=budget)
     assert out.isnan().sum() == 4 * 2
+
+
+def test_nan_of_a_function_of_the_input_is_a_warning(nans):
+    x = torch.tensor([4.0, -1.0], dtype=torch.float16)
+    given = only(run(kernels.roots, (1,), x, torch.zeros(2), shift=False, BLOCK=2))
+    assert (given.kind, given.severity, given.count) == ("nan", "warning", 1)
+    computed = only(run(kernels.roots, (1,), x, torch.zeros(2), shift=True, BLOCK=2))
+    assert (computed.severity, computed.count) == ("error", 1)
 
 
 @BUDGETS

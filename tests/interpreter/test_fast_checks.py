@@ -185,6 +185,7 @@ def test_a_batch_that_stores_a_nan_prints_once(folder, capsys):
     assert capsys.readouterr().out.count("pid") == 1
 
 
+@pytest.mark.interpreted_only("an observer alters its values")
 def test_observers_that_may_alter_values_keep_batches_from_running_again(folder):
     from tkdebug.interpreter.observers import Moments, Observer
 

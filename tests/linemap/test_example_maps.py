@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from map_checks import differences_from_nvdisasm, problems
 from native_support import needs_codegen, needs_libdevice, needs_nvdisasm
+from warm_python import ENVIRONMENT, run_module
 
 from tkdebug.linemap.line_table import LineTable
 from tkdebug.linemap.line_table_data import from_data
@@ -56,14 +55,8 @@ class Mapped(NamedTuple):
 def lines_of(folder: Path, target: str, *command: str) -> list[Mapped]:
     dump, out = folder / "dump", folder / "lines.json"
     words = ["lines", "--target", target, "--format", "json", "-o", str(out), *command]
-    done = subprocess.run(
-        [sys.executable, "-m", "tkdebug", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TKDEBUG_DUMP": str(dump)},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
+    env = {**ENVIRONMENT, "TKDEBUG_DUMP": str(dump)}
+    done = run_module("tkdebug", *words, cwd=folder, env=env, timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
     kernels = json.loads(out.read_text())["kernels"]
     assert kernels

@@ -230,11 +230,15 @@ class Agreement:
         run: launches a kernel on a device.
         device: which.
         report: gets a JSON line for each row.
+
+    Attributes:
+        why_not: why the launches of now cannot be compared; "" where they can.
     """
 
     def __init__(self, run: Run, device: str = "cuda", report: Path | None = None) -> None:
         self.rows: list[Row] = []
         self.where = ""
+        self.why_not = ""
         self._run, self._device, self._report = run, device, report
         self._seen: Counter[object] = Counter()
 
@@ -255,7 +259,7 @@ class Agreement:
             with _noting_faults() as faults:
                 execute(kernel, grid, values, record, is_told)
             reason = "it has faults" if any(map(_leaves_no_result, faults)) else ""
-            result, detail = "not run", reason or why_not(kernel)
+            result, detail = "not run", self.why_not or reason or why_not(kernel)
             if not detail:
                 result, detail = self._compare(kernel, grid, values, buffers, before)
             self._note(Row(kernel.name, kernel.src.hash, self.where, result, detail))
@@ -330,7 +334,11 @@ def difference(
 
 
 def _leaves_no_result(fault: Fault) -> bool:
-    return fault.severity == "error" or fault.kind in ("broken-promise", "shift-range")
+    return fault.severity == "error" or fault.kind in (
+        "assumption",
+        "misaligned-descriptor",
+        "shift-range",
+    )
 
 
 @contextlib.contextmanager
@@ -437,6 +445,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     agreement = item.config.stash.get(_KEY, None)
     if agreement is not None:
         agreement.where = item.nodeid
+        marker = item.get_closest_marker("interpreted_only")
+        agreement.why_not = "" if marker is None else str(marker.args[0])
 
 
 def main() -> None:

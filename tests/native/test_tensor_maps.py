@@ -355,7 +355,7 @@ def test_slots_of_what_the_launch_makes():
 
 
 def test_kernels_without_maps_of_the_launch_are_there_for_what_does_not_fit():
-    kernel = made_natively()._without_launch_maps
+    kernel = made_natively()._without_host_descriptors
     assert "cp.async.bulk.tensor" not in kernel.asm["ptx"]
     assert kernel.hash != made_natively().hash
 

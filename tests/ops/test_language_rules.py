@@ -10,6 +10,7 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import CompileError
+from tkdebug.knobs import scope
 
 X = torch.arange(64, dtype=torch.float32)
 
@@ -20,16 +21,21 @@ def message(kernel, *arguments):
     return caught.value.message
 
 
-def test_maximum_with_a_python_number_is_strong():
+@pytest.mark.parametrize("version", ["3.8", "3.9"])
+def test_a_python_number_in_maximum_is_weak_from_3_9_on(version):
     @tkdebug.jit
-    def kernel():
+    def kernel(WIDE: tl.constexpr, WIDE_BF16: tl.constexpr):
         half = tl.zeros((16,), tl.float16)
-        tl.static_assert(tl.maximum(half, 0.0).dtype == tl.float32)
+        tl.static_assert(tl.maximum(half, 0.0).dtype == WIDE)
+        tl.static_assert(tl.fma(half, 2.0, half).dtype == WIDE)
         tl.static_assert(tl.maximum(half, half).dtype == tl.float16)
-        tl.static_assert(tl.minimum(half.to(tl.bfloat16), half.to(tl.bfloat16)).dtype == tl.float32)
+        narrow = half.to(tl.bfloat16)
+        tl.static_assert(tl.minimum(narrow, narrow).dtype == WIDE_BF16)
         tl.static_assert((half + 1.0).dtype == tl.float16)
 
-    kernel[(1,)]()
+    types = (tl.float16, tl.bfloat16) if version == "3.9" else (tl.float32, tl.float32)
+    with scope(triton_version=version):
+        kernel[(1,)](*types)
 
 
 def test_max_widens_and_its_indices_keep_the_dtype():
@@ -41,8 +47,8 @@ def test_max_widens_and_its_indices_keep_the_dtype():
         tl.static_assert(value.dtype == tl.float16)
         tl.static_assert(index.dtype == tl.int32)
         value, index = tl.min(tl.zeros((16,), tl.bfloat16), 0, return_indices=True)
-        tl.static_assert(value.dtype == tl.float32)
-        tl.static_assert(tl.cumprod(tl.zeros((16,), tl.int8)).dtype == tl.int8)
+        tl.static_assert(value.dtype == tl.bfloat16)
+        tl.static_assert(tl.cumprod(tl.zeros((16,), tl.int8)).dtype == tl.int32)
         tl.static_assert(tl.cumsum(tl.zeros((16,), tl.int8)).dtype == tl.int32)
         tl.static_assert(tl.cumsum(tl.zeros((16,), tl.int8), dtype=tl.int64).dtype == tl.int64)
 
@@ -64,15 +70,16 @@ def test_clamp_gives_the_bound_for_nan_unless_nan_propagates():
     assert out.tolist()[1:] == [-1.0, 0.5, 1.0]
 
 
-def test_clamp_of_integers_is_an_error():
+def test_clamp_of_integers_is_an_error_before_3_9():
     @tkdebug.jit
     def kernel():
         tl.clamp(tl.arange(0, 16), 0, 4)
 
-    assert message(kernel) == (
-        "tl.clamp expects floating-point operands, got int32; "
-        "write tl.minimum(tl.maximum(x, low), high)"
-    )
+    with scope(triton_version="3.8"):
+        assert message(kernel) == (
+            "tl.clamp expects floating-point operands, got int32; "
+            "write tl.minimum(tl.maximum(x, low), high)"
+        )
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])

@@ -6,9 +6,11 @@ import torch
 import tkdebug
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.knobs import scope
 from tkdebug.runtime.compile.compilation import tell_compile_error
 from tkdebug.runtime.errors import AutotunerError
 from tkdebug.runtime.tune.autotune import Autotuner
+from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS
 
 CONFIGS = [
     tkdebug.Config({"BLOCK": 32}, num_warps=2),
@@ -296,3 +298,36 @@ def test_interpret_view_through_autotune_and_heuristics(launches, x):
     with tkdebug.mode("native"):
         both.interpret[(1,)](x)
     assert launches[0].values[1:] == [7]
+
+
+@pytest.mark.parametrize("what", ["key", "reset_to_zero", "restore_value"])
+def test_names_that_are_no_parameters_are_refused(what):
+    names = {"key": [], what: ["n", "size"]}
+    with pytest.raises(ValueError, match=rf"{what} contains names that are not kernel arg.*: size"):
+        tuned(**names)
+    with scope(triton_version="3.8"):
+        tuned(**names)
+
+
+def test_one_configuration_left_by_pruning_is_not_tried(x):
+    pruning = {"early_config_prune": lambda configs, arguments, **rest: configs[1:]}
+    tuner = Timed(prune_configs_by=pruning, reset_to_zero=["x"], do_bench=None)
+    tuner.run(x, 3, grid=(1,))
+    assert tuner.best_config is CONFIGS[1]
+    assert len(tuner.calls) == 1
+    assert x.tolist() == [1.0] * 4
+
+
+def test_listener_hears_of_what_was_timed(x, monkeypatch):
+    heard = []
+    monkeypatch.setattr(TUNE_HOOKS, "listener", lambda **keywords: heard.append(keywords))
+    monkeypatch.setattr(Timed, "_jit_function", lambda self: "function")
+    tuner = Timed(do_bench=lambda call, quantiles: [float(bool(call())) + 1.0] * 3)
+    with tkdebug.mode("native"):
+        tuner.run(x, 3, grid=(1,))
+    (told,) = heard
+    assert told["fn"] == "function"
+    assert told["best_config"] is CONFIGS[0]
+    assert told["configs_timings"] == {config: [1.0, 1.0, 1.0] for config in CONFIGS}
+    assert told["cache_hit"] is False
+    assert told["duration"] > 0

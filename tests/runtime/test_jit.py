@@ -219,12 +219,12 @@ def test_keyword_only_parameters(launches, x):
     assert launches[0].values[1:] == [7]
 
 
-def test_variadic_parameters_are_refused(launches, x):
+def test_variadic_keywords_are_refused(launches, x):
     @tkdebug.jit
-    def kernel(*args):
+    def kernel(**rest):
         pass
 
-    with pytest.raises(UnsupportedError, match=r"\*args"):
+    with pytest.raises(UnsupportedError, match=r"\*\*rest"):
         kernel[(1,)](x)
 
 

@@ -19,11 +19,13 @@ from tkdebug.compiler.layouts import LANE, REGISTER, WARP
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
+from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.pipeline import run_pipeline
+from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.compiler.targets.backend import NativeOptions, NativeStage, Observers
 from tkdebug.compiler.targets.target import Target
 from tkdebug.linemap.resources import Occupancy
-from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel
+from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, ProbeMemory
 
 WARP_SIZE = 16
 PRINTER = Target(
@@ -46,6 +48,7 @@ class Lowered:
     module: Module
     schedule: str
     num_warps: int
+    probes: ProbePlan | None = None
 
     @property
     def code_key(self) -> str:
@@ -62,6 +65,7 @@ class Binary:
     registers: int = 1
     spill_bytes: int = 0
     workspace_bytes: int = 0
+    probes: ProbePlan | None = None
 
     @property
     def image(self) -> bytes:
@@ -77,9 +81,11 @@ class Generated:
     schedule: str
     num_warps: int
     is_cached: bool = False
+    probes: ProbePlan | None = None
 
     def binary(self) -> Binary:
-        return Binary(self.module.name, self.schedule, self.num_warps * WARP_SIZE)
+        threads = self.num_warps * WARP_SIZE
+        return Binary(self.module.name, self.schedule, threads, probes=self.probes)
 
     def texts(self) -> Mapping[str, str]:
         return {"schedule": self.schedule}
@@ -132,18 +138,21 @@ class ScheduleBackend:
         function.num_warps = options.num_warps
         function.threads_per_warp = target.threads_per_warp
         function.target = target.name
+        if options.probes is not None:
+            run_pipeline(module, (InsertProbes(options.probes),), on_run=observers.on_run)
+        probes = probe_plan(module)
         passes = self.pipeline(target, options)
         run_pipeline(module, passes, snapshot=observers.snapshot, on_run=observers.on_run)
         if observers.on_resources is not None:
             observers.on_resources(options.num_warps * target.threads_per_warp, 0)
         text = "".join(f"{line(op)}\n" for op in module.function.walk())
         edited = None if observers.on_stage is None else observers.on_stage("schedule", text)
-        return Lowered(module, text if edited is None else edited, options.num_warps)
+        return Lowered(module, text if edited is None else edited, options.num_warps, probes)
 
     def generate(
         self, lowered: Lowered, on_stage: object = None, on_image: object = None
     ) -> Generated:
-        return Generated(lowered.module, lowered.schedule, lowered.num_warps)
+        return Generated(lowered.module, lowered.schedule, lowered.num_warps, probes=lowered.probes)
 
     def occupancy(
         self, target: Target, threads: int, registers: int, shared_bytes: int
@@ -207,6 +216,9 @@ class PrinterPlatform:
             self.launches.append(((x, y, z), stream, arguments))
 
         return LaunchableKernel(1, 1, 1, 0, PRINTER.threads_per_block, submit)
+
+    def probe_memory(self, device: int) -> ProbeMemory | None:
+        return None
 
     def span_timer(self, device: int) -> Any:
         raise AssertionError("nothing is timed here")

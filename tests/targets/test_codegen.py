@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import re
 import time
+from pathlib import Path
 
 import llvm_text
 import pytest
@@ -10,6 +12,7 @@ from native_support import instructions, needs_codegen, needs_libdevice, needs_n
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import emit_ptx, generate
 from tkdebug.compiler.targets.nvptx.disassembly import disassemble
+from tkdebug.compiler.targets.nvptx.worker_process import POOL
 
 pytestmark = needs_codegen
 HOPPER = TARGETS["sm_90a"]
@@ -149,14 +152,27 @@ def test_static_shared_memory_is_told() -> None:
     assert generate(text, "k", HOPPER).shared_bytes == 1024
 
 
+def cpu_s_of(pid: int) -> float:
+    """Processor time that a process has had; of a thread that waits, none is added."""
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times are of /proc")
 def test_a_small_kernel_is_compiled_within_a_blink() -> None:
+    def compile_ten(first: int) -> float:
+        with POOL.borrow() as worker:
+            pid = worker.pid
+        before = cpu_s_of(pid) + time.process_time()
+        for registers in range(first, first + 10):
+            generate(llvm_text.VECTOR_ADD, "k", HOPPER, max_registers=registers)
+        with POOL.borrow() as worker:
+            assert worker.pid == pid  # no kernel has a process started for it
+        return cpu_s_of(pid) + time.process_time() - before
+
     generate(llvm_text.VECTOR_ADD, "k", HOPPER)
-    best = 1.0
-    for registers in range(64, 72):
-        start = time.perf_counter()
-        generate(llvm_text.VECTOR_ADD, "k", HOPPER, max_registers=registers)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.05  # 0.013 on a quiet machine
+    # 0.13 s for ten on a quiet machine; processes that share a core count more.
+    assert any(compile_ten(first) < 0.5 for first in (64, 74, 84))
 
 
 def test_instruction_that_serves_two_ops_is_of_one_of_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from dataclasses import fields
 
 import pytest
 import torch
@@ -15,8 +16,13 @@ from tkdebug.compiler.targets import backend_of, register_backend, target_of, ta
 from tkdebug.compiler.targets.backend import Backend, forget_backend
 from tkdebug.errors import UnsupportedError
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.instrument import add_hook
+from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.platform import GPUTarget, Platform, platform
 from tkdebug.runtime.errors import NoDeviceError, OptionValueError, OutOfResources
+from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 
 @pytest.fixture
@@ -120,3 +126,72 @@ def test_kernel_of_one_backend_is_not_launched_by_another(printer, x):
     with platform(other), pytest.raises(NoDeviceError, match="it is for printer1"):
         kernel[(1,)](x, x, 64, 64)
     assert other.launches == []
+
+
+@pytest.fixture
+def packing(printer, tmp_path):
+    """A recorder to which native launches are packed, as where CUPTI times them."""
+    recorder = Recorder(tmp_path / "run.tkd", output=False).start()
+    with KNOBS.scope(cupti=False):
+        recorder._gpu_used(None)
+    HOOKS.time_natively(recorder._hook, False)
+    yield recorder
+    recorder.stop(0)
+
+
+def recorded(recorder):
+    recorder.stop(0)
+    with Session.open(recorder.path) as session:
+        return session.launches_in_order()
+
+
+def test_launches_are_packed_without_a_record_of_each(packing, x, monkeypatch):
+    kernel = make_kernel()
+    monkeypatch.setattr(Recorder, "_on_exit", None)
+    for n in (100, 50):
+        kernel[(2, 3)](x, x, n, BLOCK=64)
+    first, second = recorded(packing)
+    assert (first.kernel, first.grid, first.stream) == ("scale", (2, 3, 1), 7)
+    assert [(a.name, a.type, a.value, a.shape) for a in second.arguments] == [
+        ("x_ptr", "*fp32", "a tensor of torch.float32", (100,)),
+        ("out_ptr", "*fp32", "a tensor of torch.float32", (100,)),
+        ("n", "i32", "50", None),
+        ("BLOCK", "constexpr", "64", None),
+    ]
+
+
+def test_launch_is_the_same_with_a_record_and_packed(packing, x):
+    kernel = make_kernel()
+    kernel[(2,)](x, x, 100, BLOCK=64)
+    with add_hook(enter=lambda kernel, record: None):
+        assert HOOKS.packer is None
+        kernel[(2,)](x, x, 100, BLOCK=64)
+    one, other = recorded(packing)
+    unlike = {"seq", "revision", "id", "start_ns", "duration_ns", "time_source"}
+    for field in fields(one):
+        if field.name not in unlike:
+            assert getattr(one, field.name) == getattr(other, field.name), field.name
+
+
+def test_packed_launch_that_fails_has_its_error(packing, printer, x, monkeypatch):
+    compiled = make_kernel()
+    kernel = compiled[(1,)](x, x, 64, BLOCK=64)
+
+    def refuse(*arguments):
+        raise NoDeviceError("gone")
+
+    monkeypatch.setattr(kernel, "submit", refuse)
+    with pytest.raises(NoDeviceError):
+        compiled[(1,)](x, x, 64, BLOCK=64)
+    assert [one.error for one in recorded(packing)] == [None, "NoDeviceError: gone"]
+
+
+def test_packed_launches_in_flight_are_known(packing, x, monkeypatch):
+    flights = InFlight()
+    flights.watched = True
+    monkeypatch.setattr("tkdebug.runtime.launch.native_launch.IN_FLIGHT", flights)
+    kernel = make_kernel()[(2,)](x, x, 100, BLOCK=64)
+    (flight,) = flights.latest
+    assert (flight.kernel, flight.grid) == (kernel, (2, 1, 1))
+    assert flight.values == (x.data_ptr(), x.data_ptr(), 100)
+    assert not flight.had_ended()

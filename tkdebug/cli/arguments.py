@@ -13,16 +13,18 @@ from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
-from tkdebug.knobs import CHECK_NAMES
+from tkdebug.knobs import CHECK_NAMES, CheckedLaunchesName
 
 _OPTIONS_WITH_VALUE = (
     "--mode",
+    "--triton",
     "-o",
     "--output",
     "--report",
     "--report-format",
     "--interpret",
     "--check",
+    "--check-launches",
     "--only",
     "--ignore",
     "--baseline",
@@ -54,6 +56,7 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        check_launches: which launches of native kernels are checked; None as the knob says.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
@@ -85,6 +88,7 @@ class Arguments:
     report: Path | None = None
     report_format: str | None = None
     quick: bool = False
+    triton: str | None = None
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
@@ -97,6 +101,7 @@ class Arguments:
     passes: PassQuery | None = None
     lines: LinesQuery | None = None
     temporary: bool = False
+    check_launches: CheckedLaunchesName | None = None
     coredump: bool = True
     shell: str = ""
     commands: tuple[str, ...] = ()
@@ -226,6 +231,7 @@ def _run_arguments(
         report=parsed.report,
         report_format=_report_format(parser, parsed),
         quick=parsed.quick,
+        triton=parsed.triton,
         interpret=tuple(parsed.interpret),
         checks=_checks(parsed.check),
         only=tuple(parsed.only),
@@ -234,6 +240,7 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=parsed.native_target,
         temporary=parsed.temporary,
+        check_launches=parsed.check_launches,
         coredump=not parsed.no_coredump,
     )
 

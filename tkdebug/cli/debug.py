@@ -74,7 +74,7 @@ def _run(program: Program, console: Console) -> int:
 
 
 def _console(arguments: Arguments, program: Program, commands: list[str]) -> Console:
-    from tkdebug.debugger.console.shell import terminal_console
+    from tkdebug.debugger.console.terminal import terminal_console
 
     script = "" if program.is_module else os.path.abspath(program.name)
     console = terminal_console(script, arguments.format == "json", commands)

@@ -57,6 +57,7 @@ def findings_in_force(arguments: Arguments) -> Iterator[None]:
         only_kernels=arguments.only or KNOBS.only_kernels,
         ignored_kinds=arguments.ignored or KNOBS.ignored_kinds,
         baseline=path if path is not None and path.exists() else None,
+        check_launches=arguments.check_launches or KNOBS.check_launches,
     ):
         yield
 

@@ -54,6 +54,10 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command += ["--report-format", arguments.report_format]
     if arguments.quick:
         command.append("--quick")
+    if arguments.check_launches is not None:
+        command.append(f"--check-launches={arguments.check_launches}")
+    if arguments.triton is not None:
+        command += ["--triton", arguments.triton]
     if not arguments.coredump:
         command.append("--no-coredump")
     if arguments.native_target is not None:

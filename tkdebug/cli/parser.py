@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.knobs import CHECK_CHOICES, DEFAULT_CHECKS, parse_kinds
+from tkdebug.knobs import (
+    CHECK_CHOICES,
+    CHECKED_LAUNCHES,
+    DEFAULT_CHECKS,
+    TRITON_RELEASES,
+    parse_kinds,
+    parse_triton_version,
+)
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -107,6 +114,12 @@ def _add_run(add: AddCommand) -> None:
         help="triton.testing measures once and sweeps take their first value",
     )
     run.add_argument(
+        "--triton",
+        type=_triton_version,
+        metavar="VERSION",
+        help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
+    )
+    run.add_argument(
         "--interpret",
         action="append",
         default=[],
@@ -130,6 +143,13 @@ def _add_run(add: AddCommand) -> None:
         metavar="ARCH",
         help="compile interpreted kernels for that architecture besides, to look at their PTX and "
         f"SASS without a GPU ({_ARCHITECTURES})",
+    )
+    run.add_argument(
+        "--check-launches",
+        choices=CHECKED_LAUNCHES,
+        metavar="WHICH",
+        help="which launches of native kernels are checked for accesses outside of tensors: first "
+        "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
         "--no-coredump",
@@ -218,6 +238,13 @@ def _add_findings(run: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write the faults of this run into the file of --baseline",
     )
+
+
+def _triton_version(text: str) -> str:
+    try:
+        return parse_triton_version(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
 
 def _kinds(text: str) -> tuple[str, ...]:

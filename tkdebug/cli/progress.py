@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from tkdebug.events import Fault, LaunchProgress, LaunchRecord
-from tkdebug.instrument import add_hook
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.terminal_text import visible_line
 
 SHOW_AFTER_NS = 1_000_000_000
@@ -55,8 +55,12 @@ def progress_line() -> Iterator[None]:
         yield
         return
     line = ProgressLine(sys.stderr)
-    with add_hook(exit=line.on_exit, progress=line.on_progress, fault=line.on_fault):
+    hook = Hook(exit=line.on_exit, progress=line.on_progress, fault=line.on_fault, native=False)
+    HOOKS.add(hook)
+    try:
         yield
+    finally:
+        HOOKS.remove(hook)
 
 
 def progress_text(event: LaunchProgress) -> str:

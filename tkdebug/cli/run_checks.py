@@ -78,6 +78,11 @@ def check_run(arguments: Arguments) -> None:
 
 
 def _check_mode(arguments: Arguments, mode: ModeName) -> None:
+    if mode == "interpret" and arguments.check_launches is not None:
+        raise UsageError(
+            f"--check-launches {arguments.check_launches}: kernels are interpreted, which checks "
+            "every launch; leave it out, or run with --mode native"
+        )
     if mode != "native":
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]

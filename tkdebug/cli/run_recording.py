@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tkdebug.cli.findings import record_baseline
 from tkdebug.cli.kernel_checks import mode_of
 from tkdebug.cli.native_target import cross_compiling
 from tkdebug.cli.script import Ending, Program, run_program
+from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_creation import file_behind
 from tkdebug.knobs import KNOBS
@@ -38,6 +40,13 @@ def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path,
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def conclude_checked_launches() -> None:
+    """Wait for what native launches that are checked have found, and report it."""
+    module = sys.modules.get("tkdebug.runtime.probes.checked_launches")
+    if module is not None:
+        module.CHECKED.conclude()
+
+
 def run_recorded(
     arguments: Arguments, program: Program, recorder: Recorder, crashes: ArmedCoreDumps
 ) -> Ending:
@@ -53,10 +62,14 @@ def run_recorded(
             quick=arguments.quick or KNOBS.quick,
             interpret=arguments.interpret or KNOBS.interpret_kernels,
             checks=arguments.checks,
+            triton=arguments.triton,
         )
         with installed, cross_compiling(arguments.native_target):
             record_baseline()
+            if arguments.temporary:
+                HOOKS.break_into = None  # the terminal is the TUI's
             ending = run_program(program)
+            conclude_checked_launches()
             crashes.conclude()
     finally:
         os.environ.pop(SESSION_VARIABLE, None)

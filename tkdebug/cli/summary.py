@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tkdebug.events import Fault
 from tkdebug.fault_text import counted_line
+from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.text_format import counted, fault_lines
@@ -66,7 +67,17 @@ def print_summary(
     if missing and _is_interpreted(session):
         where = f"; not looked for: {', '.join(missing)} (--check all){where}"
     kernels = counted(len(session.kernel_summaries()), "kernel")
-    tell(f"{counted(launches, 'launch')} of {kernels}, {number}{where}")
+    tell(f"{counted(launches, 'launch')} of {kernels}{_checked(session)}, {number}{where}")
+
+
+def _checked(session: Session) -> str:
+    """How many native launches were checked, where some were to be."""
+    counts = [recorded.event for recorded in session.records(LaunchCounts)]
+    if not counts:
+        return ""
+    captured = sum(count.captured for count in counts)
+    besides = f"; {captured:,} became part of CUDA graphs and were not" if captured else ""
+    return f" ({sum(count.checked for count in counts):,} of them checked{besides})"
 
 
 def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:

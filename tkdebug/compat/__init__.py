@@ -30,11 +30,17 @@ class Installed:
     """
 
     def __init__(
-        self, mode: ModeName, quick: bool, interpret: tuple[str, ...], checks: tuple[str, ...]
+        self,
+        mode: ModeName,
+        quick: bool,
+        interpret: tuple[str, ...],
+        checks: tuple[str, ...],
+        triton: str | None = None,
     ) -> None:
         from tkdebug.compat import children
         from tkdebug.compat.eager_compile import CompileRunsEagerly
         from tkdebug.compat.finder import InstalledFinder
+        from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
         from tkdebug.compat.process_environment import Environment
         from tkdebug.runtime.cuda.first_use import announce_with_torch
         from tkdebug.runtime.device.default_checks import with_defaults
@@ -42,11 +48,14 @@ class Installed:
         self.stand_in: CudaStandInInstalled | None = None
         self._undo = ExitStack()
         with ExitStack() as undo:
-            changes = {"mode": mode, "quick": quick or KNOBS.quick}
+            changes: dict[str, object] = {"mode": mode, "quick": quick or KNOBS.quick}
+            if triton is not None:
+                changes["triton_version"] = triton
             patterns = interpret or KNOBS.interpret_kernels
             checks = with_defaults(checks or KNOBS.checks, mode)
             undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
             undo.callback(InstalledFinder().uninstall)
+            undo.callback(stop_at_breakpoints())
             if mode != "native":
                 from tkdebug.interpreter.registry import watch_addresses
 
@@ -63,6 +72,10 @@ class Installed:
             if self.stand_in is None:
                 undo.callback(CompileRunsEagerly().restore)
                 announce_with_torch()
+                if KNOBS.check_launches != "none":
+                    from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
+
+                    undo.callback(collect_at_synchronisations())
             variables = children.environment(
                 mode, KNOBS.quick, patterns, checks, self.stand_in is not None
             )
@@ -97,6 +110,7 @@ def install(
     quick: bool = False,
     interpret: Sequence[str] = (),
     checks: Sequence[str] = (),
+    triton: str | None = None,
 ) -> Installed:
     """Make `import triton` give tkdebug, and CUDA the CPU where there is no CUDA device.
 
@@ -106,6 +120,7 @@ def install(
         interpret: patterns of kernel names that are interpreted whatever the mode.
         checks: fault kinds that interpreted kernels are checked for besides the default ones;
             `none` leaves those out.
+        triton: the version of Triton to stand for, such as "3.8"; None for the knob's.
 
     Returns:
         The installation: a context manager, or call its `uninstall`.
@@ -116,4 +131,4 @@ def install(
     check_installed()
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
-    return Installed(mode, quick, tuple(interpret), tuple(checks))
+    return Installed(mode, quick, tuple(interpret), tuple(checks), triton)

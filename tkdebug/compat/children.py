@@ -33,8 +33,10 @@ def environment(
         VARIABLE: "stand-in" if stand_in else "triton",
         "TKDEBUG_MODE": mode,
         "TKDEBUG_QUICK": "1" if quick else None,
+        "TKDEBUG_TRITON": KNOBS.triton_version,
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or NO_CHECKS,
+        "TKDEBUG_CHECK_LAUNCHES": KNOBS.check_launches,
         "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
         "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
         "TKDEBUG_BASELINE": None if KNOBS.baseline is None else str(KNOBS.baseline),
@@ -86,6 +88,10 @@ def _compile_eagerly() -> None:
 
 
 def _announce_cuda() -> None:
+    if os.environ.get("TKDEBUG_CHECK_LAUNCHES", "none") != "none":
+        from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
+
+        collect_at_synchronisations()
     from tkdebug.runtime.cuda.first_use import announce_with_torch
 
     announce_with_torch()

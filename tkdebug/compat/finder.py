@@ -17,9 +17,15 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-UPSTREAM_VERSION = "3.6.0"
+from tkdebug.knobs import KNOBS, TRITON_RELEASES
+
 _PACKAGE = "triton"
 _FOLDER = Path(__file__).parent / "triton_modules"
+
+
+def upstream_version() -> str:
+    """The release that `triton` says it is."""
+    return TRITON_RELEASES[KNOBS.triton_version]
 
 
 class TritonLoader(SourceFileLoader):
@@ -58,7 +64,7 @@ class TritonDistribution(Distribution):
         """The METADATA file; there are no others."""
         if filename != "METADATA":
             return None
-        return f"Metadata-Version: 2.1\nName: {_PACKAGE}\nVersion: {UPSTREAM_VERSION}\n"
+        return f"Metadata-Version: 2.1\nName: {_PACKAGE}\nVersion: {upstream_version()}\n"
 
     def locate_file(self, path: str | os.PathLike[str]) -> Path:
         """Where a file of the distribution would be."""

@@ -50,15 +50,3 @@ def jit(
 ) -> GluonKernel | Callable[[Callable[..., Any]], GluonKernel]:
     """`gluon.jit`, with and without options."""
     return GluonKernel if fn is None else GluonKernel(fn)
-
-
-def aggregate(cls: type) -> NoReturn:
-    """`tl.core._aggregate`: classes whose objects kernels hold.
-
-    Raises:
-        UnsupportedError: always.
-    """
-    raise UnsupportedError(
-        f"class {cls.__qualname__}: triton.language.core._aggregate is not in this version of "
-        "tkdebug; hold the fields in a tuple"
-    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import tkdebug
-from tkdebug.compat.finder import UPSTREAM_VERSION
+from tkdebug.compat.finder import upstream_version
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UnsupportedError
@@ -79,7 +79,9 @@ def make_backend(target: Any) -> NoReturn:
 
 def triton_key() -> str:
     """What distinguishes this compiler from others in caches."""
-    return hashlib.sha256(f"{UPSTREAM_VERSION}-tkdebug-{tkdebug.__version__}".encode()).hexdigest()
+    return hashlib.sha256(
+        f"{upstream_version()}-tkdebug-{tkdebug.__version__}".encode()
+    ).hexdigest()
 
 
 def base32_of_hex(key: str) -> str:

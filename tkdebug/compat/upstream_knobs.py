@@ -18,26 +18,11 @@ from tkdebug.instrument.profiling.profiler import PROFILER
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, CompileFunction
 from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
+from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS, TuneListener
 
 # Of the process, as hooks are: they outlive a second import of `triton.knobs`.
 LAUNCH_ENTER = LaunchHookChain("enter")
 LAUNCH_EXIT = LaunchHookChain("exit")
-
-
-class UnwiredHookChain(HookChain):
-    """A chain that nothing in tkdebug calls: it can be read, and refuses functions."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-
-    def add(self, func: Any) -> None:
-        """Refuse.
-
-        Raises:
-            UnsupportedError: always.
-        """
-        refuse_hook(self._name)
 
 
 def refuse_hook(name: str) -> None:
@@ -53,9 +38,9 @@ def refuse_hook(name: str) -> None:
 
 
 class LoadHookChain(HookChain):
-    """Functions called when a native kernel is loaded, before (`before`) or after it (`after`)."""
+    """Functions called when a native kernel is loaded, before or after it, or is freed."""
 
-    def __init__(self, side: Literal["before", "after"]) -> None:
+    def __init__(self, side: Literal["before", "after", "freed"]) -> None:
         super().__init__(reversed=side == "after")
         self._side = side
 
@@ -73,7 +58,7 @@ class LoadHookChain(HookChain):
 
 _LOAD_START = LoadHookChain("before")
 _LOAD_END = LoadHookChain("after")
-_UNLOAD = UnwiredHookChain("runtime.kernel_unload_hook")
+_UNLOAD = LoadHookChain("freed")
 
 
 class KnobGroup:
@@ -109,13 +94,14 @@ class KnobGroup:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Undo what is set inside at the end of the `with` block."""
-        compile_hooks = replace(COMPILE_HOOKS)
+        compile_hooks, listener = replace(COMPILE_HOOKS), TUNE_HOOKS.listener
         profiling_disabled = PROFILER.disabled
         try:
             with KNOBS.scope(**KNOBS.read_all()):
                 yield
         finally:
             COMPILE_HOOKS.before, COMPILE_HOOKS.after = compile_hooks.before, compile_hooks.after
+            TUNE_HOOKS.listener = listener
             PROFILER.disabled = profiling_disabled
 
 
@@ -257,7 +243,15 @@ class AutotuningKnobs(KnobGroup):
 
     _group = "autotuning"
     _inert: ClassVar[dict[str, Any]] = {"cache": False}
-    _hooks = frozenset({"listener"})
+
+    @property
+    def listener(self) -> TuneListener | None:
+        """Function called when a tuner has timed its configurations."""
+        return TUNE_HOOKS.listener
+
+    @listener.setter
+    def listener(self, value: TuneListener | None) -> None:
+        TUNE_HOOKS.listener = value
 
     @property
     def print(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tkdebug.compiler.aggregates import Aggregate
 from tkdebug.compiler.dtypes import LanguageType, describe_type
 from tkdebug.compiler.tensor import block_pointer, is_jit_function, tensor, tensor_descriptor
 
@@ -21,6 +22,8 @@ def describe(value: Any) -> str:
         return f"a tensor descriptor of {describe_type(value.block_type)}"
     if isinstance(value, block_pointer):
         return f"a block pointer to {describe_type(value.type.element_ty)}"
+    if isinstance(value, Aggregate):
+        return f"a {type(value).__name__}"
     if isinstance(value, tuple):
         inner = ", ".join(describe(item) for item in value[:_MAX_ITEMS])
         more = f", … ({len(value)} in all)" if len(value) > _MAX_ITEMS else ""

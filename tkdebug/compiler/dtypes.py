@@ -299,11 +299,13 @@ class tensor_descriptor_type(LanguageType):
     Attributes:
         padding: what reads outside the tensor give, where it is made on the host: "zero" or "nan".
             Blocks of both are alike, so types that differ in it are equal.
+        rounds_to_tf32: whether its loads round fp32 to the nearest tf32.
         rank: dimensions of the described tensor, as many as the block's.
     """
 
     block: block_type
     padding: str = field(default="zero", compare=False)
+    rounds_to_tf32: bool = False
 
     @property
     def rank(self) -> int:

@@ -12,7 +12,7 @@ from tkdebug.compiler.ir.printer import attribute_text
 from tkdebug.compiler.ir.types import type_text
 from tkdebug.compiler.passes.pipeline import PassRun
 from tkdebug.events import OpFacts, Rewrite
-from tkdebug.linemap.line_table import OpPlace
+from tkdebug.linemap.op_place import OpPlace
 
 # Set on the function between passes: options of the compile, which no pass chose.
 _COMPILE_OPTIONS = frozenset(

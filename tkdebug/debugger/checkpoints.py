@@ -6,7 +6,8 @@ their launch has the first checkpoint only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -76,6 +77,16 @@ class Checkpoints:
     def before(self, moment: Moment) -> Checkpoint:
         """The last one that is before `moment`."""
         return next((one for one in reversed(self._taken) if one.op < moment.op), self._taken[0])
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """Have the memory afterwards as it is now."""
+        saved = [live.clone() for live in self._live]
+        try:
+            yield
+        finally:
+            for live, kept in zip(self._live, saved, strict=True):
+                live.copy_(kept)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Put the memory back."""

@@ -113,6 +113,11 @@ class Debugger:
         self._changed()
         return made
 
+    def reserve_numbers(self, upto: int) -> int:
+        """Give breakpoints made from now on higher numbers; the last one that was given."""
+        self._numbers = max(self._numbers, upto)
+        return self._numbers
+
     def add_line(self, file: str, line: int, **options: Any) -> Breakpoint:
         """A breakpoint at a line, which has to be the first of a statement.
 
@@ -251,9 +256,13 @@ class Debugger:
         )
         stops_at_once, self._stops_at_next = self._stops_at_next, False
         self._session = session
+        # The host's debugger, which looks at no line of ours.
+        tracing = sys.gettrace()
+        sys.settrace(None)
         try:
             session.run(stops_at_once)
         finally:
+            sys.settrace(tracing)
             self._session = None
             found = session.execution.faults
             found.is_told = True

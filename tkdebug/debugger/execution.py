@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState
 
 _CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)
+_Beside = TypeVar("_Beside", bound=Observer)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +87,10 @@ class StopFinder(Protocol):
         ...
 
 
+class Traced(BaseException):
+    """Ends an execution beside the launch, which has come as far as it is wanted."""
+
+
 class Rewind(BaseException):
     """Ends an execution, so that another one can begin."""
 
@@ -127,6 +132,7 @@ class Execution(Observer):
         begun: the first programs of the batches that have begun.
         ended: of those that have ended.
         frontier: the latest moment ever reached.
+        recorded: by how many ops had begun, the results that are no function of the inputs.
         is_new: whether the moment that is looked at was never reached before.
     """
 
@@ -161,7 +167,7 @@ class Execution(Observer):
         self._asleep_until = 0
         self._first = 0
         self._assignments: list[Assignment] = []
-        self._recorded: dict[int, Sequence[TileValue]] = {}
+        self.recorded: dict[int, Sequence[TileValue]] = {}
         # The op that began last.
         self._running: tuple[Evaluator, Operation, int] | None = None
 
@@ -208,6 +214,29 @@ class Execution(Observer):
         self._target = None if target == END else target
         self._plan_sleep()
 
+    def execute_beside(
+        self, make: Callable[[int], _Beside], until: Moment, *, is_whole: bool = False
+    ) -> _Beside:
+        """Execute the launch up to a moment for somebody else; memory is put back as it is.
+
+        Args:
+            make: makes who looks on; gets how many ops had begun where it begins.
+            until: where that one ends the execution, by `Traced`.
+            is_whole: begin with the launch, not with the batch in which `until` is.
+        """
+        checkpoint = self._checkpoints.before(BEGINNING if is_whole else until)
+        faults = FaultLog(self.faults.kernel, 0, self.grid, False, self.faults.arguments)
+        observer = make(checkpoint.op)
+        with self._checkpoints.put_back():
+            self._checkpoints.restore(checkpoint)
+            try:
+                run_debugged(
+                    self.code.module, self._values, self.grid, faults, observer, checkpoint.first
+                )
+            except Traced:
+                pass
+        return observer
+
     def searched_from(self, until: Moment) -> Moment:
         """Where an execution begins that was rewound with `until`."""
         return Moment(self._checkpoints.before(until).op, 0)
@@ -234,10 +263,16 @@ class Execution(Observer):
         gone = len(self._assignments) - len(kept)
         if gone:
             # What was recorded may have been another value's.
-            self._recorded = {op: out for op, out in self._recorded.items() if op < after.op}
+            self.recorded = {op: out for op, out in self.recorded.items() if op < after.op}
             self.frontier = min(self.frontier, after)
         self._assignments = kept
         return gone
+
+    def reapply(self, run: Evaluator, op: int) -> None:
+        """Make the assignments of an op's moments, in an execution beside this one."""
+        for each in self._assignments:
+            if each.moment.op == op and each.first == run.first:
+                run.values[each.value] = each.data
 
     def _apply(self, run: Evaluator, moment: Moment) -> None:
         for each in self._assignments:
@@ -263,6 +298,11 @@ class Execution(Observer):
         """What the names of the line stand for, and those of its callers."""
         return self.code.needed.get(op, ())
 
+    def follow(self, run: Evaluator) -> None:
+        """See accesses from now on if the finder wants to, which may have changed at a stop."""
+        self.follows_accesses = self._finder.follows_accesses
+        run.follow(self, self.follows_accesses)
+
     def launch_begins(self, launch: LaunchContext) -> None:
         """Note the launch."""
         self.launch = launch
@@ -273,7 +313,7 @@ class Execution(Observer):
         """A batch begins."""
         self.begun.add(run.first)
         self.batch_programs = run.programs
-        if run.turns is None or not self.now:
+        if run.scheduler is None or not self.now:
             self._checkpoints.take(self.now, run.first, self.faults)
         return self
 
@@ -346,7 +386,7 @@ class Execution(Observer):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """What is no function of the inputs is the same in each execution."""
-        return self._recorded.setdefault(self.now, results)
+        return self.recorded.setdefault(self.now, results)
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a load."""

@@ -22,7 +22,8 @@ from tkdebug.debugger.expressions import (
     tl_functions,
     truth,
 )
-from tkdebug.debugger.programs import Census, Selection, elsewhere, program_id
+from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.programs import Census, Selection, elsewhere, program_id, program_text
 from tkdebug.debugger.values import Constant, Reading, Unavailable, read
 from tkdebug.errors import Frame, UsageError
 
@@ -121,7 +122,7 @@ class Inspection:
         run = self.here.run
         here = ALL_POSITIONS.positions(run).tolist()
         begun, ended = len(execution.begun), len(execution.ended)
-        if run.turns is None:
+        if run.scheduler is None:
             gone, waiting = run.first, 0
             not_begun = total - run.first - run.programs
         else:
@@ -255,6 +256,22 @@ class Inspection:
             if truth(evaluate(code, names, text)):
                 found.append(place)
         return found
+
+    # The past, executed again beside the launch
+
+    @property
+    def moment(self) -> Moment:
+        """Now."""
+        return Moment(self._execution.now + 1, 0) if self.here is None else self.here.moment
+
+    @property
+    def execution(self) -> Execution:
+        """Of the launch."""
+        return self._execution
+
+    def program_text(self, program: int) -> str:
+        """A program's id as people write it."""
+        return program_text(program, self.launch.grid)
 
     # Assignment
 

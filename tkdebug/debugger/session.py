@@ -115,6 +115,7 @@ class LaunchSession:
         self._notes.clear()
         resume = self._debugger.ask(self, here, stop)
         self.finder.look_up()
+        self.execution.follow(here.run)
         if self._resumes(resume, here.moment, here.mark or here.context):
             raise Rewind
 

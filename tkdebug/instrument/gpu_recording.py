@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.events import LaunchRecord
 from tkdebug.hook_chain import ActivityBuffers
+from tkdebug.instrument.apart.ring import JOINED, TIMED
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
 from tkdebug.instrument.device_records import LostActivities
@@ -23,7 +24,9 @@ from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.instrument.cupti.recording import DeviceRecording, Measured
+    from tkdebug.instrument.apart.client import RecordingProcess
+    from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured
+    from tkdebug.instrument.cupti.recording import DeviceRecording, Taker
     from tkdebug.instrument.nvml import Nvml
 
 STATE_S = 1.0
@@ -76,6 +79,7 @@ class GpuRecording:
 
     Attributes:
         is_on: whether it does.
+        flags: of a launch that is made now, as packed launches have them.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class GpuRecording:
         self._told = told
         self._switched = switched
         self._recording: DeviceRecording | None = None
+        self._join: ActivityJoin | None = None
         self._nvml: Nvml | None = None
         self._state_due_s = 0.0
         self._devices: set[int] = {0}
@@ -98,9 +103,17 @@ class GpuRecording:
         self._is_on_trial = False
         self._trial_due_s = 0.0
         self.is_on = False
+        self.flags = 0
 
-    def start(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
-        """CUDA is in use now."""
+    def start(
+        self, make_buffers: Callable[[], ActivityBuffers], process: RecordingProcess | None
+    ) -> None:
+        """CUDA is in use now.
+
+        Args:
+            make_buffers: makes memory for CUPTI.
+            process: what joins its records; None for this process.
+        """
         self._owner = os.getpid()
         self._here = _Here()
         self._open_nvml()
@@ -111,7 +124,7 @@ class GpuRecording:
             self._told(LostActivities(0, _BESIDE_CORE_DUMPS))
             return
         try:
-            self._recording = self._make_recording(make_buffers())
+            self._recording = self._make_recording(make_buffers(), process)
             self._recording.start()
         except CuptiError as error:
             self._recording = None
@@ -120,18 +133,41 @@ class GpuRecording:
             return
         self._switch(True)
 
-    def _make_recording(self, buffers: ActivityBuffers) -> DeviceRecording:
+    def _make_recording(
+        self, buffers: ActivityBuffers, process: RecordingProcess | None
+    ) -> DeviceRecording:
         from tkdebug.instrument.cupti.collection import Collection
         from tkdebug.instrument.cupti.recording import DeviceRecording
 
-        collection = Collection(Cupti(find_cupti()), buffers)
+        cupti = Cupti(find_cupti())
         return DeviceRecording(
-            collection, self._on_measured, self._told, self._on_round, self._on_failure
+            Collection(cupti, buffers),
+            self._make_taker(cupti, process),
+            self._told,
+            self._on_round,
+            self._on_failure,
         )
+
+    def _make_taker(self, cupti: Cupti, process: RecordingProcess | None) -> Taker:
+        if process is not None:
+            from tkdebug.instrument.apart.taker import JoinApart
+
+            return JoinApart(process, cupti.version)
+        from tkdebug.instrument.cupti.activity_join import ActivityJoin
+        from tkdebug.instrument.cupti.collection import names_at
+        from tkdebug.instrument.cupti.recording import JoinHere
+
+        self._join = ActivityJoin(cupti.layout, names_at, self._on_measured, self._told)
+        return JoinHere(self._join)
 
     def _switch(self, is_on: bool) -> None:
         self.is_on = is_on
+        self._set_flags()
         self._switched(is_on)
+
+    def _set_flags(self) -> None:
+        # On trial, so that a kernel of ours is not taken for somebody else's.
+        self.flags = JOINED | TIMED if self.is_on else JOINED if self._is_on_trial else 0
 
     def _on_failure(self) -> None:
         self._switch(False)
@@ -144,8 +180,8 @@ class GpuRecording:
         if is_taken and recording.is_on:
             tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
             self._told(LostActivities(0, "torch.profiler used CUPTI"))
-            self._switch(False)
             self._is_on_trial = False
+            self._switch(False)
             recording.stop(when_done=False)
         elif not is_taken and not recording.is_on:
             try:
@@ -154,6 +190,7 @@ class GpuRecording:
                 tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
                 return
             self._is_on_trial = True
+            self._set_flags()
             self._trial_due_s = time.monotonic() + TRIAL_S
 
     def _go_on_with_trial(self, recording: DeviceRecording) -> None:
@@ -172,6 +209,7 @@ class GpuRecording:
         self._sample(is_busy=False)
         self._recording.stop()
         self.is_on = False
+        self.flags = 0
         self._times.clear()
 
     def wait(self) -> None:
@@ -190,12 +228,12 @@ class GpuRecording:
         is_timed = launch in self._times
         if not is_timed and not self._is_on_trial:
             return False
-        if record.error is not None or self._recording is None:
+        if record.error is not None or self._join is None:
             self._times.pop(launch, None)
             return False
         # On trial, so that its kernel is not taken for somebody else's.
         ends = (record.start_ns, time.time_ns())
-        self._recording.made(Made(launch, self._here.native_id, *ends, record.grid))
+        self._join.made(Made(launch, self._here.native_id, *ends, record.grid))
         return is_timed
 
     def _on_measured(self, measured: Measured) -> None:

@@ -9,32 +9,38 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import SessionError
-from tkdebug.events import Fault, LaunchRecord
-from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook
+from tkdebug.events import Fault, KernelLaunch, LaunchRecord
+from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook, PackableKernel
+from tkdebug.instrument.apart.packing import LaunchPacker
+from tkdebug.instrument.apart.ring import JOINED, TIMED
 from tkdebug.instrument.device_times import DeviceTimes
+from tkdebug.instrument.event_sink import EventSink
 from tkdebug.instrument.gpu_recording import GpuRecording
 from tkdebug.instrument.output import OutputTee
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
 from tkdebug.instrument.session_lock import SessionLock
-from tkdebug.instrument.store import LaunchEnded, LaunchStarted, RunEnded, Told
+from tkdebug.instrument.store import Event, LaunchEnded, LaunchStarted, RunEnded, Told
+from tkdebug.instrument.stored_times import StoredTime
 from tkdebug.instrument.tables import BUSY_TIMEOUT_S
-from tkdebug.instrument.writer import SessionWriter
 from tkdebug.scopes import SCOPES, Metrics, Scope
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.instrument.cupti.recording import Measured
+    from tkdebug.instrument.cupti.activity_join import Measured
 
 SESSION_VARIABLE = "TKDEBUG_SESSION"
 FAULT_WAIT_S = 5.0
+
+Grid = tuple[int, int, int]
 
 
 class Recorder:
@@ -67,7 +73,8 @@ class Recorder:
         )
         self._join = join
         self._output = output
-        self._writer: SessionWriter | None = None
+        self._sink: EventSink | None = None
+        self._packer: LaunchPacker | None = None
         self._tees: tuple[OutputTee, ...] = ()
         self._owner = 0
         self._hook = Hook(
@@ -90,7 +97,7 @@ class Recorder:
     @property
     def error(self) -> str | None:
         """Why recording stopped before `stop`, if it did."""
-        return self._writer.error if self._writer is not None else None
+        return self._sink.error if self._sink is not None else None
 
     def start(self) -> Recorder:
         """Create or join the session and subscribe.
@@ -98,11 +105,10 @@ class Recorder:
         Raises:
             SessionError: the session cannot be created, or to join one that is not there.
         """
-        if self._writer is not None:
+        if self._sink is not None:
             raise SessionError(f"{self.path}: this recorder was started before; make a new one")
         self._lock = self._locked()
-        self._writer = SessionWriter(self.path, is_child=self._join)
-        self._put = self._writer.put
+        self._sink = EventSink(self.path, self._join, self._unpack)
         self._owner = os.getpid()
         HOOKS.add(self._hook)
         SCOPES.watch(self)
@@ -132,13 +138,14 @@ class Recorder:
         Args:
             exit_status: of the script, where it is known.
         """
-        if self._writer is None:
+        if self._sink is None:
             return
         atexit.unregister(self.stop)
         for tee in reversed(self._tees):
             tee.stop()
         self._tees = ()
         HOOKS.remove(self._hook)
+        HOOKS.pack_natively(self._hook, None)
         SCOPES.unwatch(self)
         self._gpu.stop()
         if self._device_times is not None:
@@ -146,13 +153,13 @@ class Recorder:
         # A forked child that comes here, or one that joined, does not end the run.
         if not self._join and os.getpid() == self._owner:
             self._put(RunEnded(exit_status, time.time_ns()))
-        self._writer.close()
+        self._sink.close()
         self._lock.release()
 
     def flush(self) -> None:
         """Wait until all events so far are in the file."""
-        if self._writer is not None:
-            self._writer.flush()
+        if self._sink is not None:
+            self._sink.flush()
 
     def __enter__(self) -> Recorder:
         return self.start()
@@ -165,8 +172,24 @@ class Recorder:
     ) -> None:
         self.stop(0 if error is None else 1)
 
+    def _put(self, event: Event) -> None:
+        assert self._sink is not None
+        self._sink.put(event)
+
     def _gpu_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
-        self._gpu.start(make_buffers)
+        assert self._sink is not None
+        process = self._sink.move()
+        if process is not None:
+            self._packer = LaunchPacker(
+                process.ring, process.send, self._odd, self, self._gpu, self._time_of
+            )
+            HOOKS.pack_natively(self._hook, self._packer)
+        self._gpu.start(make_buffers, process)
+
+    def _unpack(self) -> None:
+        """There is no recording process any more that reads what is packed."""
+        self._packer = None
+        HOOKS.pack_natively(self._hook, None)
 
     def _profiler_took(self, is_taken: bool) -> None:
         self._gpu.share(is_taken)
@@ -176,25 +199,22 @@ class Recorder:
         HOOKS.time_natively(self._hook, not by_cupti)
 
     def _on_enter(self, kernel: object, record: LaunchRecord) -> None:
-        if self._gpu.is_on and record.mode == "native":
-            record.device_ns = self._gpu.enter(record.id)
-        self._put(
-            LaunchStarted(
-                record.id,
-                record.kernel,
-                record.kernel_hash,
-                record.mode,
-                record.grid,
-                dict(record.options),
-                record.arguments,
-                record.stream,
-                record.start_ns,
-                SCOPES.path(self),
-            )
-        )
+        if record.mode == "native":
+            if self._packer is not None:
+                # It is noted at its end.
+                if self._gpu.is_on:
+                    record.device_ns = self._time_of(record.id)
+                return
+            if self._gpu.is_on:
+                record.device_ns = self._gpu.enter(record.id)
+        self._put(_started(record, SCOPES.path(self)))
 
     def _on_exit(self, kernel: object, record: LaunchRecord) -> None:
-        is_timed = self._gpu.exit(record)
+        packer = self._packer
+        if packer is not None and record.mode == "native":
+            is_timed = self._pack(packer, kernel, record)
+        else:
+            is_timed = self._gpu.exit(record)
         if record.mode != "native" or record.error is not None:
             self._put(LaunchEnded(record.id, record.duration_ns, record.error, "host"))
         elif is_timed:
@@ -208,9 +228,56 @@ class Recorder:
                 self._device_times = DeviceTimes(self._on_settled)
             self._device_times.add(record.id, record.device_ns)
 
+    def _pack(self, packer: LaunchPacker, kernel: object, record: LaunchRecord) -> bool:
+        """Note a launch that has a record; whether CUPTI times it."""
+        flags = self._gpu.flags
+        if record.error is not None:
+            self._put(_started(record, SCOPES.path(self)))
+        elif isinstance(record, KernelLaunch):
+            packer.note_of(cast("PackableKernel", kernel))(
+                record.id, *record.grid, record.stream, record.start_ns, *record.values
+            )
+        else:
+            self._put(_started(record, SCOPES.path(self)))
+            self._tell_made(record.id, record.start_ns, time.time_ns(), record.grid)
+        return bool(flags & TIMED)
+
+    def _odd(
+        self,
+        kernel: PackableKernel,
+        launch: int,
+        grid: Grid,
+        stream: int,
+        start_ns: int,
+        end_ns: int,
+        values: tuple[object, ...],
+    ) -> None:
+        """A launch that no slot can hold."""
+        record = kernel.launch_record(launch, grid, stream, values, start_ns)
+        self._put(_started(record, SCOPES.path(self)))
+        self._tell_made(launch, start_ns, end_ns, grid)
+
+    def _tell_made(self, launch: int, start_ns: int, end_ns: int, grid: Grid) -> None:
+        flags = self._gpu.flags
+        if flags & JOINED and self._sink is not None and self._sink.process is not None:
+            made = (launch, threading.get_native_id(), start_ns, end_ns, grid)
+            self._sink.process.send("made", made, bool(flags & TIMED))
+
+    def _time_of(self, launch: int) -> StoredTime:
+        return StoredTime(self.path, launch, self._settle)
+
+    def _settle(self) -> None:
+        """Have the session know all times that can be known."""
+        self._gpu.wait()
+        self.flush()
+
     def _on_settled(
         self, launch: int, duration_ns: int | None, error: str | None, source: str
     ) -> None:
+        process = self._sink.process if self._packer is not None and self._sink else None
+        if process is not None and duration_ns is not None and error is None:
+            if process.ring.tell_end(launch, duration_ns, source):
+                return
         self._put(LaunchEnded(launch, duration_ns, error, source))
 
     def _on_measured(self, measured: Measured) -> None:
@@ -224,10 +291,10 @@ class Recorder:
     def _on_fault(self, event: Fault) -> None:
         self._on_record(event)
         place = (os.getpid(), event.kind, event.frames, event.tensor)
-        if self._writer is not None and place not in self._stored_places:
+        if self._sink is not None and place not in self._stored_places:
             # A worker process may be ended by its parent as soon as the launch returns.
             self._stored_places.add(place)
-            self._writer.flush(FAULT_WAIT_S)
+            self._sink.flush(FAULT_WAIT_S)
 
     def entered(self, scope: Scope, metrics: Metrics) -> None:
         """A scope of the script's began."""
@@ -249,6 +316,21 @@ class Recorder:
 
     def _on_output(self, stream: str, text: str) -> None:
         self._on_record(Output(stream, text))
+
+
+def _started(record: LaunchRecord, scopes: tuple[str, ...]) -> LaunchStarted:
+    return LaunchStarted(
+        record.id,
+        record.kernel,
+        record.kernel_hash,
+        record.mode,
+        record.grid,
+        dict(record.options),
+        record.arguments,
+        record.stream,
+        record.start_ns,
+        scopes,
+    )
 
 
 def join_from_environment() -> Recorder | None:

@@ -15,11 +15,13 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
 from tkdebug.events import ArgumentInfo, CompilerPass, KernelCompiled, LaunchProgress
 from tkdebug.instrument.columns import MAX_TEXT_CHARS, encode_text
+from tkdebug.instrument.record_tables import NOT_A_RECORD, RecordTables
 from tkdebug.instrument.records import (
     TABLES,
     Artifact,
@@ -33,21 +35,12 @@ from tkdebug.instrument.records import (
     RecordedPass,
     SourceFile,
 )
-from tkdebug.instrument.tables import BUSY_TIMEOUT_S, Table, table_of
+from tkdebug.instrument.tables import BUSY_TIMEOUT_S, table_of
 from tkdebug.storage import storage_of
 from tkdebug.terminal_text import tell
 
 MAX_OUTPUT_CHARS = 64 << 20
 MAX_PASS_CHARS = 8 << 20
-# What a field raises that holds something else than its type says.
-_NOT_A_RECORD = (
-    TypeError,
-    ValueError,
-    AttributeError,
-    OverflowError,
-    sqlite3.InterfaceError,
-    sqlite3.ProgrammingError,
-)
 _T = TypeVar("_T")
 
 
@@ -64,6 +57,21 @@ class LaunchStarted(NamedTuple):
     stream: int
     start_ns: int
     scopes: tuple[str, ...]
+
+
+class EncodedLaunch(NamedTuple):
+    """A launch that began; the same fields as their columns hold them."""
+
+    id: int
+    kernel: str
+    kernel_hash: str
+    mode: str
+    grid: str
+    options: str
+    arguments: str
+    stream: object
+    start_ns: int
+    scopes: str
 
 
 class LaunchEnded(NamedTuple):
@@ -95,7 +103,28 @@ class RunEnded(NamedTuple):
     end_ns: int
 
 
-Event = LaunchStarted | LaunchEnded | Told | RunEnded
+class EncodedRow(NamedTuple):
+    """A row of a record that another process made, with what makes its table.
+
+    Attributes:
+        files: whose source goes into the session with it.
+    """
+
+    table: str
+    statements: tuple[str, ...]
+    insert: str
+    values: tuple[object, ...]
+    files: tuple[str, ...]
+
+
+class MadeLineTable(NamedTuple):
+    """The line table of a kernel, made in another process."""
+
+    kernel_hash: str
+    text: str
+
+
+Event = LaunchStarted | EncodedLaunch | LaunchEnded | Told | RunEnded | EncodedRow | MadeLineTable
 
 
 @dataclass(slots=True)
@@ -128,25 +157,34 @@ def process_rank() -> int:
 
 
 class SessionStore:
-    """The open session file of this process.
+    """The open session file of one process.
+
+    Args:
+        path: the file.
+        process: whose events these are; this process where it is not said.
+        rank: of that process.
 
     Raises:
         sqlite3.Error: the file cannot be opened; it is never created here.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, process: int | None = None, rank: int | None = None) -> None:
         self._connection = sqlite3.connect(
             f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
         )
         # A dead process loses nothing that was written; only a dead machine would.
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        self._process = os.getpid()
-        self._rank = process_rank()
+        self._process = os.getpid() if process is None else process
+        self._rank = process_rank() if rank is None else rank
         self._running: dict[int, tuple[int, str]] = {}
+        # Another process may have told of a launch's progress that ends here.
+        (self._has_progress,) = self._connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM progress)"
+        ).fetchone()
         self._modes: set[str] = set()
         self._stored_sources: set[str] = set()
-        self._known = set(TABLES)
-        self._refused: set[type] = set()
+        self._tables = RecordTables()
+        self._created = {storage_of(kind).table for kind in TABLES}
         self._output_chars = 0
         self._revision = 0
         self._line_tables: list[tuple[str, Callable[[], Mapping[str, object]]]] = []
@@ -163,11 +201,21 @@ class SessionStore:
         with self._transaction():
             (self._revision,) = execute("SELECT revision FROM clock").fetchone()
             self._write_kernels(told.pop(KernelCompiled, ()))
-            self._write_launches(_of_type(by_type, LaunchStarted), _of_type(by_type, LaunchEnded))
+            started: list[LaunchStarted | EncodedLaunch] = [
+                *_of_type(by_type, LaunchStarted),
+                *_of_type(by_type, EncodedLaunch),
+            ]
+            if len(by_type[LaunchStarted]) not in (0, len(started)):
+                # They came by two ways, and are numbered as they were made.
+                started.sort(key=attrgetter("id"))
+            self._write_launches(started, _of_type(by_type, LaunchEnded))
             self._write_progress(told.pop(LaunchProgress, ()))
             self._write_records(self._joined_output(told.pop(Output, ())))
             for records in told.values():
                 self._write_records(records)
+            self._write_rows(_of_type(by_type, EncodedRow))
+            for made in _of_type(by_type, MadeLineTable):
+                self._replace(RecordedLineTable(made.kernel_hash, self._store_blob(made.text)))
             self._write_end(_of_type(by_type, RunEnded))
             execute("UPDATE clock SET revision = ?", (self._revision,))
 
@@ -202,7 +250,7 @@ class SessionStore:
             raise
 
     def _write_launches(
-        self, started: Sequence[LaunchStarted], ended: Sequence[LaunchEnded]
+        self, started: Sequence[LaunchStarted | EncodedLaunch], ended: Sequence[LaunchEnded]
     ) -> None:
         """A launch with both its start and its end among them is one insert."""
         if not started and not ended:
@@ -211,7 +259,7 @@ class SessionStore:
         (last_seq,) = self._connection.execute("SELECT max(seq) FROM launches").fetchone()
         self._note_modes({launch.mode for launch in started}, is_first=last_seq is None)
         totals: dict[str, _Total] = defaultdict(_Total)
-        inserts = []
+        inserts: list[Sequence[object]] = []
         table = table_of(Launch)
         for seq, start in enumerate(started, (last_seq or 0) + 1):
             self._revision += 1
@@ -223,9 +271,8 @@ class SessionStore:
             else:
                 total.end(end.duration_ns, end.error)
             last = _RUNNING if end is None else end[1:]
-            inserts.append(
-                table.encoded((seq, self._revision, self._process, self._rank, *start, *last))
-            )
+            row = (seq, self._revision, self._process, self._rank, *start, *last)
+            inserts.append(row if isinstance(start, EncodedLaunch) else table.encoded(row))
         self._connection.executemany(table.insert, inserts)
         self._end_launches(ends.values(), totals)
         self._add_totals(totals)
@@ -256,10 +303,11 @@ class SessionStore:
             "device_start_ns = ?, device = ?, device_stream = ? WHERE seq = ?",
             updates,
         )
-        self._connection.executemany(
-            "DELETE FROM progress WHERE process = ? AND launch_id = ?",
-            [(self._process, end.id) for end in ends],
-        )
+        if self._has_progress:
+            self._connection.executemany(
+                "DELETE FROM progress WHERE process = ? AND launch_id = ?",
+                [(self._process, end.id) for end in ends],
+            )
 
     def _find_launch(self, launch: int) -> tuple[int, str] | None:
         # Only a launch that was under way at a fork, where this connection was opened anew.
@@ -376,28 +424,33 @@ class SessionStore:
             return
         kind = type(told[0].event)
         try:
-            table = self._known_table(kind)
+            table = self._tables.known(kind)
+            self._create(table.name, table.statements)
             rows = [table.stamped_row(e, self._process, self._rank, t) for e, t in told]
             self._connection.executemany(table.insert, rows)
-        except _NOT_A_RECORD as error:
+        except NOT_A_RECORD as error:
             # A mistake in a plugin's record must not end the recording.
-            if kind not in self._refused:
-                self._refused.add(kind)
+            if self._tables.refuse(kind):
                 tell(f"{kind.__qualname__}: cannot be recorded: {error} (shown once)")
             return
         chains = (getattr(event, name) for name in table.chains for event, _ in told)
         self._store_sources({frame.file for chain in chains for frame in chain})
 
-    def _known_table(self, kind: type[_T]) -> Table[_T]:
-        """Its table, which comes with its first record where not every session has it."""
-        table = table_of(kind)
-        if kind not in self._known:
-            if table.name in {storage_of(known).table for known in self._known}:
-                raise ValueError(f"the table {table.name} is another type's")
-            for statement in table.statements:
+    def _write_rows(self, rows: Sequence[EncodedRow]) -> None:
+        by_table: dict[str, list[EncodedRow]] = defaultdict(list)
+        for row in rows:
+            by_table[row.table].append(row)
+        for table, found in by_table.items():
+            self._create(table, found[0].statements)
+            self._connection.executemany(found[0].insert, [row.values for row in found])
+            self._store_sources({file for row in found for file in row.files})
+
+    def _create(self, table: str, statements: Sequence[str]) -> None:
+        """A table comes with its first record where not every session has it."""
+        if table not in self._created:
+            for statement in statements:
                 self._connection.execute(statement)
-            self._known.add(kind)
-        return table
+            self._created.add(table)
 
     def _joined_output(self, told: Sequence[Told]) -> list[Told]:
         """Neighbours of one stream become one record, and what is too much ends with a word."""
@@ -421,6 +474,7 @@ class SessionStore:
 
     def _write_progress(self, told: Sequence[Told]) -> None:
         """Only the latest of a launch that still runs is kept."""
+        self._has_progress = self._has_progress or bool(told)
         for event in _events_of(told, LaunchProgress):
             if event.launch_id in self._running:
                 self._replace(

@@ -88,6 +88,11 @@ class SessionWriter:
             self._closed = True
             self._stop_thread()
 
+    def rest(self) -> None:
+        """Store what is queued and end the thread, which the next row starts again."""
+        with self._lifecycle:
+            self._stop_thread()
+
     def _store_the_last(self) -> None:
         """In the handler of a signal that ends the process; it may have interrupted `close`."""
         thread = self._thread

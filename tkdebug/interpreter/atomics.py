@@ -31,6 +31,17 @@ Update = Callable[["Tensor", "Tensor"], "Tensor"]
 Apply = Callable[["Tensor", "Tensor", "tuple[Tensor, ...]"], "Tensor"]
 
 
+def atomic_load(
+    run: Evaluator, view: tt.AtomicLoad, pointer: TileValue, mask: TileValue = 1
+) -> TileValue:
+    """tt.atomic_load: what memory holds, zero where the mask is off."""
+
+    def read(flat: Tensor, offsets: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
+        return flat[offsets]
+
+    return run_atomic(run, view.op, view.result.type, pointer, mask, (), read)
+
+
 def atomic_rmw(
     run: Evaluator, view: tt.AtomicRmw, pointer: TileValue, value: TileValue, mask: TileValue = 1
 ) -> TileValue:
@@ -84,6 +95,7 @@ def _update(kind: str) -> Update:
         "or": torch.bitwise_or,
         "xor": torch.bitwise_xor,
         "xchg": lambda a, b: b,
+        "store": lambda a, b: b,
     }
     return table[kind]
 
@@ -93,8 +105,8 @@ def plain_add(
 ) -> Tensor:
     """Add without looking at what was there."""
     flat.index_add_(0, offsets, operands[0])
-    if run.turns is not None:
-        run.turns.changes += 1
+    if run.scheduler is not None:
+        run.scheduler.changes += 1
     return operands[0]
 
 
@@ -110,11 +122,11 @@ def _rounds(
         before = flat[offsets]
         after = update(before, *operands)
         flat[offsets] = after
-        if run.turns is not None and not torch.equal(before, after):
-            run.turns.changes += 1
+        if run.scheduler is not None and not torch.equal(before, after):
+            run.scheduler.changes += 1
         return before
-    if run.turns is not None:
-        run.turns.changes += 1
+    if run.scheduler is not None:
+        run.scheduler.changes += 1
     old = torch.empty_like(operands[0])
     order = torch.argsort(offsets, stable=True)
     sorted_offsets = offsets[order]

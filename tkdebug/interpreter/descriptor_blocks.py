@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 
-def make_descriptor(
-    run: Evaluator, view: tt.MakeTensorDescriptor, base: TileValue, *rest: IntTile
-) -> DescriptorTile:
-    """tt.make_tensor_descriptor."""
-    assert isinstance(base, PointerTile | AddressTile)
-    rank = len(rest) // 2
-    return DescriptorTile(base, rest[:rank], rest[rank:], view.padding)
-
-
 def descriptor_access(
     run: Evaluator, descriptor: DescriptorTile, shape: tuple[int, ...], offsets: Sequence[TileValue]
 ) -> tuple[TileValue, TileValue]:

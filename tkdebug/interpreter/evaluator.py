@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects import nvvm, scf, tt
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
@@ -21,7 +21,7 @@ from tkdebug.interpreter.bulk_copies import BulkLoad
 from tkdebug.interpreter.in_flight import Copy, LandingQueue, blend_pending
 from tkdebug.interpreter.memory import affine_of
 from tkdebug.interpreter.observers import Observer
-from tkdebug.interpreter.scheduler import Turns
+from tkdebug.interpreter.scheduler import Scheduler
 from tkdebug.interpreter.shapes import blend_affine, merged_addresses
 from tkdebug.interpreter.shared_buffers import blend_views
 from tkdebug.interpreter.state import Batch, EvaluatorState
@@ -148,8 +148,8 @@ class Evaluator(EvaluatorState):
 
     def run_region(self, region: Region, arguments: Sequence[TileValue]) -> Sequence[TileValue]:
         """Bind a region's arguments and run its block."""
-        if self.turns is not None:
-            self.turns.go_on()
+        if self.scheduler is not None:
+            self.scheduler.go_on()
         block = region.block
         for argument, value in zip(block.arguments, arguments, strict=True):
             self.values[argument] = value
@@ -326,11 +326,15 @@ class Evaluator(EvaluatorState):
         types = [result.type for result in op.results]
         final: list[TileValue] | None = None
         running: Tensor | None = None
-        turns = self.turns if self.turns is not None and op in self.turns.loops else None
+        scheduler = (
+            self.scheduler if self.scheduler is not None and op in self.scheduler.loops else None
+        )
+        # What waits for the time to come does not do the same in every round.
+        is_timed = scheduler is not None and any(map(nvvm.GlobalTimer.matches, op.walk()))
         rounds = 0
         try:
             while True:
-                changes = 0 if turns is None else turns.changes
+                changes = 0 if scheduler is None else scheduler.changes
                 given = carried
                 condition, *forwarded = self.run_region(before, carried)
                 if final is None or running is None:
@@ -347,16 +351,16 @@ class Evaluator(EvaluatorState):
                     running = test if self.active is None else self.active & test
                     self.active = running
                 carried = list(self.run_region(after, forwarded))
-                if turns is not None:
+                if scheduler is not None:
                     rounds += 1
-                    is_idle = changes == turns.changes and _unchanged(carried, given)
+                    is_idle = changes == scheduler.changes and _unchanged(carried, given)
                     if is_idle or rounds % _ROUNDS_PER_TURN == 0:
-                        self._let_others_go_on(turns, op, is_idle)
+                        self._let_others_go_on(scheduler, op, is_idle and not is_timed)
         finally:
             self.active = outer
 
-    def _let_others_go_on(self, turns: Turns, op: Operation, is_idle: bool) -> None:
-        turns.wait(op, self.program_at(0), is_idle)
+    def _let_others_go_on(self, scheduler: Scheduler, op: Operation, is_idle: bool) -> None:
+        scheduler.wait(op, self.program_at(0), is_idle)
 
     # Debug ops
 

@@ -22,8 +22,18 @@ from tkdebug.interpreter.touched import Touched
 _MISLEADING = ("offset-overflow", "negative-remainder")
 
 
+def _is_earlier(fault: Fault, known: Fault) -> bool:
+    """Whether a fault is of a program before that of one that was seen before it."""
+    if fault.program_id is None or known.program_id is None:
+        return False
+    return fault.program_id[::-1] < known.program_id[::-1]
+
+
 class FaultLog:
     """Faults of one launch, in the order in which they were first seen.
+
+    Each shows the least program that has it, the first time that it has it: a GPU, where programs
+    run in any order, can say the same.
 
     Attributes:
         is_told: whether anyone is to hear of the launch: of its faults, and what it prints.
@@ -54,7 +64,8 @@ class FaultLog:
         if known is None:
             self._faults[key] = fault
         else:
-            self._faults[key] = replace(known, count=known.count + fault.count)
+            first = fault if _is_earlier(fault, known) else known
+            self._faults[key] = replace(first, count=known.count + fault.count)
 
     def bad_access(
         self,
@@ -85,15 +96,22 @@ class FaultLog:
         text = messages.bad_index(offender.index, axis, extent)
         self.record(op, text, offender, count)
 
+    def misaligned_descriptor(
+        self, op: Operation, tensor: str | None, part: str, offender: Offender, count: int
+    ) -> None:
+        """Record a descriptor whose address or a stride of which TMA does not take."""
+        text = messages.misaligned_descriptor(tensor, part, offender.index)
+        self.record(op, text, offender, count)
+
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Record a failed device_assert."""
         self.record(op, messages.failed_assertion(op), offender, count)
 
-    def broken_promise(
+    def false_assumption(
         self, op: Operation, offender: Offender, call: str, what: str, count: int
     ) -> None:
-        """Record a promise to the compiler that does not hold."""
-        self.record(op, messages.broken_promise(op, call, what), offender, count)
+        """Record an assumption of the compiler that does not hold."""
+        self.record(op, messages.false_assumption(op, call, what), offender, count)
 
     def unwritten(self, op: Operation, buffer: Buffer, offender: Offender, count: int) -> None:
         """Record a read of memory that nothing has written."""
@@ -113,9 +131,10 @@ class FaultLog:
         tensor: str | None,
         index: int,
         count: int,
+        is_of_input: bool = False,
     ) -> None:
-        """Record a NaN that `op` made and `store` stored."""
-        text = messages.nan_made(op, cause, store, tensor, index)
+        """Record a NaN that `op` made, maybe of values as they were passed, and `store` stored."""
+        text = messages.nan_made(op, cause, store, tensor, index, is_of_input)
         self.record(op, text, offender, count)
 
     def undefined(

@@ -164,7 +164,7 @@ def warp_group_dot(
             settled[programs] = value.expand(settled.shape)[programs]
 
     run.async_dots.push(land, run.active)
-    return _promise(run, poison, lambda: settled)
+    return _until_settled(run, poison, lambda: settled)
 
 
 def _operand(run: Evaluator, value: TileValue) -> TileValue:
@@ -184,7 +184,7 @@ def _changed(run: Evaluator, before: Sequence[TileValue], after: Sequence[TileVa
     return changed.reshape(-1, 1, 1)
 
 
-def _promise(run: Evaluator, visible: Tensor, settled: Callable[[], Tensor]) -> Tensor:
+def _until_settled(run: Evaluator, visible: Tensor, settled: Callable[[], Tensor]) -> Tensor:
     """A tile that shows `visible` until a wait hands on what it has `settled` to."""
     shown = visible.clone()
     run.pending[shown] = settled
@@ -205,21 +205,21 @@ def warp_group_dot_wait(
         elif pendings == 0 and run.active is None:
             results.append(settled().clone())
         else:
-            results.append(_promise(run, settled(), settled))
+            results.append(_until_settled(run, settled(), settled))
     return results
 
 
 def blend_pending(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, out: Tensor) -> Tensor:
     """`out`, per program `a` where `test` else `b`, is pending where they are."""
-    promised = [run.pending.get(v) if isinstance(v, Tensor) else None for v in (a, b)]
-    if promised == [None, None]:
+    pending = [run.pending.get(v) if isinstance(v, Tensor) else None for v in (a, b)]
+    if pending == [None, None]:
         return out
     first, second = (
         (lambda value=value: value) if found is None else found
-        for found, value in zip(promised, (a, b), strict=True)
+        for found, value in zip(pending, (a, b), strict=True)
     )
     column = test.reshape(-1, *(1,) * (out.dim() - 1))
-    return _promise(run, out, lambda: torch.where(column, first(), second()))
+    return _until_settled(run, out, lambda: torch.where(column, first(), second()))
 
 
 _BIT_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -31,8 +31,8 @@ from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.plan import Plan
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.replay import SavedMemory, memory_to_save
-from tkdebug.interpreter.scheduler import Turns
-from tkdebug.interpreter.spin_loops import waiting_loops
+from tkdebug.interpreter.scheduler import Scheduler
+from tkdebug.interpreter.spin_loops import spin_loops
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.knobs import KNOBS
@@ -54,7 +54,7 @@ class Prepared:
         self.fusion = Fusion.of(module)
         self.bytes_per_program = live_bytes_per_program(module)
         self.written = written_arguments(module)
-        self.waiting_loops = waiting_loops(module)
+        self.spin_loops = spin_loops(module)
         self._plans: dict[tuple[Hashable, ...], Plan] = {}
         self.names = tt.Func(module.function).arg_names
         self.announced = False
@@ -73,7 +73,7 @@ class Prepared:
         keys = tuple(observer.key for observer in observers)
         plan = self._plans.get(keys)
         if plan is None:
-            plan = Plan(self._module, observers, bool(self.waiting_loops))
+            plan = Plan(self._module, observers, bool(self.spin_loops))
             if None not in keys:
                 self._plans[keys] = plan
         return plan
@@ -89,6 +89,7 @@ def run_module(
     is_told: bool = True,
     arguments: Mapping[str, object] | None = None,
     observers: Sequence[Observer] = (),
+    log: FaultLog | None = None,
 ) -> list[Fault]:
     """Run a module's kernel for every program of `grid`.
 
@@ -102,12 +103,14 @@ def run_module(
         is_told: whether faults are handed to the hooks, and what the kernel prints is printed.
         arguments: what the kernel was called with, by name, constants too; for hints.
         observers: who looks on, beside the checks.
+        log: where its faults go; None for a new log.
 
     Returns:
         The faults.
     """
     name = kernel_name or module.name
-    faults = FaultLog(name, record.id if record is not None else 0, grid, is_told, arguments)
+    launch_id = record.id if record is not None else 0
+    faults = log or FaultLog(name, launch_id, grid, is_told, arguments)
     with apart_from_the_script(device_of(values)):
         launch = _Launch(
             module, values, grid, faults, _progress_reporter(record, name, grid), observers
@@ -116,10 +119,10 @@ def run_module(
             try:
                 launch.run()
             except KeyboardInterrupt as error:
-                _tell_interrupted(name, error, launch.turns)
+                _tell_interrupted(name, error, launch.scheduler)
                 raise
             finally:
-                launch.turns = None  # which holds what holds it
+                launch.scheduler = None  # which holds what holds it
                 published = faults.publish()
     return published
 
@@ -148,7 +151,7 @@ def run_debugged(
             try:
                 launch.run(first)
             finally:
-                launch.turns = None  # which holds what holds it
+                launch.scheduler = None  # which holds what holds it
 
 
 def stored_tensors(module: Module, values: Sequence[Any]) -> list[torch.Tensor]:
@@ -186,7 +189,7 @@ class _Launch:
     Attributes:
         size: programs of a batch.
         saved: memory that is saved before each batch, None where none can be run again.
-        turns: what programs that wait for each other take, None where none waits.
+        scheduler: what programs that wait for each other take, None where none waits.
     """
 
     def __init__(
@@ -212,7 +215,7 @@ class _Launch:
         factor = max((observer.memory_factor for observer in self.observers), default=1)
         self.size = _batch_size(prepared, grid, factor)
         self.saved = None
-        if not prepared.waiting_loops:
+        if not prepared.spin_loops:
             batch_bytes = prepared.bytes_per_program * min(self.size, self.total)
             self.saved = memory_to_save(module, self.arguments, self.observers, batch_bytes)
         context = LaunchContext(
@@ -222,13 +225,13 @@ class _Launch:
             observer.launch_begins(context)
         self.plan = prepared.plan(self.observers)
         self.fusion = _fusion(prepared, self.observers)
-        self.turns: Turns | None = None
-        if prepared.waiting_loops:
+        self.scheduler: Scheduler | None = None
+        if prepared.spin_loops:
             if self.total > 1:
                 _announce_sequential(prepared, faults.kernel)
             self.size = 1
-            self.turns = Turns(
-                prepared.waiting_loops, self.total, self.run_batch, self.arguments.device
+            self.scheduler = Scheduler(
+                prepared.spin_loops, self.total, self.run_batch, self.arguments.device
             )
 
     @property
@@ -238,8 +241,8 @@ class _Launch:
 
     def run(self, first: int = 0) -> None:
         """Run all programs from `first` on, and end the launch for who looks on."""
-        if self.turns is not None:
-            self.turns.run()
+        if self.scheduler is not None:
+            self.scheduler.run()
         else:
             for begin in range(first, self.total, self.size):
                 self.run_batch(begin)
@@ -276,7 +279,7 @@ class _Launch:
             self.arguments.buffers,
             strict_ieee=KNOBS.strict_ieee,
             observers=self.observers,
-            turns=self.turns,
+            scheduler=self.scheduler,
         )
 
     def _replay(self, batch: Batch, observers: Sequence[Observer]) -> None:
@@ -340,14 +343,14 @@ def _announce_sequential(prepared: Prepared, name: str) -> None:
     if prepared.announced:
         return
     prepared.announced = True
-    where = prepared.waiting_loops[0].location.primary
+    where = prepared.spin_loops[0].location.primary
     tell(
         f"{name}: its programs may wait for each other at {where.file}:{where.line}; "
         "running them one after the other"
     )
 
 
-def _tell_interrupted(name: str, error: KeyboardInterrupt, turns: Turns | None) -> None:
+def _tell_interrupted(name: str, error: KeyboardInterrupt, scheduler: Scheduler | None) -> None:
     """Say which line was running: of a loop that does not end the traceback shows nothing."""
     frames = []
     trace = error.__traceback__
@@ -355,9 +358,9 @@ def _tell_interrupted(name: str, error: KeyboardInterrupt, turns: Turns | None) 
         frames.append(trace.tb_frame)
         trace = trace.tb_next
     running = _running_ops(frames)
-    if not running and turns is not None:
+    if not running and scheduler is not None:
         # Another thread's, whose innermost frame comes first.
-        frame = turns.interrupted
+        frame = scheduler.interrupted
         frames = []
         while frame is not None:
             frames.insert(0, frame)

@@ -13,7 +13,13 @@ from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.hyperslabs import Hyperslab, Intervals, hyperslabs_of, intervals_of
+from tkdebug.interpreter.hyperslabs import (
+    Hyperslab,
+    Intervals,
+    are_injective,
+    hyperslabs_of,
+    intervals_of,
+)
 from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import BoxTile, TileValue
 
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 _UNKNOWN = object()
+_SMALL_ELEMS = 4096
 
 
 class ObservedAccess:
@@ -63,6 +70,7 @@ class ObservedAccess:
         "_run",
         "_slabs",
         "_stored",
+        "_sum",
         "_touched",
         "_values",
         "buffer",
@@ -93,6 +101,7 @@ class ObservedAccess:
         self._stored: Tensor | None = None
         self._slabs: object = _UNKNOWN
         self._intervals: object = _UNKNOWN
+        self._sum: object = _UNKNOWN
 
     @classmethod
     def of_tile(
@@ -149,6 +158,25 @@ class ObservedAccess:
             value = self._values = self._run.dense(value, stored(self.op).type)
         return value
 
+    def stored_sum(self) -> float | None:
+        """After a store of floats, a sum that is finite only if all that it stored is.
+
+        One pass for all observers; None where each element has to be looked at.
+        """
+        if self._sum is _UNKNOWN:
+            self._sum = self._summed()
+        return self._sum  # type: ignore[return-value]
+
+    def _summed(self) -> float | None:
+        memory = self.buffer.flat(self._run.dtype_of(stored(self.op).type))
+        # To find the elements takes longer than to add up all of a small tensor.
+        if memory.numel() <= _SMALL_ELEMS and math.isfinite(total := _sum(memory)):
+            return total
+        slabs = self.hyperslabs()
+        if slabs is None or not are_injective(slabs):
+            return None
+        return sum(_sum(slab.view(memory)) for slab in slabs)
+
     @property
     def value(self) -> TileValue:
         """Of a store, the tile in the form that it has by now."""
@@ -167,6 +195,11 @@ class ObservedAccess:
         if self._access is None or self._access.programs is None:
             return positions
         return torch.searchsorted(self._access.programs, positions)
+
+
+def _sum(values: Tensor) -> float:
+    kind = torch.float32 if values.dtype is torch.float16 else None
+    return float(values.sum(dtype=kind))
 
 
 # Who follows accesses

@@ -69,7 +69,7 @@ class Observer:
     follows_accesses: bool = False
     memory_factor: int = 1
     is_passive: ClassVar[bool] = False
-    replays: ClassVar[bool] = False
+    replays: bool = False
 
     @property
     def key(self) -> Hashable | None:

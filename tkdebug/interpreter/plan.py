@@ -49,7 +49,7 @@ class Plan:
     Args:
         module: what is run.
         observers: who looks on; others with the same keys may take their places later.
-        counts_changes: whether stores tell `Turns` that they have changed memory.
+        counts_changes: whether stores tell `Scheduler` that they have changed memory.
 
     Attributes:
         steps: those of each block.
@@ -139,8 +139,8 @@ def _counted(rule: Rule) -> Rule:
     """`rule` of an op that changes memory, counted."""
 
     def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
-        if ev.turns is not None:
-            ev.turns.changes += 1
+        if ev.scheduler is not None:
+            ev.scheduler.changes += 1
         return rule(ev, view, *operands)
 
     return run

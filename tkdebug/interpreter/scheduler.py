@@ -1,7 +1,7 @@
-"""Programs that wait for each other, one of them running at a time.
+"""A cooperative scheduler: programs that wait for each other, one of them running at a time.
 
 They run in order. One that waits keeps its thread, and a new thread goes on with the programs that
-have not begun; when all have, those that wait take turns. Who waits for no later program never
+have not begun; when all have, those that wait take turns. One that waits for no later program never
 costs a thread, and every run takes the same turns. A program may also step aside without need, so
 that others come between what it does.
 """
@@ -35,7 +35,7 @@ class Abandoned(BaseException):
     """Ends a program that waits in a launch which has failed."""
 
 
-class Turns:
+class Scheduler:
     """Runs the programs of one launch.
 
     Attributes:

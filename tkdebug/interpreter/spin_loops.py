@@ -1,4 +1,4 @@
-"""Which loops wait for other programs, read off the IR.
+"""Finds spin loops, which wait for other programs, in the IR.
 
 Such programs cannot run in lockstep: who waits would keep the one that it waits for from going on.
 """
@@ -12,7 +12,7 @@ from tkdebug.compiler.ir.control_flow import deciding, forwarded
 from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
 
 
-def waiting_loops(module: Module) -> tuple[Operation, ...]:
+def spin_loops(module: Module) -> tuple[Operation, ...]:
     """Loops whose end other programs may bring about, in program order.
 
     They read memory with an atomic or a load that may not be cached, or their condition hangs on

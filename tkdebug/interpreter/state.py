@@ -22,7 +22,7 @@ from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, Defer
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.observers import Observer
-    from tkdebug.interpreter.scheduler import Turns
+    from tkdebug.interpreter.scheduler import Scheduler
 
 _LARGEST_FLOAT32 = float.fromhex("0x1.fffffep127")
 _INT_DTYPES = {
@@ -56,7 +56,7 @@ class Batch:
         written: storages that the kernel may write, None for any.
         buffers: every tensor that the launch knows of.
         observers: who looks on, in the order of the plan's.
-        turns: what lets other programs go on where this one waits, None where none waits.
+        scheduler: what lets other programs go on where this one waits, None where none waits.
     """
 
     grid: tuple[int, int, int]
@@ -69,7 +69,7 @@ class Batch:
     buffers: Sequence[Buffer] = ()
     strict_ieee: bool = False
     observers: Sequence[Observer] = ()
-    turns: Turns | None = None
+    scheduler: Scheduler | None = None
 
 
 class EvaluatorState:
@@ -89,7 +89,7 @@ class EvaluatorState:
         self.written = batch.written
         self.buffers = batch.buffers
         self.strict_ieee = batch.strict_ieee
-        self.turns = batch.turns
+        self.scheduler = batch.scheduler
         # Observers that are told of accesses.
         self.followers: Sequence[Observer] = ()
         self.active: Tensor | None = None

@@ -17,48 +17,13 @@ from functools import cached_property
 
 from tkdebug.errors import Frame, TkError
 from tkdebug.linemap.local_functions import LocalFunction
+from tkdebug.linemap.op_place import Frames, OpPlace
 from tkdebug.linemap.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.resources import Resources
-
-Frames = tuple[Frame, ...]
 
 
 class LineTableError(TkError):
     """There is no line table, none of that kernel, or data that is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpPlace:
-    """One op of a kernel.
-
-    Attributes:
-        id: unique in the kernel, the same in all stages.
-        tile_name: such as tt.load, in the Tile IR after its passes; None where it is not there.
-        gpu_name: alike in the GPU IR that was lowered; passes may rename an op and keep its id.
-        chains: the source places it stands for, each a call chain, outermost first; the first is
-            the one shown, the others came by fusion (common subexpressions and the like).
-        column: 1-based, of the first place; 0 when unknown.
-        origins: ids of the Tile IR ops that it came from, itself where it is one of them.
-        tile_chains: its places in Tile IR, where GPU passes have changed them; () elsewhere.
-    """
-
-    id: int
-    tile_name: str | None
-    gpu_name: str | None
-    chains: tuple[Frames, ...]
-    column: int = 0
-    origins: tuple[int, ...] = ()
-    tile_chains: tuple[Frames, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Its last name."""
-        return self.gpu_name or self.tile_name or ""
-
-    def is_on(self, file: str, line: int) -> bool:
-        """Whether one of its places, or a call on the way there, is on that line."""
-        chains = (*self.chains, *self.tile_chains)
-        return any(f.line == line and f.file == file for chain in chains for f in chain)
 
 
 @dataclass(frozen=True, slots=True)

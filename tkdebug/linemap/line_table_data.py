@@ -10,15 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from tkdebug.errors import Frame
-from tkdebug.linemap.line_table import (
-    AssemblerNote,
-    Frames,
-    Instruction,
-    LineTable,
-    LineTableError,
-    OpPlace,
-)
+from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable, LineTableError
 from tkdebug.linemap.local_functions import LocalFunction
+from tkdebug.linemap.op_place import Frames, OpPlace
 from tkdebug.linemap.resources import Occupancy, Resources
 
 SCHEMA = 1

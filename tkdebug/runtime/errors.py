@@ -63,6 +63,10 @@ class AutotunerError(TkError):
         return f"Autotuner error: {super().__str__()}"
 
 
+class UnknownNameError(TkError, ValueError):
+    """A decorator names a parameter that the kernel does not have."""
+
+
 class CudaError(TkError, RuntimeError):
     """The CUDA driver failed.
 

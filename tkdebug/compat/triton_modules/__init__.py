@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.finder import UPSTREAM_VERSION as __version__
+from tkdebug.compat.finder import upstream_version
 from tkdebug.compat.upstream_compiler import compile
+from tkdebug.compiler.aggregates import aggregate
 from tkdebug.errors import CompileError as CompilationError
 from tkdebug.errors import TkError as TritonError
 from tkdebug.language.markers import must_use_result
@@ -19,6 +20,7 @@ from tkdebug.runtime.tune.heuristics import heuristics
 
 from . import backends, compiler, errors, knobs, language, runtime, testing, tools
 
+__version__ = upstream_version()
 __all__ = [
     "CompilationError",
     "Config",
@@ -30,6 +32,7 @@ __all__ = [
     "TensorWrapper",
     "TritonError",
     "__version__",
+    "aggregate",
     "autotune",
     "backends",
     "cdiv",

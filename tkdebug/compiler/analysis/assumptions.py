@@ -1,7 +1,7 @@
-"""What `tt.assume` promises about integers: divisors and signs.
+"""What `tt.assume` says about integers: divisors and signs.
 
-Only promises about scalars are read. One holds wherever the value it is about is defined, if that
-is in the block of the assume, and for the whole function if the assume always runs.
+Only assumptions about scalars are read. One holds wherever the value it is about is defined, if
+that is in the block of the assume, and for the whole function if the assume always runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MIRRORED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle", "eq": "eq"}
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What the author promises about a scalar integer.
+class Assumption:
+    """What the kernel lets the compiler assume about a scalar integer.
 
     Attributes:
         divisor: a power of two that divides it.
@@ -30,24 +30,24 @@ class Promise:
     divisor: int = 1
     non_negative: bool = False
 
-    def __and__(self, other: Promise) -> Promise:
-        return Promise(max(self.divisor, other.divisor), self.non_negative or other.non_negative)
+    def __and__(self, other: Assumption) -> Assumption:
+        return Assumption(max(self.divisor, other.divisor), self.non_negative or other.non_negative)
 
 
-def promises(function: Operation) -> Mapping[Value, Promise]:
-    """The promises of a `tt.func` by the value they are about."""
-    found: dict[Value, Promise] = {}
+def assumptions(function: Operation) -> Mapping[Value, Assumption]:
+    """The assumptions of a `tt.func` by the value they are about."""
+    found: dict[Value, Assumption] = {}
     body = function.regions[0].block
     for op in function.walk():
         if not tt.Assume.matches(op):
             continue
-        for value, promise in _facts(tt.Assume(op).condition):
+        for value, assumption in _facts(tt.Assume(op).condition):
             if op.block is body or op.block is value.parent_block:
-                found[value] = found.get(value, Promise()) & promise
+                found[value] = found.get(value, Assumption()) & assumption
     return found
 
 
-def _facts(condition: Value) -> Iterator[tuple[Value, Promise]]:
+def _facts(condition: Value) -> Iterator[tuple[Value, Assumption]]:
     op = condition.defining_op
     if op is None or shape_of(condition.type):
         return
@@ -65,12 +65,12 @@ def _facts(condition: Value) -> Iterator[tuple[Value, Promise]]:
 
 def _comparison(
     value: Value, predicate: str, bound: int | float | bool | None
-) -> Iterator[tuple[Value, Promise]]:
+) -> Iterator[tuple[Value, Assumption]]:
     """`value` against the constant `bound`."""
     if bound is None or isinstance(bound, float):
         return
     if (predicate == "sge" and bound >= 0) or (predicate == "sgt" and bound >= -1):
-        yield value, Promise(non_negative=True)
+        yield value, Assumption(non_negative=True)
     part = arith.IntegerBinary.defining(value)
     if predicate != "eq" or bound != 0 or part is None:
         return
@@ -78,6 +78,6 @@ def _comparison(
     if not isinstance(number, int) or number <= 0:
         return
     if part.op.name in _REMAINDERS:
-        yield part.lhs, Promise(divisor=number & -number)
+        yield part.lhs, Assumption(divisor=number & -number)
     elif arith.AndI.matches(part.op) and number & (number + 1) == 0:
-        yield part.lhs, Promise(divisor=number + 1)
+        yield part.lhs, Assumption(divisor=number + 1)

@@ -5,7 +5,8 @@ loops and branches. They decide the layout of each memory access and how wide it
 op does to them stands in `axis_rules` and `axis_shapes`, what they mean in `axis_facts`.
 
 All numbers are powers of two. A fact holds for every program and every launch whose arguments
-satisfy the function's `arg_divisibility`, the promises in the source (`tt.hint`, `tt.assume`), and:
+satisfy the function's `arg_divisibility`, the assumptions in the source (`tt.hint`, `tt.assume`),
+and:
 
 - the integer arithmetic that makes an index does not overflow as signed numbers, and the divisor
   of a signed division is positive. Overflow in offsets is a fault of its own.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from tkdebug.compiler.analysis.assumptions import Promise, promises
+from tkdebug.compiler.analysis.assumptions import Assumption, assumptions
 from tkdebug.compiler.analysis.axis_facts import (
     AxisInfo,
     join,
@@ -47,7 +48,7 @@ def analyse(function: Operation, non_negative: Collection[Value] = ()) -> Mappin
         function: what is analysed.
         non_negative: arguments of which it is assumed.
     """
-    analysis = _Analysis(promises(function))
+    analysis = _Analysis(assumptions(function))
     body = function.regions[0].block
     divisors = tt.Func(function).arg_divisibility
     known = divisors if isinstance(divisors, tuple) else (1,) * len(body.arguments)
@@ -60,18 +61,18 @@ def analyse(function: Operation, non_negative: Collection[Value] = ()) -> Mappin
 
 
 class _Analysis(ForwardAnalysis[AxisInfo]):
-    def __init__(self, promised: Mapping[Value, Promise]) -> None:
+    def __init__(self, assumed: Mapping[Value, Assumption]) -> None:
         super().__init__()
-        self._promised = promised
+        self._assumed = assumed
 
     def set(self, value: Value, fact: AxisInfo) -> None:
-        """Note the facts of `value`, with what is promised of it."""
-        promise = self._promised.get(value)
-        if promise is not None:
+        """Note the facts of `value`, with what is assumed of it."""
+        assumption = self._assumed.get(value)
+        if assumption is not None:
             fact = replace(
                 fact,
-                divisibility=tuple(max(d, promise.divisor) for d in fact.divisibility),
-                non_negative=fact.non_negative or promise.non_negative,
+                divisibility=tuple(max(d, assumption.divisor) for d in fact.divisibility),
+                non_negative=fact.non_negative or assumption.non_negative,
             )
         self.facts[value] = fact
 

@@ -285,7 +285,7 @@ def _compare(op: Operation, operands: Infos) -> AxisInfo:
     return _loose(1, equal)
 
 
-# Conversions, promises, memory.
+# Conversions, assumptions, memory.
 
 
 def _extend(op: Operation, operands: Infos) -> AxisInfo:
@@ -322,14 +322,14 @@ def _is_index(type_: Type) -> bool:
 def _hint(op: Operation, operands: Infos) -> AxisInfo:
     (a,) = operands
     values = tt.Hint(op).values
-    promised = [largest_divisor(v) if v else 1 for v in values]
+    assumed = [largest_divisor(v) if v else 1 for v in values]
     shape = extents(op.result.type)
-    if len(promised) != len(shape):
+    if len(assumed) != len(shape):
         return a
-    within = tuple(map(min, promised, shape))
+    within = tuple(map(min, assumed, shape))
     match tt.Hint(op).kind:
         case "divisibility":
-            return replace(a, divisibility=tuple(map(max, a.divisibility, promised)))
+            return replace(a, divisibility=tuple(map(max, a.divisibility, assumed)))
         case "contiguity":
             return replace(a, contiguity=tuple(map(max, a.contiguity, within)))
         case _:

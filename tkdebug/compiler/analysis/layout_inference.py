@@ -39,7 +39,7 @@ ELEMENTWISE = frozenset(
 )
 # They make a tile out of scalars or nothing, in whichever layout is wanted.
 SOURCES = names_of(tt.MakeRange, tt.Splat, arith.Constant)
-ACCESSES = names_of(tt.Load, tt.Store, tt.AtomicRmw, tt.AtomicCas)
+ACCESSES = names_of(tt.Load, tt.Store, tt.Atomic)
 VIEWS = frozenset(
     (
         tt.ExpandDims.name,

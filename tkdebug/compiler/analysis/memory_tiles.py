@@ -36,6 +36,7 @@ _KINDS: Mapping[str, Literal["load", "store", "atomic"]] = {
     tt.Store.name: "store",
     tt.AtomicRmw.name: "atomic",
     tt.AtomicCas.name: "atomic",
+    tt.AtomicLoad.name: "atomic",
 }
 # Ops whose result points where their first operand does, or to other elements from there.
 POINTER_VIEWS = names_of(tt.AddPtr, tt.Rearrangement, tt.Hint, ttg.ConvertLayout)

@@ -151,22 +151,42 @@ def bad_index(index: int | None, axis: int, extent: int) -> FaultText:
     )
 
 
+def misaligned_descriptor(tensor: str | None, part: str, size_bytes: int | None) -> FaultText:
+    """A tensor descriptor with an address or stride that tensor maps do not have.
+
+    Args:
+        tensor: what it describes.
+        part: "address", counted from the beginning of the allocation, or "stride 0".
+        size_bytes: its value.
+    """
+    where = " bytes into its allocation" if part == "address" else " bytes"
+    return FaultText(
+        "misaligned-descriptor",
+        f"the descriptor of {named(tensor)} has {part} {size_bytes}{where}, which is no multiple "
+        f"of {tt.DESCRIPTOR_ALIGNMENT_BYTES}",
+        "warning",
+        tensor,
+        hint="a GPU that makes a tensor map of it (sm_90 and later) traps here: pad the rows, pass "
+        "an aligned view, or use pointers and masks",
+    )
+
+
 def failed_assertion(op: Operation) -> FaultText:
     """A device_assert that failed."""
     text = tt.Assert(op).message
     return FaultText("assert", "device assertion failed" + (f": {text}" if text else ""))
 
 
-def broken_promise(op: Operation, call: str, what: str) -> FaultText:
-    """A promise to the compiler that does not hold.
+def false_assumption(op: Operation, call: str, what: str) -> FaultText:
+    """An assumption, given to the compiler by the kernel, that does not hold.
 
     Args:
-        op: what the promise was made of, or about.
-        call: the promise, such as "tl.assume".
-        what: how it is broken, such as "is false".
+        op: what the assumption is made of, or about.
+        call: what states it, such as "tl.assume".
+        what: how it is wrong, such as "is false".
     """
     return FaultText(
-        "broken-promise",
+        "assumption",
         f"{call} {what}",
         "error" if tt.Assume.matches(op) else "warning",
         hint="native code is generated as if it held, and may read and write elsewhere: "
@@ -178,7 +198,7 @@ def unwritten_read(op: Operation, tensor: str | None, index: int | None) -> Faul
     """A read of memory that nothing has written."""
     return FaultText(
         "uninitialised-read",
-        f"{access_verb(op)} offset {index} of `{tensor}`, which nothing has written",
+        f"{access_verb(op)} offset {index} of {named(tensor)}, which nothing has written",
         tensor=tensor,
         index=index,
         hint="its memory is of torch.empty or the like: make it by torch.zeros, or write it first; "
@@ -187,14 +207,24 @@ def unwritten_read(op: Operation, tensor: str | None, index: int | None) -> Faul
 
 
 def nan_made(
-    op: Operation, cause: str, store: Operation, tensor: str | None, index: int
+    op: Operation,
+    cause: str,
+    store: Operation,
+    tensor: str | None,
+    index: int,
+    is_of_input: bool = False,
 ) -> FaultText:
-    """A NaN that `op` made of `cause`, such as "0 / 0", and that `store` stored."""
+    """A NaN that `op` made of `cause`, such as "0 / 0", and that `store` stored.
+
+    One that a function gives of the kernel's input, as it was passed, is a warning: what is outside
+    of the function's domain may be the caller's to know.
+    """
     of = f", of {cause}," if cause else ""
     return FaultText(
         "nan",
         f"a NaN is made here{of} and stored at {place_of(store, op)} to offset {index} of "
         f"{named(tensor)}",
+        "warning" if is_of_input else "error",
         tensor=tensor,
         index=index,
         hint="guard the operands, or choose with tl.where what is stored instead",

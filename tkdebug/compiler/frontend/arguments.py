@@ -38,6 +38,14 @@ class Parameter(Protocol):
         """Whether it is annotated `tl.constexpr`."""
 
     @property
+    def is_variadic(self) -> bool:
+        """Whether it takes the positional arguments that are left, as a tuple."""
+
+    @property
+    def is_keyword_only(self) -> bool:
+        """Whether it is given by its name alone."""
+
+    @property
     def default(self) -> Any:
         """Its default value."""
 

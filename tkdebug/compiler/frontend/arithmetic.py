@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tkdebug.compiler.aggregates import method_of
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend import folding
+from tkdebug.compiler.frontend.inline import inline
 from tkdebug.compiler.frontend.limits import bounded
 from tkdebug.compiler.frontend.values import has_runtime, is_number, known_constant
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Visitor
@@ -52,11 +54,22 @@ def _visit_binary(v: Visitor, node: ast.BinOp) -> Any:
 def apply_binary(v: Visitor, name: str, left: Any, right: Any) -> Any:
     """The binary operator `name` on any two values."""
     if isinstance(left, tuple) or isinstance(right, tuple):
-        return _tuple_binary(name, left, right)
+        found = _operator_method(v, f"__{name}__", left, right)
+        if found is None:
+            found = _operator_method(v, f"__r{name}__", right, left)
+        return _tuple_binary(name, left, right) if found is None else found[0]
     if not is_runtime(left) and not is_runtime(right):
         return folding.fold_binary(name, left, right)
     _require_operands(folding.SYMBOLS[name], left, right)
     return operators.written_binary(v.emit, name, left, right)
+
+
+def _operator_method(v: Visitor, method: str, owner: Any, other: Any) -> tuple[Any] | None:
+    """What an aggregate's method for an operator gives; None where it has none."""
+    function = method_of(owner, method)
+    if function is None:
+        return None
+    return (inline(v.program, v.builder.location, function, (owner, other), {}),)
 
 
 def _tuple_binary(name: str, left: Any, right: Any) -> Any:
@@ -173,6 +186,9 @@ def _compare(v: Visitor, op: ast.cmpop, left: Any, right: Any) -> Any:
         case ast.NotIn():
             return logical_not(v, _contains(v, right, left))
     name = _COMPARE[type(op)]
+    found = _operator_method(v, f"__{name}__", left, right)
+    if found is not None:
+        return found[0]
     if isinstance(left, tuple) and isinstance(right, tuple) and has_runtime((left, right)):
         return _compare_tuples(v, name, left, right)
     if not has_runtime(left) and not has_runtime(right):

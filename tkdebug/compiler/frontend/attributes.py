@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tkdebug.compiler.aggregates import method_of
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arguments import unwrap_deep
 from tkdebug.compiler.frontend.values import closest, has_runtime
@@ -65,6 +66,9 @@ def attribute(v: Visitor, owner: Any, name: str) -> Any:
         return _module_attribute(v, owner, name)
     if is_runtime(owner):
         return _runtime_attribute(v, owner, name)
+    method = method_of(owner, name)
+    if method is not None:
+        return BoundMember(method, owner)
     if name == "value" and not hasattr(owner, "value"):
         return owner
     if name == "type" and not hasattr(owner, "type") and not has_runtime(owner):

@@ -59,12 +59,18 @@ def _bind(
 ) -> dict[str, Any]:
     name, params = function.fn.__name__, function.params
     names = [parameter.name for parameter in params]
-    signature = f"{name}({', '.join(names)})"
-    if len(arguments) > len(params):
+    rest = next((parameter for parameter in params if parameter.is_variadic), None)
+    written = [f"*{p.name}" if p is rest else p.name for p in params]
+    signature = f"{name}({', '.join(written)})"
+    places = [p.name for p in params if not p.is_keyword_only and p is not rest]
+    if len(arguments) > len(places) and rest is None:
+        how = " by position" if len(places) < len(params) else ""
         raise SemanticError(
-            f"{name} takes {len(params)} arguments, got {len(arguments)}; it is {signature}"
+            f"{name} takes {len(places)} arguments{how}, got {len(arguments)}; it is {signature}"
         )
-    bound = dict(zip(names, arguments, strict=False))
+    bound = dict(zip(places, arguments, strict=False))
+    if rest is not None:
+        bound[rest.name] = tuple(arguments[len(places) :])
     for keyword, value in keywords.items():
         if keyword not in names:
             raise SemanticError(f"{name} has no parameter `{keyword}`; it is {signature}")

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tkdebug.compiler.aggregates import constant_places
 from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.dtypes import dtype
 from tkdebug.compiler.frontend.arguments import remake
@@ -96,7 +97,12 @@ def same_constant(left: object, right: object) -> bool:
 def map_numbers(value: Any, convert: Callable[[Any], Any]) -> Any:
     """`value` with every constant number in it replaced by `convert(number)`."""
     if isinstance(value, tuple):
-        return remake(value, [map_numbers(item, convert) for item in value])
+        fixed = constant_places(value)
+        items = [
+            item if place in fixed else map_numbers(item, convert)
+            for place, item in enumerate(value)
+        ]
+        return remake(value, items)
     return convert(value) if is_number(value) else value
 
 
@@ -115,6 +121,9 @@ def unify(
     if isinstance(left, tuple) and isinstance(right, tuple):
         if type(left) is not type(right) or len(left) != len(right):
             raise MismatchError
+        for place in constant_places(left):
+            if not same_constant(left[place], right[place]):
+                raise MismatchError
         pairs = [unify(a, b, left_tensor, right_tensor) for a, b in zip(left, right, strict=True)]
         return remake(left, [a for a, _ in pairs]), remake(right, [b for _, b in pairs])
     if not is_runtime(left) and not is_runtime(right) and same_constant(left, right):

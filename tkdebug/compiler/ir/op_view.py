@@ -8,7 +8,7 @@ optional operands are there from the left, or where the attribute `present` hold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -318,6 +318,17 @@ class Declaration:
         return f"{least} to {least + len(self.optional)}" if self.optional else str(least)
 
 
+# In the order of the fields of `Declaration`.
+_DEFS = (
+    OperandDef,
+    OptionalOperandDef,
+    VariadicOperandsDef,
+    ResultDef,
+    VariadicResultsDef,
+    AttributeDef,
+)
+
+
 class _WithoutDict(type):
     """Gives every view class empty slots, so that a misspelt name cannot be assigned."""
 
@@ -344,6 +355,8 @@ class OpView(metaclass=_WithoutDict):
     # the scratch space in shared memory begins, in bytes.
     layout = AttributeDef["LinearLayout | None"]("layout", (LinearLayout,), None)
     scratch_offset = AttributeDef["int | None"]("scratch_offset", (int,), None)
+    # Number of the probe's site that the op is of, in kernels that are checked as they run.
+    probe = AttributeDef["int | None"]("probe", (int,), None)
 
     op: Operation
     _classes: ClassVar[dict[str, type[OpView]]] = {}
@@ -384,20 +397,15 @@ class OpView(metaclass=_WithoutDict):
         return f"<{type(self).__name__} {self.op!r}>"
 
 
-def _declared(cls: type[OpView], type_: type[T]) -> Iterator[T]:
-    for base in reversed(cls.__mro__):
-        for value in vars(base).values():
-            if isinstance(value, type_):
-                yield value
-
-
 def _declaration(cls: type[OpView]) -> Declaration:
     """Collects what `cls` and its bases declare, and gives each name its place."""
-    operands = tuple(_declared(cls, OperandDef))
-    optional = tuple(_declared(cls, OptionalOperandDef))
-    variadic = tuple(_declared(cls, VariadicOperandsDef))
-    results = tuple(_declared(cls, ResultDef))
-    several = tuple(_declared(cls, VariadicResultsDef))
+    declared: dict[type, list[Any]] = {type_: [] for type_ in _DEFS}
+    for base in reversed(cls.__mro__):
+        for value in vars(base).values():
+            found = declared.get(type(value))
+            if found is not None:
+                found.append(value)
+    operands, optional, variadic, results, several, attributes = map(tuple, declared.values())
     assert not (optional and variadic), f"{cls.__name__}: optional and variadic operands"
     for places in ((*operands, *optional), results):
         for index, place in enumerate(places):
@@ -410,7 +418,6 @@ def _declaration(cls: type[OpView]) -> Declaration:
         group.index, group.groups, group.ordinal = len(operands), len(variadic), index
     for group_of_results in several:
         group_of_results.index = len(results)
-    attributes = tuple(_declared(cls, AttributeDef))
     return Declaration(operands, optional, variadic, results, several, attributes)
 
 

@@ -93,8 +93,20 @@ def _emit_debug_barrier(emit: Emitter) -> None:
     emit.op(tt.Barrier)
 
 
+def _emit_expect_zero(emit: Emitter, x: object, mask: object) -> tensor:
+    """`x`, which is to be 0 where `mask` holds; asserted by kernels compiled for debugging."""
+    value = conversion.to_tensor(emit, x)
+    limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
+    if emit.options.debug:
+        is_right = operators.binary(
+            emit, "or", operators.compare(emit, "eq", value, 0), operators.logical_not(emit, limit)
+        )
+        emit.op(tt.Assert, [is_right], message="expect_zero expected x == 0 where mask is true")
+    return value
+
+
 def _emit_assume(emit: Emitter, cond: object) -> None:
-    """Promise the compiler that `cond` holds."""
+    """Let the compiler assume that `cond` holds."""
     if isinstance(cond, tensor):
         emit.op(tt.Assume, [operators.to_condition(emit, cond)])
     elif not cond:
@@ -103,18 +115,18 @@ def _emit_assume(emit: Emitter, cond: object) -> None:
 
 def _hint(name: str, kind: str, doc: str) -> Builtin:
     def emit_hint(emit: Emitter, input: object, values: object) -> Any:
-        promised: list[int] = []
+        assumed: list[int] = []
         for value in values if isinstance(values, tuple | list) else [values]:
             if not isinstance(value, int):
                 raise SemanticError(f"{name}: values must be constant ints, got {as_given(value)}")
-            promised.append(value)
+            assumed.append(value)
         if not isinstance(input, tensor):
             return input
-        if len(promised) != max(1, len(input.shape)):
+        if len(assumed) != max(1, len(input.shape)):
             raise SemanticError(
-                f"{name}: {len(promised)} values for a tile of shape {list(input.shape)}"
+                f"{name}: {len(assumed)} values for a tile of shape {list(input.shape)}"
             )
-        return emit.value(tt.Hint, [input], input.type, kind=kind, values=tuple(promised))
+        return emit.value(tt.Hint, [input], input.type, kind=kind, values=tuple(assumed))
 
     emit_hint.__doc__ = doc
     return Builtin(name, emit_hint, doc=doc)
@@ -127,23 +139,24 @@ _EMITTERS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("device_print", _emit_device_print),
     ("debug_barrier", _emit_debug_barrier),
     ("assume", _emit_assume),
+    ("expect_zero", _emit_expect_zero),
 )
 _BUILTINS: tuple[Builtin, ...] = (
     *(Builtin(name, emit) for name, emit in _EMITTERS),
     _hint(
         "multiple_of",
         "divisibility",
-        "Promise that values are multiples, per axis; it holds for all later uses of them.",
+        "Let the compiler assume that values are multiples, per axis, in all later uses of them.",
     ),
     _hint(
         "max_contiguous",
         "contiguity",
-        "Promise runs of consecutive values, per axis; it holds for all later uses of them.",
+        "Let the compiler assume runs of consecutive values, per axis, in all later uses of them.",
     ),
     _hint(
         "max_constancy",
         "constancy",
-        "Promise runs of equal values, per axis; it holds for all later uses of them.",
+        "Let the compiler assume runs of equal values, per axis, in all later uses of them.",
     ),
 )
 LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

@@ -17,7 +17,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.memory import descriptor_argument, descriptor_offsets
+from tkdebug.compiler.ops.memory import descriptor_argument, descriptor_offsets, rounded_by
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import scalar_dtype, tensor, tensor_descriptor
 from tkdebug.errors import IRError
@@ -131,11 +131,12 @@ def _emit_gather(
             raise SemanticError(f"descriptor gather: {name} is not supported, got {value!r}")
     descriptor, rows, column = _rows(emit, desc, x_offsets, y_offset, "descriptor gather")
     shape = (rows.shape[0], descriptor.block_shape[1])
-    return emit.value(
+    gathered = emit.value(
         tt.DescriptorGather,
         [descriptor.value, rows, column],
         block_type(descriptor.dtype, shape),
     )
+    return rounded_by(emit, descriptor, gathered)
 
 
 def _emit_scatter(

@@ -28,6 +28,7 @@ class CompileOptions:
         arch: compute capability times ten, e.g. 90.
         sanitize_overflow: report 32-bit overflow of index arithmetic.
         default_dot_input_precision: of `tl.dot` for fp32 inputs.
+        triton_version: whose language the kernel is written in.
     """
 
     num_warps: int = 4
@@ -37,6 +38,7 @@ class CompileOptions:
     debug: bool = False
     sanitize_overflow: bool = False
     default_dot_input_precision: str = "tf32"
+    triton_version: tuple[int, int] = (3, 9)
     extra: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -55,6 +57,10 @@ class Emitter:
         self.warning_registry: dict[Any, Any] = {}
         # Inside a function that combines elements, such as that of tl.reduce.
         self.is_combining = False
+
+    def is_before(self, *version: int) -> bool:
+        """Whether the kernel's language is older than that version of Triton."""
+        return self.options.triton_version < version
 
     def op(
         self,

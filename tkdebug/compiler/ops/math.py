@@ -9,7 +9,7 @@ from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.ir.op_view import OpName, OpView
-from tkdebug.compiler.ops import conversion, operators
+from tkdebug.compiler.ops import conversion, operators, promotion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, Verifier, same_as_first
 from tkdebug.compiler.ops.verifiers import floats, integers
@@ -63,30 +63,53 @@ def _emit_abs(emit: Emitter, x: object) -> tensor:
 
 
 def _emit_fma(emit: Emitter, x: object, y: object, z: object) -> tensor:
-    """`x * y + z` rounded once; a Python number counts as fp32 or int32."""
-    a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
-    c, a = operators.binary_operands(emit, conversion.to_tensor(emit, z), a)
-    b = conversion.broadcast_to(emit, conversion.cast(emit, b, a.dtype), a.shape)
+    """`x * y + z` rounded once."""
+    a, b, c = _ternary_operands(emit, x, y, z)
     if not scalar_dtype(a).is_floating():
         raise SemanticError(f"tl.fma expects floating-point operands, got {a.dtype}")
     return emit.value(math_ops.Fma, [a, b, c], a.type)
 
 
-def _emit_fdiv(emit: Emitter, x: object, y: object, ieee_rounding: object = False) -> tensor:
-    """`x / y` of two floats; ieee_rounding asks for the nearest result."""
-    left, right = _run_time(emit, x, y)
-    for operand in (left, right):
-        if not scalar_dtype(operand).is_floating():
+def _emit_fdiv(
+    emit: Emitter, x: object, y: object, ieee_rounding: object = False, approx: object = False
+) -> tensor:
+    """`x / y` in floats; ieee_rounding asks for the nearest result, approx for the fastest one.
+
+    `approx` is for fp32: natively the error is at most 2 ULP for 2**-126 <= |y| <= 2**126.
+    """
+    if ieee_rounding and approx:
+        raise SemanticError("tl.fdiv: approx and ieee_rounding exclude each other; drop one")
+    left, right = _weak(emit, x, y)
+    for operand in (left, right) if emit.is_before(3, 9) else ():
+        if isinstance(operand, tensor) and not scalar_dtype(operand).is_floating():
             raise SemanticError(
                 f"tl.fdiv expects floating-point operands, got {operand.dtype}; write x / y"
             )
+    is_integer = not (_is_float(left) or _is_float(right))
     a, b = operators.binary_operands(emit, left, right, divide=True)
+    if is_integer:
+        raise SemanticError(
+            f"tl.fdiv expects a floating-point operand, got {_shown(left)} and {_shown(right)}; "
+            "write x / y"
+        )
+    if approx:
+        if a.dtype != dt.float32:
+            raise SemanticError(f"tl.fdiv: approx=True is for fp32, got {a.dtype}")
+        return emit.value(arith.DivF, [a, b], a.type, approx=True)
     return emit.value(tt.PreciseDivF.name if ieee_rounding else arith.DivF.name, [a, b], a.type)
+
+
+def _is_float(value: object) -> bool:
+    return scalar_dtype(value).is_floating() if isinstance(value, tensor) else type(value) is float
+
+
+def _shown(value: object) -> str:
+    return str(value.dtype) if isinstance(value, tensor) else as_given(value)
 
 
 def _emit_div_rn(emit: Emitter, x: object, y: object) -> tensor:
     """`x / y` rounded to nearest even."""
-    a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
+    a, b = operators.binary_operands(emit, *_weak(emit, x, y))
     if a.dtype != dt.float32:
         raise SemanticError(f"tl.div_rn expects fp32, got {a.dtype}; cast with .to(tl.float32)")
     return emit.value(tt.PreciseDivF, [a, b], a.type)
@@ -94,23 +117,62 @@ def _emit_div_rn(emit: Emitter, x: object, y: object) -> tensor:
 
 def _emit_umulhi(emit: Emitter, x: object, y: object) -> tensor:
     """High half of the product of two 32- or 64-bit integers, read as unsigned."""
-    a, b = operators.binary_operands(emit, *_run_time(emit, x, y))
+    a, b = operators.binary_operands(emit, *_weak(emit, x, y))
     if scalar_dtype(a).primitive_bitwidth not in (32, 64) or not scalar_dtype(a).is_int():
         raise SemanticError(f"tl.umulhi expects 32- or 64-bit integers, got {a.dtype}")
     return emit.value(arith.MulHiUI, [a, b], a.type)
 
 
-def _run_time(emit: Emitter, *values: object) -> tuple[tensor, ...]:
-    """Python numbers made tensors of their own dtype: here they are not weak."""
+def _weak(emit: Emitter, *values: object) -> tuple[object, ...]:
+    """The operands of a function: before 3.9 Python numbers were strong, fp32 or int32."""
+    if not emit.is_before(3, 9):
+        return values
     return tuple(conversion.to_tensor(emit, value) for value in values)
 
 
-def _comparable(emit: Emitter, *values: object) -> tuple[tensor, ...]:
-    """The operands of a minimum or maximum: bf16 widens, as the hardware has none for it."""
+def _comparable(emit: Emitter, *values: object) -> tuple[object, ...]:
+    """The operands of a minimum or maximum: bf16 widened before 3.9."""
+    values = _weak(emit, *values)
+    if not emit.is_before(3, 9):
+        return values
     return tuple(
-        conversion.cast(emit, value, dt.float32) if value.dtype == dt.bfloat16 else value
-        for value in _run_time(emit, *values)
+        conversion.cast(emit, value, dt.float32)
+        if isinstance(value, tensor) and value.dtype == dt.bfloat16
+        else value
+        for value in values
     )
+
+
+def _ternary_operands(
+    emit: Emitter, x: object, y: object, z: object
+) -> tuple[tensor, tensor, tensor]:
+    """Three operands at one dtype and shape.
+
+    From 3.9 on the run-time operands meet first, and Python numbers take what they meet in.
+    """
+    if emit.is_before(3, 9):
+        values = [conversion.to_tensor(emit, value) for value in (x, y, z)]
+    else:
+        values = [value for value in (x, y, z) if isinstance(value, tensor)]
+    common = None
+    for value in values:
+        element = scalar_dtype(value)
+        common = element if common is None else promotion.promote(common, element)
+    numbers = [value for value in (x, y, z) if not isinstance(value, tensor)]
+    if common is None or not emit.is_before(3, 9):
+        for number in numbers:
+            assert isinstance(number, bool | int | float)
+            natural = promotion.natural_dtype(number)
+            common = natural if common is None else promotion.promote_weak(common, number)
+    assert common is not None
+    made = [
+        conversion.cast(emit, value, common)
+        if isinstance(value, tensor)
+        else operators.weak_constant(emit, value, common)
+        for value in (x, y, z)
+    ]
+    a, b, c = conversion.broadcast_all(emit, *made)
+    return a, b, c
 
 
 def propagates_nan(value: object) -> bool:
@@ -133,19 +195,13 @@ def extremum(emit: Emitter, which: str, x: object, y: object, propagate_nan: obj
 
 
 def _emit_maximum(emit: Emitter, x: object, y: object, propagate_nan: object = None) -> tensor:
-    """Elementwise maximum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL.
-
-    A Python number counts as fp32 or int32; bf16 widens to fp32.
-    """
+    """Elementwise maximum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL."""
     left, right = _comparable(emit, x, y)
     return extremum(emit, "max", left, right, propagate_nan)
 
 
 def _emit_minimum(emit: Emitter, x: object, y: object, propagate_nan: object = None) -> tensor:
-    """Elementwise minimum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL.
-
-    A Python number counts as fp32 or int32; bf16 widens to fp32.
-    """
+    """Elementwise minimum; NaN is ignored unless propagate_nan is tl.PropagateNan.ALL."""
     left, right = _comparable(emit, x, y)
     return extremum(emit, "min", left, right, propagate_nan)
 
@@ -153,14 +209,12 @@ def _emit_minimum(emit: Emitter, x: object, y: object, propagate_nan: object = N
 def _emit_clamp(
     emit: Emitter, x: object, min: object, max: object, propagate_nan: object = None
 ) -> tensor:
-    """`x` limited to [min, max]; floats only.
+    """`x` limited to [min, max]; before 3.9 floats only.
 
     A NaN in `x` gives `min`, or stays with propagate_nan=tl.PropagateNan.ALL.
     """
-    value, low, high = _comparable(emit, x, min, max)
-    low, high = operators.binary_operands(emit, low, high)
-    value, low = operators.binary_operands(emit, value, low)
-    if not scalar_dtype(value).is_floating():
+    value, low, high = _ternary_operands(emit, *_comparable(emit, x, min, max))
+    if emit.is_before(3, 9) and not scalar_dtype(value).is_floating():
         raise SemanticError(
             f"tl.clamp expects floating-point operands, got {value.dtype}; "
             "write tl.minimum(tl.maximum(x, low), high)"

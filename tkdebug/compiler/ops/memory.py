@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given, describe
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
 from tkdebug.compiler.ir import PointerType, Type
 from tkdebug.compiler.ir import types as ir
@@ -31,7 +31,10 @@ from tkdebug.compiler.tensor import (
 )
 from tkdebug.errors import IRError
 
-_CACHE_MODIFIERS = {"load": ("", ".ca", ".cg", ".cv"), "store": ("", ".wb", ".cg", ".cs", ".wt")}
+_CACHE_MODIFIERS = {
+    "load": ("", ".ca", ".cg", ".cs", ".cv"),
+    "store": ("", ".wb", ".cg", ".cs", ".wt"),
+}
 _EVICTION_POLICIES = ("", "evict_last", "evict_first", "evict_normal")
 
 
@@ -139,7 +142,7 @@ def load(
         other: value where the mask is false; zero when not given.
         boundary_check: block pointers only: the axes to check against the tensor's shape.
         padding_option: block pointers only: "zero" or "nan" outside the shape.
-        cache_modifier: "", ".ca", ".cg" or ".cv".
+        cache_modifier: "", ".ca", ".cg", ".cs" or ".cv".
         eviction_policy: "", "evict_first", "evict_last" or "evict_normal".
         volatile: whether the read may not be cached.
     """
@@ -240,7 +243,8 @@ def _emit_store(
     if element == dt.int1:
         element = dt.int8
         pointers = conversion.cast(emit, pointers, pointer_type(dt.int8))
-        source = conversion.cast(emit, conversion.to_tensor(emit, source), dt.int1)
+        if not emit.is_before(3, 9):
+            source = conversion.cast(emit, conversion.to_tensor(emit, source), dt.int1)
     stored = conversion.cast(emit, conversion.to_tensor(emit, source), element)
     operands = [pointers, conversion.broadcast_to(emit, stored, shape)]
     mask_tile = _mask_for(emit, mask, shape, "store")
@@ -366,9 +370,30 @@ def _emit_load_descriptor(
     descriptor = descriptor_argument(desc, "load_tensor_descriptor")
     starts = descriptor_offsets(emit, descriptor, offsets)
     attributes = _check_modifiers("load", cache_modifier, eviction_policy)
-    return emit.value(
+    loaded = emit.value(
         tt.DescriptorLoad, [descriptor.value, *starts], descriptor.block_type, **attributes
     )
+    return rounded_by(emit, descriptor, loaded)
+
+
+def rounded_by(emit: Emitter, descriptor: tensor_descriptor, loaded: tensor) -> tensor:
+    """What was loaded through a descriptor, to the nearest tf32 if that is what it asks for.
+
+    Ties go to the even one, as a tensor map of type TFLOAT32 rounds; infinities and NaN stay.
+    """
+    if not descriptor.type.rounds_to_tf32:
+        return loaded
+
+    def combined(operator: str, left: object, right: object) -> tensor:
+        return operators.binary(emit, operator, left, right)
+
+    bits = conversion.cast(emit, loaded, dt.int32, bitcast=True)
+    odd = combined("and", combined("rshift", bits, 13), 1)
+    near = combined("and", combined("add", combined("add", bits, odd), 0xFFF), -0x2000)
+    exponent = combined("and", bits, 0x7F800000)
+    is_finite = operators.compare(emit, "ne", exponent, 0x7F800000)
+    chosen = emit.value(arith.Select, [is_finite, near, bits], bits.type)
+    return conversion.cast(emit, chosen, dt.float32, bitcast=True)
 
 
 def _emit_store_descriptor(emit: Emitter, desc: object, offsets: object, value: object) -> None:

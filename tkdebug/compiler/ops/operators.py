@@ -57,10 +57,10 @@ def _weak_to_strong(
         return left, right
     if isinstance(left, tensor):
         element = _weak_dtype(left, right, divide)
-        return cast(emit, left, element), _weak_constant(emit, right, element, scalar_dtype(left))
+        return cast(emit, left, element), weak_constant(emit, right, element, scalar_dtype(left))
     if isinstance(right, tensor):
         element = _weak_dtype(right, left, divide)
-        return _weak_constant(emit, left, element, scalar_dtype(right)), cast(emit, right, element)
+        return weak_constant(emit, left, element, scalar_dtype(right)), cast(emit, right, element)
     return to_tensor(emit, left), to_tensor(emit, right)
 
 
@@ -70,11 +70,12 @@ def _weak_dtype(strong: tensor, weak: object, divide: bool) -> dtype:
     return promotion.promote_weak(scalar_dtype(strong), weak, divide)
 
 
-def _weak_constant(emit: Emitter, value: Any, element: dtype, strong: dtype) -> tensor:
+def weak_constant(emit: Emitter, value: Any, element: dtype, strong: dtype | None = None) -> tensor:
+    """A Python number as `element`; `strong` is the dtype that it stands beside, for messages."""
     if element.is_int() and not element.is_bool() and not isinstance(value, float):
         low, high = element.get_int_min_value(), element.get_int_max_value()
         if not low <= value <= high:
-            raise SemanticError(f"scalar {value} is out of range for type {strong}")
+            raise SemanticError(f"scalar {value} is out of range for type {strong or element}")
     return constant(emit, value, element)
 
 
@@ -232,10 +233,11 @@ def unary(emit: Emitter, name: str, value: object) -> tensor:
     if name == "pos":
         return x
     if name == "neg":
-        if element.is_floating():
+        if element.is_floating() and not emit.is_before(3, 8):
             return emit.value(arith.NegF, [x], x.type)
         zero = splat(emit, constant(emit, 0, element), x.shape)
-        return emit.value(arith.SubI, [zero, x], x.type)
+        subtract = arith.SubF if element.is_floating() else arith.SubI
+        return emit.value(subtract, [zero, x], x.type)
     if element.is_floating():
         raise SemanticError(f"operator ~ needs integers, got {element}")
     ones = constant(emit, 1 if element.is_bool() else -1, _signed(element))
@@ -259,6 +261,9 @@ def compare(emit: Emitter, name: str, left: object, right: object) -> tensor:
             f"`{_PREDICATES[name]}` compares {describe(pointer)} with {describe(other)}; "
             "an argument that is a tensor is a pointer: tl.load it, or pass a number"
         )
+    if emit.is_before(3, 9):
+        # A Python number was fp32 or int32 there, and what it was compared with widened to that.
+        left, right = to_tensor(emit, left), to_tensor(emit, right)
     a, b = binary_operands(emit, left, right)
     result = with_scalar(a.type, dt.int1)
     element = scalar_dtype(a)

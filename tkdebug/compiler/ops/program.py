@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.aggregates import Aggregate
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Type
@@ -47,8 +48,19 @@ def _emit_num_programs(emit: Emitter, axis: object) -> tensor:
     return emit.value(tt.GetNumPrograms, (), dt.int32, axis=_axis(axis, "num_programs"))
 
 
+def _emit_aggregate_replace(emit: Emitter, instance: object, **changes: object) -> object:
+    """The aggregate `instance` with some of its fields replaced."""
+    if not isinstance(instance, Aggregate):
+        raise SemanticError(f"aggregate_replace needs an aggregate, got {as_given(instance)}")
+    try:
+        return instance._replace(**changes)
+    except TypeError as error:
+        raise SemanticError(f"aggregate_replace: {error}") from None
+
+
 _BUILTINS: tuple[Builtin, ...] = (
     Builtin("program_id", _emit_program_id),
     Builtin("num_programs", _emit_num_programs),
+    Builtin("aggregate_replace", _emit_aggregate_replace),
 )
 LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

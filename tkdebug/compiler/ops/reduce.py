@@ -220,7 +220,9 @@ def widen_for_extremum(element: dtype) -> dtype:
 
 
 def _widen_bfloat16(emit: Emitter, value: tensor) -> tensor:
-    return conversion.cast(emit, value, dt.float32) if value.dtype == dt.bfloat16 else value
+    """bf16 as fp32, in which scans and indexed extrema of it were taken before 3.9."""
+    is_wanted = emit.is_before(3, 9) and value.dtype == dt.bfloat16
+    return conversion.cast(emit, value, dt.float32) if is_wanted else value
 
 
 def _operator_combine(emit: Emitter, operator: str) -> Combine:
@@ -361,7 +363,8 @@ def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
     ) -> tensor:
         value = _widen_bfloat16(emit, conversion.to_tensor(emit, input))
         element = scalar_dtype(value)
-        natural = element if operator == "mul" else widen_for_sum(element)
+        keeps = operator == "mul" and emit.is_before(3, 9)
+        natural = element if keeps else widen_for_sum(element)
         target = natural if dtype is None else type_argument(dtype, name)
         value = conversion.cast(emit, value, target)
         place = axis_argument(axis, len(value.shape), name)
@@ -383,11 +386,17 @@ def _emit_softmax(
     emit: Emitter,
     x: object,
     dim: object = None,
-    keep_dims: object = False,
+    keep_dims: object = None,
     ieee_rounding: object = False,
 ) -> tensor:
-    """Softmax along `dim`, the first axis by default; pass keep_dims=True for any other."""
-    keep = bool(keep_dims)
+    """Softmax along `dim`, the first axis by default.
+
+    Before 3.9 only the first axis of a tile is right without keep_dims=True, which is ignored
+    from then on.
+    """
+    if keep_dims is not None and not emit.is_before(3, 9):
+        emit.warn("tl.softmax ignores keep_dims, which is deprecated; leave it out")
+    keep = bool(keep_dims) or not emit.is_before(3, 9)
     value = conversion.to_tensor(emit, x)
     axis = 0 if dim is None else axis_argument(dim, len(value.shape), "softmax")
     wide = conversion.cast(emit, value, widen_for_extremum(scalar_dtype(value)))

@@ -37,8 +37,7 @@ This page is generated: `python -m tkdebug.compiler.ops.reference` writes it fro
 ## Numeric semantics
 
 - Python numbers beside a tensor are weak: they take its dtype where it is of their kind or a wider
-  one. In `tl.maximum`, `tl.minimum`, `tl.clamp`, `tl.fma`, `tl.fdiv` and `tl.umulhi` they are
-  strong: int32 or fp32.
+  one. What was otherwise before Triton 3.9 is [a page of its own](triton_versions.md).
 - bf16 with fp16 gives fp16; bf16 with a wider float gives that; fp8 with bf16 gives fp32; `/` on
   halves and integers gives fp32. Of two integers the wider wins, unsigned on a tie.
 - `//` and `%` truncate toward zero on tensors and follow Python on constants. `>>` is arithmetic
@@ -47,7 +46,7 @@ This page is generated: `python -m tkdebug.compiler.ops.reference` writes it fro
   anything to int1 is `!= 0`. Float to integer truncates and saturates; to 8 bits it is the low
   byte of what 16 bits hold (140.0 to int8 is -116), as on the GPU.
 - `sum` keeps fp16 and bf16 and widens integers below 32 bits. `max` and `min` widen what is below
-  32 bits, to fp32 or int32. `cumsum` and `cumprod` of bf16 give fp32. `argmax` and `argmin` take
+  32 bits, to fp32 or int32. `argmax` and `argmin` take
   the leftmost on ties. Maximum and minimum ignore NaN unless `PropagateNan.ALL` is given.
 - A masked load without `other` gives 0 where the mask is false; the language leaves it undefined.
 - `dot` of fp32 uses tf32 unless `input_precision="ieee"`; sums are fp32 (int32 for int8). With

@@ -219,6 +219,15 @@ def _emit_to(
     return conversion.cast(emit, value, target, named, bool(bitcast))
 
 
+def _emit_to_tensor(emit: Emitter, x: object) -> tensor:
+    """A Python number as a scalar; a tensor as it is.
+
+    An int gets the first of int32, uint32, int64 and uint64 that holds it, a float fp32, or fp64
+    where single precision cannot hold it.
+    """
+    return conversion.to_tensor(emit, x)
+
+
 def _emit_broadcast_to(emit: Emitter, input: object, *shape: object) -> tensor:
     """`input` broadcast to `shape`."""
     return conversion.broadcast_to(
@@ -398,6 +407,7 @@ _BUILTINS: tuple[Builtin, ...] = (
     Builtin("zeros_like", _emit_zeros_like),
     Builtin("to", _emit_to, member=True),
     Builtin("cast", _emit_to, member=True),
+    Builtin("to_tensor", _emit_to_tensor),
     Builtin("broadcast_to", _emit_broadcast_to, member=True),
     Builtin("broadcast", _emit_broadcast),
     Builtin("expand_dims", _emit_expand_dims, member=True),

@@ -30,7 +30,7 @@ class Canonicalize:
 
 
 def _use_from_here(hint: Operation, rewriter: Rewriter) -> None:
-    """What a hint promises is about its operand: whoever uses that after it uses the hint.
+    """What a hint says is about its operand: users of that after the hint use the hint.
 
     So `tl.multiple_of(x, 16)` holds without an assignment, as upstream has it.
     """

@@ -36,7 +36,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets.target import TMA, Target
 
 _UNFIT = "tensor maps do not fit the launch's arguments"
-_ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
+_ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name, tt.AtomicLoad.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class SelectTensorMaps:
 
     Attributes:
         target: what is compiled for.
-        launch_maps: whether tensor maps may be made of what kernels describe.
+        host_tma_descriptors: whether tensor maps may be made of what kernels describe.
     """
 
     target: Target
-    launch_maps: bool = True
+    host_tma_descriptors: bool = True
     name: ClassVar[str] = "select-tensor-maps"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -76,7 +76,7 @@ class SelectTensorMaps:
         kernel = DeviceTmaDescriptors(module, self.target, infos)
         for op in makers:
             maps = launch if launch.knows(op) else kernel
-            reason = maps.reason(op) or telling if self.launch_maps else _UNFIT
+            reason = maps.reason(op) or telling if self.host_tma_descriptors else _UNFIT
             if reason is None:
                 maps.choose(op, rewriter)
             else:

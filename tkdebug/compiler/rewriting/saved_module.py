@@ -25,6 +25,15 @@ class SavedModule:
                 region.parent = op
 
 
+def copy_module(module: Module) -> Module:
+    """The module as it is now, in ops of its own, with the same ids and names."""
+    copy = Module(module.name)
+    for op in module.body.operations:
+        copy.body.append(_copy(op, {}))
+    copy.reserve_ids(max((op.id for op in module.walk()), default=0))
+    return copy
+
+
 def _copy(op: Operation, known: dict[Value, Value]) -> Operation:
     copy = Operation(
         op.name,

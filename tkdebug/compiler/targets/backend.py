@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.ir.core import Operation
     from tkdebug.compiler.passes.pipeline import Pass, RunCallback, SnapshotCallback
+    from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
     from tkdebug.compiler.targets.target import Target
-    from tkdebug.linemap.line_table import OpPlace
+    from tkdebug.linemap.op_place import OpPlace
     from tkdebug.linemap.resources import Occupancy
 
 # (stage, text) -> an edited text to go on with, or None.
@@ -43,7 +44,8 @@ class NativeOptions:
         debug: whether device asserts are checked.
         fp_fusion: whether products and sums become FMA.
         flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
-        launch_maps: whether launches may make tensor maps of what the kernel describes.
+        host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
+        probes: what the kernel checks as it runs; None for nothing.
     """
 
     num_warps: int = 4
@@ -52,7 +54,8 @@ class NativeOptions:
     debug: bool = True
     fp_fusion: bool = True
     flush_subnormals: bool = True
-    launch_maps: bool = True
+    host_tma_descriptors: bool = True
+    probes: ProbeOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,11 @@ class Binary(Protocol):
     @property
     def workspace_bytes(self) -> int:
         """Global memory that the launch gives to each program."""
+        ...
+
+    @property
+    def probes(self) -> ProbePlan | None:
+        """What reports of a checked kernel are read by; None of a bare one."""
         ...
 
     def stages(self) -> Mapping[str, Callable[[], str | bytes]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tkdebug.debugger.console import breakpoint_commands as breaks
 from tkdebug.debugger.console import looking_commands as looks
 from tkdebug.debugger.console import moving_commands as moves
+from tkdebug.debugger.console import why_commands as whys
 from tkdebug.debugger.console.shell import Command
 from tkdebug.errors import UsageError
 
@@ -76,6 +77,9 @@ COMMANDS: tuple[Command, ...] = (
     _C(("args", "a"), "", "the arguments of the launch", looks.arguments),
     _C(("display",), "[EXPRESSION]", "show a value at each stop", looks.display, False),
     _C(("undisplay",), "[EXPRESSION]", "show it no more", looks.undisplay, False),
+    _C(("why",), "OUT[I, J] | VARIABLE", "what it was computed from, line by line", whys.explain),
+    _C(("why-nan", "whynan"), "OUT[I, J]", "where its NaN was born", whys.explain_nan),
+    _C(("why-not-written", "whynot"), "OUT[I, J]", "who missed it, and how", whys.explain_missing),
     _C(("where", "w", "bt"), "", "the chain of calls", looks.where),
     _C(("up", "u"), "", "look at the caller", looks.up),
     _C(("down", "d"), "", "look at the called function again", looks.down),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tkdebug.debugger.console.commands import COMMANDS
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
 def completions(console: Console, line: str, text: str) -> list[str]:
     """What `text`, the last word of `line`, may become."""
-    from tkdebug.debugger.console.commands import COMMANDS
-
     if line.strip() == text:
         names = [command.names[0] for command in COMMANDS]
     else:

@@ -5,14 +5,18 @@ pdb stops at lines of the host, the console at lines of kernels; `s` on a launch
 
 from __future__ import annotations
 
+import bdb
 import pdb
 import sys
+from types import FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tkdebug.debugger.console.moving_commands import resolved_file
+from tkdebug.debugger.console.shell import short
 from tkdebug.debugger.lines import kernel_lines
 from tkdebug.debugger.session import Ended
 from tkdebug.errors import UsageError
+from tkdebug.terminal_text import visible
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
@@ -34,6 +38,7 @@ class HostDebugger(pdb.Pdb):
 
     def begin(self, script: str) -> None:
         """Stop at the first line of the script, which is about to run in this thread."""
+        bdb.Breakpoint.clearBreakpoints()
         self.reset()
         # As pdb's own `run_script`: lines of what runs the script are none of it.
         self.mainpyfile = self.canonic(script)
@@ -56,6 +61,36 @@ class HostDebugger(pdb.Pdb):
             if self.postcmd(self.onecmd(line), line):
                 return
 
+    def stop_here(self, frame: FrameType) -> bool:
+        """Not in what tkdebug or torch call, but in the script's own functions."""
+        if not super().stop_here(frame):
+            return False
+        if self.canonic(frame.f_code.co_filename) == self.mainpyfile:
+            return True
+        at = frame.f_back
+        while at is not None and self.canonic(at.f_code.co_filename) != self.mainpyfile:
+            if self.is_skipped_module(str(at.f_globals.get("__name__"))):
+                return False
+            at = at.f_back
+        return True
+
+    def get_stack(
+        self, f: FrameType | None, t: TracebackType | None
+    ) -> tuple[list[tuple[FrameType, int]], int]:
+        """The frames of the script, without those of what runs it."""
+        stack, place = super().get_stack(f, t)
+        files = [self.canonic(frame.f_code.co_filename) for frame, _ in stack]
+        first = files.index(self.mainpyfile) if self.mainpyfile in files else 0
+        return stack[first:], max(place - first, 0)
+
+    def message(self, msg: str) -> None:
+        """Print an answer."""
+        self._console.write(visible(short(msg)))
+
+    def error(self, msg: str) -> None:
+        """Print what is wrong with a command."""
+        self._console.write(f"*** {visible(short(msg))}")
+
     def postcmd(self, stop: bool, line: str) -> bool:
         """What is left of the line is for the next stop, whichever it is."""
         if stop and self.cmdqueue:
@@ -74,10 +109,19 @@ class HostDebugger(pdb.Pdb):
         """b(reak): as in pdb; a line or function of a kernel stops there, `fault` and more too."""
         if self._is_of_kernels(arg):
             self._console.run_line(f"{'tbreak' if temporary else 'b'} {arg}")
+            self._number_alike()
             return
         if not arg and self._console.debugger.breakpoints:
             self._console.run_line("b")
         super().do_break(arg, temporary)
+        self._number_alike()
+
+    def _number_alike(self) -> None:
+        """Let no breakpoint of the host have the number of one of a kernel's."""
+        known = bdb.Breakpoint
+        known.next = max(known.next, self._console.debugger.reserve_numbers(known.next - 1) + 1)
+        while len(known.bpbynumber) < known.next:
+            known.bpbynumber.append(None)
 
     do_b = do_break
 
@@ -111,15 +155,17 @@ class HostDebugger(pdb.Pdb):
         word = where.partition(" ")[0]
         if word in ("fault", "op", "end"):
             return True
+        if where.isidentifier():
+            frame = self.curframe
+            known = {} if frame is None else {**frame.f_globals, **frame.f_locals}
+            return not isinstance(known.get(where), FunctionType)
         file, colon, line = where.rpartition(":")
         try:
             path = resolved_file(self._console, file) if colon else self._here()
             lines = kernel_lines(path)
         except UsageError:
             return False
-        if line.isdigit():
-            return int(line) in lines
-        return line in lines.values()
+        return line.isdigit() and int(line) in lines
 
     def _here(self) -> str:
         return self.curframe.f_code.co_filename if self.curframe else self._console.script

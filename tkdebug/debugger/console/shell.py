@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.console.source import listing
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
 
 PROMPT = "(tkdebug) "
-_HISTORY = Path("~/.tkdebug_history")
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -49,6 +46,7 @@ class Console:
     """A front that is asked on stdin, or by a list of commands.
 
     Attributes:
+        find_command: the command that a line is, and what comes after its name.
         commands: those to run first, at the first stop.
         is_json: answers and stops are JSON objects, one a line.
         script: the file that a bare line number means while nothing is stopped.
@@ -57,6 +55,7 @@ class Console:
         listed: up to which line `l` has shown; None after a stop.
     """
 
+    find_command: Callable[[str], tuple[Command, str]]
     commands: list[str] = field(default_factory=list)
     is_json: bool = False
     script: str = ""
@@ -90,7 +89,7 @@ class Console:
             self._said.append(text)
             self._data |= data
         else:
-            self.write(visible(text, styled=True))
+            self.write(visible(short(text), styled=True))
 
     def styled(self, text: str, style: str) -> str:
         """`text` made visible, and bold or dim on a terminal that has colours."""
@@ -186,7 +185,7 @@ class Console:
             )
             return
         for line in (*stop.notes, *_reasons(stop), *stop.detail):
-            self.write(visible(line))
+            self.write(visible(short(line)))
         if stop.reason is Reason.END:
             self.write(f"launch {stop.launch} of {stop.kernel} has ended")
             return
@@ -203,7 +202,7 @@ class Console:
         frames = stop.frames
         function = frames[len(frames) - 1 - self.frame].function
         text = listing(file, line, line, line)[0].partition("\t")[2].strip()
-        return f"> {_short(file)}({line}){function}()\n-> {text}"
+        return f"> {short(file)}({line}){function}()\n-> {text}"
 
     def say_return(self) -> None:
         """What a function is about to return."""
@@ -246,15 +245,13 @@ class Console:
         return None
 
     def _run_command(self, line: str) -> Resume | None:
-        from tkdebug.debugger.console.commands import find_command
-
         if not line or line.startswith("#"):
             return None
         self._said, self._data = [], {}
         problem = None
         resume = None
         try:
-            command, rest = find_command(line)
+            command, rest = self.find_command(line)
             self._last = line if command.repeats else ""
             resume = command.run(self, rest)
         except TkError as error:
@@ -265,7 +262,7 @@ class Console:
                 answer["error"] = problem
             self._emit({**answer, "text": self._said, **self._data})
         elif problem is not None:
-            self.write(f"*** {visible(problem)}")
+            self.write(f"*** {visible(short(problem))}")
         return resume
 
     def _emit(self, record: dict[str, Any]) -> None:
@@ -284,62 +281,9 @@ def _reasons(stop: Stop) -> Iterable[str]:
         case Reason.BEGINNING:
             yield "the beginning of the launch"
         case Reason.FAULT:
-            yield "a fault; the op that it is of is about to run"
+            yield "a fault: stopped before the op that has it"
 
 
-def _short(file: str) -> str:
-    """A path from the current folder, where it is below it."""
-    here = os.getcwd() + os.sep
-    return file.removeprefix(here)
-
-
-def terminal_console(
-    script: str = "", is_json: bool = False, commands: Sequence[str] = ()
-) -> Console:
-    """A console on stdin and stdout, with history and completion where that is a terminal."""
-    answers = sys.stdout
-
-    def write(text: str) -> None:
-        # Not what the script may have put in the place of stdout since.
-        print(text, file=answers, flush=True)
-
-    console = Console([*commands], is_json, script, write, read_line=input)
-    if not is_json and sys.stdin is not None and sys.stdin.isatty():
-        _set_up_readline(console)
-        console.is_styled = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return console
-
-
-def _set_up_readline(console: Console) -> None:
-    try:
-        import readline
-    except ImportError:
-        return  # Pythons without it have neither history nor completion
-    from atexit import register
-
-    from tkdebug.debugger.console.completion import completions
-
-    history = _HISTORY.expanduser()
-    try:
-        readline.read_history_file(history)
-    except OSError:
-        pass  # none yet
-    readline.set_history_length(1000)
-
-    def save() -> None:
-        try:
-            readline.write_history_file(history)
-        except OSError:
-            pass  # a home that cannot be written to keeps none
-
-    register(save)
-    found: list[str] = []
-
-    def complete(text: str, state: int) -> str | None:
-        if state == 0:
-            found[:] = completions(console, readline.get_line_buffer(), text)
-        return found[state] if state < len(found) else None
-
-    readline.set_completer_delims(" \t\n`~!@#$%^&*()-=+[{]}\\|;:'\",<>?")
-    readline.set_completer(complete)
-    readline.parse_and_bind("tab: complete")
+def short(text: str) -> str:
+    """Paths below the current folder, from there."""
+    return text.replace(os.getcwd() + os.sep, "")

@@ -8,39 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tkdebug.hook_chain import ActivityBuffers
+from tkdebug.instrument.cupti.activity_join import Clock
 from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, MEMSET
 from tkdebug.instrument.cupti.library import Cupti
-from tkdebug.instrument.cupti.parsing import Buffer, records_by_kind
-
-if TYPE_CHECKING:
-    from tkdebug.instrument.cupti.parsing import Records
 
 # Calls of the driver cost nothing that could be measured (H200: 7.8 us a launch with and without,
 # 7.2 without CUPTI), and torch calls the runtime. `cuptiActivityEnableDriverApi` for one function
 # gave no records at all there (CUDA 13.0).
 KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
-# CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx (cupti_driver_cbid.h): what our launches call.
-LAUNCH_CALLBACK = 652
 _SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 _CLOCK_TRIES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """How CUPTI's clock stands to the host's.
-
-    Attributes:
-        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
-        error_ns: how far that may be wrong.
-    """
-
-    offset_ns: int
-    error_ns: int
 
 
 class Collection:
@@ -103,17 +83,6 @@ class Collection:
         self.cupti.call("cuptiActivityFlushAll", _FORCED if forced else 0)
         return self._buffers.filled()
 
-    def read(self, data: bytes) -> tuple[Buffer, dict[int, Records]]:
-        """A buffer with the names that its records point to, and its records by kind.
-
-        Raises:
-            RecordError: its records are not those of the version that CUPTI says it has.
-        """
-        found = records_by_kind(data, self.cupti.layout)
-        kernels = found.get(CONCURRENT_KERNEL)
-        names = {} if kernels is None else _names(kernels)
-        return Buffer(data, names), found
-
     def dropped(self) -> int:
         """How many records CUPTI had no room for since the last time."""
         count = ctypes.c_size_t()
@@ -135,11 +104,10 @@ class Collection:
         return min(found, key=lambda clock: clock.error_ns)
 
 
-def _names(kernels: Records) -> dict[int, str]:
-    import numpy as np
-
+def names_at(addresses: list[int]) -> dict[int, str]:
+    """The texts at these addresses of this process, which CUPTI gave."""
     found = {}
-    for address in np.unique(kernels["name"]).tolist():
+    for address in addresses:
         # CUPTI keeps names for as long as records may point to them.
         text = ctypes.string_at(address) if address else b"(unnamed)"
         found[address] = text.decode("utf-8", "backslashreplace")

@@ -21,6 +21,8 @@ MEMCPY = 1
 MEMSET = 2
 DRIVER = 4
 CONCURRENT_KERNEL = 10
+# CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx (cupti_driver_cbid.h): what our launches call.
+LAUNCH_CALLBACK = 652
 
 # Field -> (numpy's type, offset). CUpti_ActivityKernel9 to 13, CUpti_ActivityMemcpy5 to 7,
 # CUpti_ActivityMemset4 and 5, CUpti_ActivityAPI.

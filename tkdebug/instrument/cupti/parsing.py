@@ -8,8 +8,6 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import TkError
@@ -26,19 +24,6 @@ _ALIGNMENT = 8  # ACTIVITY_RECORD_ALIGNMENT of cupti_activity.h
 
 class RecordError(TkError):
     """A buffer that does not hold what the layout says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """What a buffer held, as bytes that can go to another process.
-
-    Attributes:
-        data: its records.
-        names: those of kernels, by the address that stands in their records.
-    """
-
-    data: bytes
-    names: Mapping[int, str]
 
 
 def records_by_kind(data: bytes, layout: Layout) -> dict[int, Records]:

@@ -1,6 +1,6 @@
-"""What a kernel promises the compiler, checked: `tl.assume`, `tl.multiple_of` and its kin.
+"""What a kernel lets the compiler assume, checked: `tl.assume`, `tl.multiple_of` and its kin.
 
-Native code is generated as if each promise held, so one that does not makes it read and write
+Native code is generated as if each assumption held, so one that does not makes it read and write
 elsewhere, though the same kernel is right under interpret. Only what would mislead is told: a row
 of offsets that begins again at 0, as `% M` and `tl.where(offs < M, offs, 0)` give, is what kernels
 mean by a contiguous row.
@@ -60,15 +60,15 @@ class AssumptionCheck(Observer):
     def _look_at_hint(self, run: Evaluator, hint: tt.Hint, value: TileValue) -> None:
         if isinstance(value, PointerTile | AddressTile):
             return  # of addresses, which are the stand-in's and no GPU's
-        promised, kind = hint.values, hint.kind
+        assumed, kind = hint.values, hint.kind
         type_ = hint.source.type
         shape = ir.shape_of(type_)
-        if isinstance(value, int) and (kind != "divisibility" or value % max(promised) == 0):
+        if isinstance(value, int) and (kind != "divisibility" or value % max(assumed) == 0):
             return
-        if kind == "contiguity" and _counts_up(value, promised):
+        if kind == "contiguity" and _counts_up(value, assumed):
             return
         values = run.full(value, type_)
-        for axis, number in enumerate(promised):
+        for axis, number in enumerate(assumed):
             if number > 1:
                 bad = _broken(values, axis + 1 if shape else None, kind, number)
                 self._tell(run, hint.op, bad, shape, values)
@@ -89,28 +89,28 @@ class AssumptionCheck(Observer):
         found = run.offender(bad, values, None)
         count = int(bad.sum())
         if values is None:
-            self._faults.broken_promise(op, found, "tl.assume", "is false here", count)
+            self._faults.false_assumption(op, found, "tl.assume", "is false here", count)
             return
         hint = tt.Hint(op)
         call, numbers = _CALLS[hint.kind], hint.values
         given = str(numbers[0]) if len(numbers) == 1 else str(list(numbers))
         what = f"{given} does not hold: the value is {found.index} here"
-        self._faults.broken_promise(op, found, call, what, count)
+        self._faults.false_assumption(op, found, call, what, count)
 
 
-def _counts_up(value: TileValue, promised: tuple[int, ...]) -> bool:
+def _counts_up(value: TileValue, assumed: tuple[int, ...]) -> bool:
     """Whether a tile is seen to be contiguous without looking at its elements."""
     if not isinstance(value, AffineTile):
         return False
     base = value.base
     return all(
         number == 1 or (coef == 1 and (base is None or base.tensor.shape[axis + 1] == 1))
-        for axis, (coef, number) in enumerate(zip(value.coefs, promised, strict=True))
+        for axis, (coef, number) in enumerate(zip(value.coefs, assumed, strict=True))
     )
 
 
 def _broken(values: Tensor, axis: int | None, kind: str, number: int) -> Tensor:
-    """Where `values` are not what was promised along `axis` (None for scalars)."""
+    """Where `values` are not what was assumed along `axis` (None for scalars)."""
     if axis is None:
         return values % number != 0 if kind == "divisibility" else torch.zeros_like(values).bool()
     before = values.roll(1, axis)

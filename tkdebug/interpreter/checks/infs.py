@@ -15,6 +15,7 @@ logarithms of an empty sum are.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -28,14 +29,14 @@ from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
     all_united,
     is_elementwise,
-    moved_marks,
+    moved_shadows,
     rows_and_columns,
-    scanned_marks,
-    selected_marks,
+    scanned_shadows,
+    selected_shadows,
 )
 from tkdebug.interpreter.checks.shadow_values import (
-    MarkedValues,
     Origin,
+    ShadowValues,
     at_touched,
     element_at,
     is_in_kernel,
@@ -44,7 +45,6 @@ from tkdebug.interpreter.checks.shadow_values import (
 from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.hyperslabs import are_injective
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
@@ -123,11 +123,9 @@ class StoredInfs(Observer):
         value = stored_value(access.op)
         if self._is_found or value is None or not _is_float(value.type):
             return
-        slabs = access.hyperslabs()
-        if slabs is not None and are_injective(slabs):
-            # What it stored is what is there now.
-            memory = access.buffer.flat(run.dtype_of(value.type))
-            self._is_found = not all(all_finite(slab.view(memory)) for slab in slabs)
+        total = access.stored_sum()
+        if total is not None:
+            self._is_found = not isfinite(total)
         else:
             self._is_found = not (
                 all_finite(access.stored_tile()) or bool(access.stored().isfinite().all())
@@ -166,7 +164,7 @@ def _moments(op: Operation) -> Moments:
     return Moments.AFTER if any(_is_float(value.type) for value in op.results) else Moments.NEVER
 
 
-class InfTracker(MarkedValues[Origin]):
+class InfTracker(ShadowValues[Origin]):
     """The Infs of one batch of programs that were made of finite values, and what came of them."""
 
     def __init__(self, ev: Evaluator, faults: FaultLog, held: HeldStores) -> None:
@@ -180,7 +178,7 @@ class InfTracker(MarkedValues[Origin]):
             self.enter(op)
         else:
             self.leave(op)
-        run.attend(self, bool(self.marked))
+        run.attend(self, bool(self.shadows))
 
     def after(
         self,
@@ -191,12 +189,12 @@ class InfTracker(MarkedValues[Origin]):
     ) -> Sequence[TileValue]:
         """An op gave `results`."""
         bad = [self._bad(value.type, tile) for value, tile in zip(op.results, results, strict=True)]
-        if any(mark is not None for mark in bad):
+        if any(shadow is not None for shadow in bad):
             self._look_at(op, operands, results, bad)
         else:
             for value in op.results:
-                self.marked.pop(value, None)
-        run.attend(self, bool(self.marked))
+                self.shadows.pop(value, None)
+        run.attend(self, bool(self.shadows))
         return results
 
     def _bad(self, type_: ir.Type, tile: TileValue) -> Tensor | None:
@@ -213,19 +211,19 @@ class InfTracker(MarkedValues[Origin]):
         results: Sequence[TileValue],
         bad: Sequence[Tensor | None],
     ) -> None:
-        each = [self.marked.get(value, {}) for value in op.operands]
-        origins = {key: of for marks in each for key, (of, _) in marks.items()}
+        each = [self.shadows.get(value, {}) for value in op.operands]
+        origins = {key: of for shadows in each for key, (of, _) in shadows.items()}
         found: list[dict[Operation, tuple[Origin, Tensor]]] = [{} for _ in op.results]
         for key, origin in origins.items():
-            marks = [known[key][1] if key in known else None for known in each]
-            flowed = self._flow(op, operands, marks)
-            for result, mark, where in zip(found, flowed, bad, strict=True):
-                if mark is not None and where is not None and bool((mark & where).any()):
-                    result[key] = (origin, mark & where)
+            shadows = [known[key][1] if key in known else None for known in each]
+            flowed = self._flow(op, operands, shadows)
+            for result, shadow, where in zip(found, flowed, bad, strict=True):
+                if shadow is not None and where is not None and bool((shadow & where).any()):
+                    result[key] = (origin, shadow & where)
         if bad[0] is not None and _may_make_inf(op):
             self._add_origin(op, operands, results[0], found[0])
         for value, known in zip(op.results, found, strict=True):
-            self.set_marks(value, known)
+            self.set_shadow(value, known)
 
     def _add_origin(
         self,
@@ -240,7 +238,7 @@ class InfTracker(MarkedValues[Origin]):
         ]
         type_ = op.results[0].type
         born = self.of_active(ev.full(result, type_).isinf())
-        if any(mark is not None for mark in given):
+        if any(shadow is not None for shadow in given):
             (tainted,) = self._flow(op, operands, given)
             if tainted is not None:
                 born = born & ~tainted
@@ -256,26 +254,26 @@ class InfTracker(MarkedValues[Origin]):
         found[op] = (Origin(op, born, values), born if known is None else born | known[1])
 
     def _flow(
-        self, op: Operation, operands: Sequence[TileValue], marks: Sequence[Tensor | None]
+        self, op: Operation, operands: Sequence[TileValue], shadows: Sequence[Tensor | None]
     ) -> Sequence[Tensor | None]:
-        """Which elements of the results are of marked ones; too many, but they are not finite."""
-        if not any(mark is not None for mark in marks):
+        """Which elements of the results are of shadowed ones; too many, but they are not finite."""
+        if not any(shadow is not None for shadow in shadows):
             return [None] * len(op.results)
         if op.name in MOVES:
-            return moved_marks(self._ev, op, marks)
+            return moved_shadows(self._ev, op, shadows)
         if arith.Select.matches(op):
-            return [selected_marks(self._ev, op, operands, marks)]
+            return [selected_shadows(self._ev, op, operands, shadows)]
         if tt.Reduce.matches(op):
-            mark = all_united(marks).any(tt.Reduce(op).axis + 1)
+            shadow = all_united(shadows).any(tt.Reduce(op).axis + 1)
         elif tt.Scan.matches(op):
-            mark = scanned_marks(op, all_united(marks))
+            shadow = scanned_shadows(op, all_united(shadows))
         elif tt.Dot.matches(op):
-            return [rows_and_columns(marks)]
+            return [rows_and_columns(shadows)]
         elif is_elementwise(op):
-            mark = all_united(marks)
+            shadow = all_united(shadows)
         else:
             return [None] * len(op.results)
-        return [mark] * len(op.results)
+        return [shadow] * len(op.results)
 
     # What reaches memory
 
@@ -286,16 +284,16 @@ class InfTracker(MarkedValues[Origin]):
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
         value = stored_value(access.op)
-        if value is not None and value in self.marked:
+        if value is not None and value in self.shadows:
             tile = self._ev.full(self._ev.values[value], value.type)
             self._stored(access, lambda: at_touched(tile, access.touch(), self._ev.first))
 
     def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
         value = stored_value(access.op)
-        marks = {} if value is None else self.marked.get(value, {})
-        for origin, mark in marks.values():
+        shadows = {} if value is None else self.shadows.get(value, {})
+        for origin, shadow in shadows.values():
             values = stored()
-            bad = at_touched(mark, access.touch(), self._ev.first) & ~values.isfinite()
+            bad = at_touched(shadow, access.touch(), self._ev.first) & ~values.isfinite()
             if _is_logarithm(origin.op):
                 bad = bad & (values != float("-inf"))
             places = bad.nonzero().reshape(-1)

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, math, tt
-from tkdebug.compiler.dialects.interfaces import stored
+from tkdebug.compiler.dialects.interfaces import Cast, stored
 from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
@@ -50,6 +52,9 @@ _KEEPS = names_of(
     *(math.Exp, math.Exp2, math.Erf, math.Floor, math.Ceil, math.AbsF),
     *(tt.Rearrangement, tt.Join, tt.Split, tt.Cat, tt.Flip),
 )
+
+# Through these, values stay what they were.
+_HAND_ON = names_of(Cast, tt.Rearrangement, tt.Splat, tt.Broadcast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,9 @@ class StoredNans(Observer):
 
 
 def _stores_nan(run: EvaluatorState, access: ObservedAccess) -> bool:
+    total = access.stored_sum()
+    if total is not None and not isnan(total):
+        return False
     slabs = access.hyperslabs()
     if slabs is not None and are_injective(slabs):
         # What it stored is what is there now.
@@ -188,7 +196,8 @@ class NanTracker(Observer):
 
         def tell(first: int, count: int) -> None:
             at = int(places[first]) - buffer.storage_offset
-            self._faults.nan(birth.op, birth.offender, birth.cause, op, buffer.name, at, count)
+            made = birth.op, birth.offender, birth.cause
+            self._faults.nan(*made, op, buffer.name, at, count, _is_of_input(birth.op))
 
         dtype = run.dtype_of(stored(op).type)
         self._held.hold(birth.op, access, dtype, places, torch.isnan, tell)
@@ -238,6 +247,20 @@ def _moments(op: Operation) -> Moments:
     if next(forwarded(op), None) is not None:
         moments |= Moments.BEFORE
     return moments
+
+
+def _is_of_input(op: Operation) -> bool:
+    """Whether `op` is a function of values as the kernel was given them, as in sqrt(load(x))."""
+    if not (op.name.startswith("math.") or tt.ExternElementwise.matches(op)):
+        return False
+    return all(_is_given(traced(value, _HAND_ON)) for value in op.operands)
+
+
+def _is_given(value: Value) -> bool:
+    source = value.defining_op
+    if source is None:
+        return isinstance(value.owner, Block) and tt.Func.matches(value.owner.parent_op)
+    return any(view.matches(source) for view in (tt.Load, tt.DescriptorLoad, arith.Constant))
 
 
 def _cause(

@@ -29,10 +29,10 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.infs import all_finite
-from tkdebug.interpreter.checks.shadow_flow import all_united, computable, marks_of_results
+from tkdebug.interpreter.checks.shadow_flow import all_united, computable, shadows_of_results
 from tkdebug.interpreter.checks.shadow_values import (
-    MarkedValues,
     Origin,
+    ShadowValues,
     at_touched,
     element_at,
     is_in_kernel,
@@ -128,7 +128,7 @@ def _is_large(value: Value) -> bool:
     return isinstance(number, int) and abs(number) >= _HASH_FACTOR
 
 
-class NarrowingTracker(MarkedValues[Narrowed]):
+class NarrowingTracker(ShadowValues[Narrowed]):
     """The elements of one batch that a conversion lost."""
 
     def __init__(self, ev: Evaluator, faults: FaultLog) -> None:
@@ -143,7 +143,7 @@ class NarrowingTracker(MarkedValues[Narrowed]):
             self._flow(run, op, operands)
         else:
             self.leave(op)
-        run.attend(self, bool(self.marked))
+        run.attend(self, bool(self.shadows))
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
         """An op has run."""
@@ -151,28 +151,28 @@ class NarrowingTracker(MarkedValues[Narrowed]):
         super().forget(run, values)
 
     def _flow(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        each = [self.marked.get(value) for value in op.operands]
+        each = [self.shadows.get(value) for value in op.operands]
         if not any(each):
             for value in op.results:
-                self.marked.pop(value, None)
+                self.shadows.pop(value, None)
             return
         stored = stored_value(op)
-        if stored in self.marked:
+        if stored in self.shadows:
             run.follow(self, True)  # which lanes it stores is known when it does
         if _is_access(op):
             self._led(op, operands)
         found: list[dict[Operation, tuple[Narrowed, Tensor]]] = [{} for _ in op.results]
         if op.name not in _ENDS:
-            total = [all_united([mark for _, mark in m.values()]) if m else None for m in each]
-            origins = {key: of for marks in each if marks for key, (of, _) in marks.items()}
+            total = [all_united([shadow for _, shadow in m.values()]) if m else None for m in each]
+            origins = {key: of for shadows in each if shadows for key, (of, _) in shadows.items()}
             for key, origin in origins.items():
-                marks = [known[key][1] if known and key in known else None for known in each]
-                flowed = marks_of_results(run, op, operands, marks, total)
-                for result, mark in zip(found, flowed, strict=True):
-                    if mark is not None and bool(mark.any()):
-                        result[key] = (origin, mark)
+                shadows = [known[key][1] if known and key in known else None for known in each]
+                flowed = shadows_of_results(run, op, operands, shadows, total)
+                for result, shadow in zip(found, flowed, strict=True):
+                    if shadow is not None and bool(shadow.any()):
+                        result[key] = (origin, shadow)
         for result_value, known in zip(op.results, found, strict=True):
-            self.set_marks(result_value, known)
+            self.set_shadow(result_value, known)
 
     def after(
         self,
@@ -191,12 +191,12 @@ class NarrowingTracker(MarkedValues[Narrowed]):
         if bad is not None:
             bad = self.of_active(bad)
         if bad is not None and bool(bad.any()):
-            known = dict(self.marked.get(op.result, {}))
+            known = dict(self.shadows.get(op.result, {}))
             value = run.dense(operands[0], Cast(op).source.type)
-            mark = bad | known[op][1] if op in known else bad
-            known[op] = (Narrowed(op, run.full(bad, op.result.type), (value,), lost), mark)
-            self.set_marks(op.result, known)
-        run.attend(self, bool(self.marked))
+            shadow = bad | known[op][1] if op in known else bad
+            known[op] = (Narrowed(op, run.full(bad, op.result.type), (value,), lost), shadow)
+            self.set_shadow(op.result, known)
+        run.attend(self, bool(self.shadows))
         return results
 
     def _infinite(self, op: Operation, value: TileValue, result: TileValue) -> Tensor | None:
@@ -240,8 +240,8 @@ class NarrowingTracker(MarkedValues[Narrowed]):
     def _led(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """Tell of lost elements that an access goes by."""
         mask = mask_of(op)
-        for origin, mark in self.marked.get(accessed(op), {}).values():
-            used = self.of_active(mark)
+        for origin, shadow in self.shadows.get(accessed(op), {}).values():
+            used = self.of_active(shadow)
             if mask is not None:
                 place = next(at for at, value in enumerate(op.operands) if value is mask)
                 used = used & self._ev.dense(operands[place], mask.type).bool()
@@ -265,22 +265,22 @@ class NarrowingTracker(MarkedValues[Narrowed]):
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
         value = stored_value(access.op)
-        if value is not None and value in self.marked:
+        if value is not None and value in self.shadows:
             tile = self._ev.full(self._ev.values[value], value.type)
             self._stored(access, lambda: at_touched(tile, access.touch(), self._ev.first))
 
     def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
         value = stored_value(access.op)
-        marks = {} if value is None else self.marked.get(value, {})
-        for origin, mark in marks.values():
+        shadows = {} if value is None else self.shadows.get(value, {})
+        for origin, shadow in shadows.values():
             if arith.TruncI.matches(origin.op) and not _is_signed(origin.op):
                 is_direct = value is origin.op.result
                 if not is_direct or access.buffer.tensor.dtype in _UNSIGNED:
-                    if origin.lost is None or origin.lost.dim() != mark.dim():
+                    if origin.lost is None or origin.lost.dim() != shadow.dim():
                         continue
-                    mark = mark & origin.lost
+                    shadow = shadow & origin.lost
             values = stored()
-            bad = at_touched(mark, access.touch(), self._ev.first)
+            bad = at_touched(shadow, access.touch(), self._ev.first)
             if origin.op.name in _TO_FLOAT and values.is_floating_point():
                 bad = bad & ~computable(values).isfinite()
             places = bad.nonzero().reshape(-1)
@@ -305,7 +305,7 @@ class NarrowingTracker(MarkedValues[Narrowed]):
 
 
 def _is_access(op: Operation) -> bool:
-    return any(view.matches(op) for view in (tt.Load, tt.Store, tt.AtomicRmw, tt.AtomicCas))
+    return any(view.matches(op) for view in (tt.Load, tt.Store, tt.Atomic))
 
 
 def _is_signed(op: Operation) -> bool:

@@ -1,8 +1,8 @@
 """How undefined elements travel from an op's operands to its results.
 
-A mark is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all positions):
-true where the value is undefined. Through an op that has no rule here marks end: what is told of
-undefined values must be right, and may miss some.
+A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
+positions): true where the value is undefined. Through an op that has no rule here shadows end: what
+is told of undefined values must be right, and may miss some.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tkdebug.interpreter.values import TileValue
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
-Marks = Sequence[Tensor | None]
+Shadows = Sequence[Tensor | None]
 
-# Ops that move elements about and look at none of them: they move the marks in the same way.
+# Ops that move elements about and look at none of them: they move the shadows in the same way.
 MOVES = names_of(tt.Rearrangement, tt.Join, tt.Split, tt.Cat)
 # Where the other operand is 0 the result is 0, whatever the one is.
 _ANNIHILATED_BY_ZERO = names_of(arith.MulI, arith.MulF, arith.AndI)
@@ -33,59 +33,63 @@ _DROWNING = 1e4
 _ENDS = names_of(tt.Load, tt.Atomic)
 
 
-def marks_of_results(
-    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks, all_marks: Marks
+def shadows_of_results(
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    shadows: Shadows,
+    all_shadows: Shadows,
 ) -> Sequence[Tensor | None]:
-    """The results' marks.
+    """The results' shadows.
 
     Args:
         ev: the evaluator that is about to run `op`.
         op: any op but control flow.
         operands: its operands' values.
-        marks: of the operands, those of one origin; one at least is not None.
-        all_marks: of the operands, those of any origin.
+        shadows: of the operands, those of one origin; one at least is not None.
+        all_shadows: of the operands, those of any origin.
     """
     if op.name in MOVES:
-        return moved_marks(ev, op, marks)
+        return moved_shadows(ev, op, shadows)
     if tt.Reduce.matches(op):
-        return _each(op, all_united(marks).any(tt.Reduce(op).axis + 1))
+        return _each(op, all_united(shadows).any(tt.Reduce(op).axis + 1))
     if tt.Scan.matches(op):
-        return _each(op, scanned_marks(op, all_united(marks)))
+        return _each(op, scanned_shadows(op, all_united(shadows)))
     if tt.Dot.matches(op):
-        return [_product(ev, op, operands, marks, all_marks)]
+        return [_product(ev, op, operands, shadows, all_shadows)]
     if arith.Select.matches(op):
-        return [selected_marks(ev, op, operands, marks)]
+        return [selected_shadows(ev, op, operands, shadows)]
     if op.regions or op.name in _ENDS or not is_elementwise(op):
         return [None] * len(op.results)
     if op.name in _ANNIHILATED_BY_ZERO:
-        return [_kept(ev, op, operands, marks, all_marks, lambda other: other != 0)]
+        return [_kept(ev, op, operands, shadows, all_shadows, lambda other: other != 0)]
     if arith.AddF.matches(op) or arith.SubF.matches(op):
         return [
-            _kept(ev, op, operands, marks, all_marks, lambda other: ~(other.abs() >= _DROWNING))
+            _kept(ev, op, operands, shadows, all_shadows, lambda other: ~(other.abs() >= _DROWNING))
         ]
     if arith.OrI.matches(op) and ir.element_of(op.result.type).bits == 1:
-        return [_kept(ev, op, operands, marks, all_marks, lambda other: ~other.bool())]
-    return _each(op, all_united(marks))
+        return [_kept(ev, op, operands, shadows, all_shadows, lambda other: ~other.bool())]
+    return _each(op, all_united(shadows))
 
 
 def united(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """The elements that are in either of two marks."""
+    """The elements that are in either of two shadows."""
     if a is None or b is None:
         return b if a is None else a
     return a | b
 
 
-def all_united(marks: Marks) -> Tensor:
-    """The elements that are in any of the marks, of which one at least is not None."""
+def all_united(shadows: Shadows) -> Tensor:
+    """The elements that are in any of the shadows, of which one at least is not None."""
     total = None
-    for mark in marks:
-        total = united(total, mark)
+    for shadow in shadows:
+        total = united(total, shadow)
     assert total is not None
     return total
 
 
-def _each(op: Operation, mark: Tensor) -> Sequence[Tensor]:
-    return [mark] * len(op.results)
+def _each(op: Operation, shadow: Tensor) -> Sequence[Tensor]:
+    return [shadow] * len(op.results)
 
 
 def is_elementwise(op: Operation) -> bool:
@@ -99,9 +103,12 @@ def is_elementwise(op: Operation) -> bool:
     )
 
 
-def moved_marks(ev: Evaluator, op: Operation, marks: Marks) -> Sequence[Tensor]:
-    """The results' marks of an op of `MOVES`."""
-    given = [_nothing(ev, op, place) if mark is None else mark for place, mark in enumerate(marks)]
+def moved_shadows(ev: Evaluator, op: Operation, shadows: Shadows) -> Sequence[Tensor]:
+    """The results' shadows of an op of `MOVES`."""
+    given = [
+        _nothing(ev, op, place) if shadow is None else shadow
+        for place, shadow in enumerate(shadows)
+    ]
     results = ev.plan.run_alone(ev, op, given)
     return [ev.dense(result, ir.I1) for result in results]
 
@@ -111,21 +118,21 @@ def _nothing(ev: Evaluator, op: Operation, place: int) -> Tensor:
     return torch.zeros((1,) * (rank + 1), dtype=torch.bool, device=ev.device)
 
 
-def scanned_marks(op: Operation, mark: Tensor) -> Tensor:
-    """The elements of a scan's result that a marked one flows into."""
+def scanned_shadows(op: Operation, shadow: Tensor) -> Tensor:
+    """The elements of a scan's result that a shadowed one flows into."""
     scan = tt.Scan(op)
     axis = scan.axis
-    counts = mark.to(torch.uint8)
+    counts = shadow.to(torch.uint8)
     if scan.reverse:
         return counts.flip(axis + 1).cummax(axis + 1).values.flip(axis + 1).bool()
     return counts.cummax(axis + 1).values.bool()
 
 
-def selected_marks(
-    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks
+def selected_shadows(
+    ev: Evaluator, op: Operation, operands: Sequence[TileValue], shadows: Shadows
 ) -> Tensor | None:
-    """The marks of what a choice takes, and those of the condition."""
-    chooser, first, second = marks
+    """The shadows of what a choice takes, and those of the condition."""
+    chooser, first, second = shadows
     condition = ev.dense(operands[0], arith.Select(op).condition.type).bool()
     rank = len(ir.shape_of(op.result.type))
     if condition.dim() != rank + 1:  # a scalar chooses whole tiles
@@ -142,18 +149,18 @@ def _kept(
     ev: Evaluator,
     op: Operation,
     operands: Sequence[TileValue],
-    marks: Marks,
-    all_marks: Marks,
+    shadows: Shadows,
+    all_shadows: Shadows,
     matters: Callable[[Tensor], Tensor],
 ) -> Tensor | None:
-    """The marks of each of two operands where the other's value does not decide alone."""
+    """The shadows of each of two operands where the other's value does not decide alone."""
     total = None
-    for place, mark in enumerate(marks):
-        if mark is None:
+    for place, shadow in enumerate(shadows):
+        if shadow is None:
             continue
         other = 1 - place
         keep = matters(computable(ev.dense(operands[other], op.operands[other].type)))
-        total = united(total, mark & _or_marked(keep, all_marks[other]))
+        total = united(total, shadow & _or_shadowed(keep, all_shadows[other]))
     return total
 
 
@@ -162,32 +169,36 @@ def computable(values: Tensor) -> Tensor:
     return values.float() if values.is_floating_point() and values.element_size() == 1 else values
 
 
-def _or_marked(keep: Tensor, mark: Tensor | None) -> Tensor:
-    return keep if mark is None else keep | mark
+def _or_shadowed(keep: Tensor, shadow: Tensor | None) -> Tensor:
+    return keep if shadow is None else keep | shadow
 
 
 def _product(
-    ev: Evaluator, op: Operation, operands: Sequence[TileValue], marks: Marks, all_marks: Marks
+    ev: Evaluator,
+    op: Operation,
+    operands: Sequence[TileValue],
+    shadows: Shadows,
+    all_shadows: Shadows,
 ) -> Tensor | None:
-    """A matrix product's: rows and columns that meet a marked element, and not only at zeros."""
-    total = marks[2]
+    """A matrix product's: rows and columns that meet a shadowed element, and not only at zeros."""
+    total = shadows[2]
     for place in (0, 1):
-        mark, other = marks[place], 1 - place
-        if mark is None:
+        shadow, other = shadows[place], 1 - place
+        if shadow is None:
             continue
         types = [value.type for value in op.operands]
         values = computable(ev.full(operands[other], types[other]))
-        keep = _or_marked(values != 0, all_marks[other])
+        keep = _or_shadowed(values != 0, all_shadows[other])
         keep = keep.expand(keep.shape[0], *ir.shape_of(types[other])).float()
-        marked = mark.expand(mark.shape[0], *ir.shape_of(types[place])).float()
-        met = torch.matmul(marked, keep) if place == 0 else torch.matmul(keep, marked)
+        shadowed = shadow.expand(shadow.shape[0], *ir.shape_of(types[place])).float()
+        met = torch.matmul(shadowed, keep) if place == 0 else torch.matmul(keep, shadowed)
         total = united(total, met != 0)
     return total
 
 
-def rows_and_columns(marks: Marks) -> Tensor | None:
-    """A matrix product's marks: those of the accumulator, and of each row and column with one."""
-    a, b, total = marks[:3]
+def rows_and_columns(shadows: Shadows) -> Tensor | None:
+    """A matrix product's shadows: those of the accumulator, and of each row and column with one."""
+    a, b, total = shadows[:3]
     if a is not None:
         total = united(total, a.any(-1, keepdim=True))
     if b is not None:

@@ -1,7 +1,8 @@
 """Elements of values that an observer follows, through branches and loops, from where they arose.
 
-A mark is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all positions).
-What marks mean, how ops hand them on and where they are reported is up to the subclasses.
+A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
+positions). What shadows mean, how ops pass them on and where they are reported is up to the
+subclasses.
 """
 
 from __future__ import annotations
@@ -48,68 +49,69 @@ class Origin:
 Followed = TypeVar("Followed", bound=Origin)
 
 
-class MarkedValues(Observer, Generic[Followed]):
+class ShadowValues(Observer, Generic[Followed]):
     """The elements that are followed in one batch of programs.
 
     Attributes:
-        marked: the values that have such elements, by the op that they come from; empty as a rule.
+        shadows: of the values that have such elements, by the op that they come from; empty as a
+            rule.
     """
 
     def __init__(self, ev: Evaluator) -> None:
         self._ev = ev
-        self.marked: dict[Value, dict[Operation, tuple[Followed, Tensor]]] = {}
+        self.shadows: dict[Value, dict[Operation, tuple[Followed, Tensor]]] = {}
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
         """Values die; those that blocks are given are theirs to set anew."""
         for value in values:
             if value.defining_op is not None:
-                self.marked.pop(value, None)
-        run.attend(self, bool(self.marked))
+                self.shadows.pop(value, None)
+        run.attend(self, bool(self.shadows))
 
     def decided(self, op: Operation) -> None:
         """Control is about to go where the operands of `op` send it."""
 
     def enter(self, op: Operation) -> None:
         """A branch is taken, or a loop begins with what it is given."""
-        if not self.marked:
+        if not self.shadows:
             return
         for value in op.results:
-            self.marked.pop(value, None)
+            self.shadows.pop(value, None)
         self.decided(op)
-        self._forward([(target, dict(self.marked.get(x, {}))) for x, target in forwarded(op)])
+        self._forward([(target, dict(self.shadows.get(x, {}))) for x, target in forwarded(op)])
 
     def leave(self, op: Operation) -> None:
         """A region ends: its values become its parent's, or go round."""
-        if not self.marked:
+        if not self.shadows:
             return
         self.decided(op)
-        # The active programs' marks of what is forwarded, and the other programs' of what was.
+        # The active programs' shadows of what is forwarded, and the other programs' of what was.
         self._forward(
             [
-                (target, self._blended(self.marked.get(source), self.marked.get(target)))
+                (target, self._blended(self.shadows.get(source), self.shadows.get(target)))
                 for source, target in forwarded(op)
             ]
         )
 
-    def set_marks(self, value: Value, marks: dict[Operation, tuple[Followed, Tensor]]) -> None:
-        """The marks that `value` has from now on."""
-        if marks:
-            self.marked[value] = marks
+    def set_shadow(self, value: Value, shadows: dict[Operation, tuple[Followed, Tensor]]) -> None:
+        """The shadows that `value` has from now on."""
+        if shadows:
+            self.shadows[value] = shadows
         else:
-            self.marked.pop(value, None)
+            self.shadows.pop(value, None)
 
-    def of_active(self, mark: Tensor) -> Tensor:
-        """A mark of the active programs only."""
+    def of_active(self, shadow: Tensor) -> Tensor:
+        """A shadow of the active programs only."""
         active = self._ev.active
         if active is None:
-            return mark
-        return mark & active.reshape(-1, *(1,) * (mark.dim() - 1))
+            return shadow
+        return shadow & active.reshape(-1, *(1,) * (shadow.dim() - 1))
 
     def _forward(
         self, found: Iterable[tuple[Value, dict[Operation, tuple[Followed, Tensor]]]]
     ) -> None:
-        for target, marks in found:
-            self.set_marks(target, marks)
+        for target, shadows in found:
+            self.set_shadow(target, shadows)
 
     def _blended(
         self,
@@ -120,9 +122,9 @@ class MarkedValues(Observer, Generic[Followed]):
         if active is None:
             return dict(new or {})
         out: dict[Operation, tuple[Followed, Tensor]] = {}
-        for marks, programs in ((old, ~active), (new, active)):
-            for key, (origin, mark) in (marks or {}).items():
-                kept = mark & programs.reshape(-1, *(1,) * (mark.dim() - 1))
+        for shadows, programs in ((old, ~active), (new, active)):
+            for key, (origin, shadow) in (shadows or {}).items():
+                kept = shadow & programs.reshape(-1, *(1,) * (shadow.dim() - 1))
                 if bool(kept.any()):
                     known = out.get(key)
                     out[key] = (origin, kept if known is None else known[1] | kept)

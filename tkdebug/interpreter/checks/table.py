@@ -24,7 +24,7 @@ CHECKS: dict[str, tuple[str, str]] = {
     "coverage": ("coverage.check", "CoverageCheck"),
     "row-overrun": ("row_overruns", "RowOverruns"),
     "inf": ("infs", "InfCheck"),
-    "padding": ("padding.check", "PaddingCheck"),
+    "padding": ("padding.glance", "PaddingCheck"),
     "narrowing": ("narrowing", "NarrowingCheck"),
 }
 # Asks for one more source of what is followed anyway.

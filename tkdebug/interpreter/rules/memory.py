@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.interpreter import addresses, atomics, descriptor_blocks, descriptors, memory
+from tkdebug.interpreter import (
+    addresses,
+    atomics,
+    descriptor_blocks,
+    descriptor_creation,
+    descriptors,
+    memory,
+)
 from tkdebug.interpreter.rules.types import Rules, one
 
 RULES: Rules = {
     tt.AddPtr: one(memory.add_pointer),
     tt.Load: one(addresses.load),
     tt.Store: addresses.store,
-    tt.MakeTensorDescriptor: one(descriptor_blocks.make_descriptor),
+    tt.MakeTensorDescriptor: one(descriptor_creation.make_descriptor),
     tt.DescriptorLoad: one(descriptor_blocks.descriptor_load),
     tt.DescriptorStore: descriptor_blocks.descriptor_store,
     tt.DescriptorGather: one(descriptors.descriptor_gather),
     tt.DescriptorScatter: descriptors.descriptor_scatter,
     tt.DescriptorReduce: descriptors.descriptor_reduce,
+    tt.AtomicLoad: one(atomics.atomic_load),
     tt.AtomicRmw: one(atomics.atomic_rmw),
     tt.AtomicCas: one(atomics.atomic_cas),
 }

@@ -29,7 +29,7 @@ RULES: Rules = {
     tt.Barrier: nothing,
     tt.Assert: Evaluator.device_assert,
     tt.Print: Evaluator.device_print,
-    # What they promise is looked at by `checks.assumptions`.
+    # What they assume is looked at by `checks.assumptions`.
     tt.Assume: nothing,
     tt.Hint: unchanged,
 }

@@ -26,7 +26,7 @@ from tkdebug.runtime.arguments.specialize import (
     launch_key,
 )
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
-from tkdebug.runtime.jit.parameters import KernelParam, refuse_variadic
+from tkdebug.runtime.jit.parameters import KernelParam, refuse_keyword_variadic
 
 # Names inside the generated function that no parameter has.
 _PREFIX = "_tk_"
@@ -56,9 +56,9 @@ def make_binder(
         A function giving (values in order of the parameters, key of each, other keywords).
 
     Raises:
-        UnsupportedError: the kernel has `*args` or `**kwargs`.
+        UnsupportedError: the kernel has `**kwargs`.
     """
-    refuse_variadic(kernel, signature)
+    refuse_keyword_variadic(kernel, signature)
     torch = sys.modules.get("torch")
     namespace: dict[str, Any] = {
         f"{_PREFIX}Tensor": _NoTensor if torch is None else torch.Tensor,
@@ -97,7 +97,11 @@ def _declare(parameters: Sequence[KernelParam]) -> str:
     declared = ""
     keyword_only = False
     for parameter in parameters:
-        if parameter.source.kind is inspect.Parameter.KEYWORD_ONLY and not keyword_only:
+        if parameter.is_variadic:
+            keyword_only = True
+            declared += f"*{parameter.name}, "
+            continue
+        if parameter.is_keyword_only and not keyword_only:
             keyword_only = True
             declared += "*, "
         default = f"={_PREFIX}default_{parameter.num}" if parameter.has_default else ""
@@ -146,8 +150,14 @@ def explain_binding(
         ArgumentOverflowError: an int has more than 64 bits.
     """
     names = list(signature.parameters)
-    shown = f"kernel {kernel}({', '.join(names)})"
-    if len(arguments) > len(names):
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    variadic = inspect.Parameter.VAR_POSITIONAL in kinds
+    written = [
+        f"*{name}" if kind is inspect.Parameter.VAR_POSITIONAL else name
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    shown = f"kernel {kernel}({', '.join(written)})"
+    if len(arguments) > len(names) and not variadic:
         plural = "" if len(names) == 1 else "s"
         raise ArgumentTypeError(
             f"{shown} takes {len(names)} argument{plural}, got {len(arguments)} positional ones"
@@ -162,13 +172,14 @@ def explain_binding(
         if name not in given
         and name not in keywords
         and parameter.default is inspect.Parameter.empty
+        and parameter.kind is not inspect.Parameter.VAR_POSITIONAL
     ]
     if missing:
         plural = "s" if len(missing) > 1 else ""
         raise ArgumentTypeError(f"{shown} is missing argument{plural} {_quoted(missing)}")
     values = {**dict(zip(names, arguments, strict=False)), **keywords}
     for parameter in parameters:
-        if parameter.name in values:
+        if parameter.name in values and not parameter.is_variadic:
             spec_of(kernel, parameter, values[parameter.name])
 
 

@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from tkdebug.compiler import dtypes
+from tkdebug.compiler.aggregates import constant_places
 from tkdebug.compiler.describe import shown_int
 from tkdebug.compiler.dtypes import LanguageType, dtype, pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant, remake
@@ -126,12 +127,20 @@ def launch_key(value: Any, specialize: bool = True) -> Hashable:
     if isinstance(value, float):
         return "fp32"
     if isinstance(value, TensorDescriptor):
-        return "descriptor", value.base.dtype, tuple(value.block_shape), value.padding
+        block: Hashable = tuple(value.block_shape)
+        kind = value.round_f32_to_tf32
+        return "descriptor", value.base.dtype, block, value.padding, kind
     if is_tensor_like(value):
         element: Hashable = value.dtype
         return element
     if isinstance(value, tuple):
-        return value.__class__, tuple([launch_key(item) for item in value])
+        fixed = constant_places(value)
+        return value.__class__, tuple(
+            [
+                ("constant", constant_key(item)) if place in fixed else launch_key(item)
+                for place, item in enumerate(value)
+            ]
+        )
     return "constant", constant_key(_constant(value))
 
 
@@ -211,11 +220,16 @@ def _spec(value: Any, specialize: bool, is_const: bool) -> ArgSpec:
         return dtypes.float32
     if isinstance(value, TensorDescriptor):
         block = dtypes.block_type(language_dtype(value.base.dtype), tuple(value.block_shape))
-        return dtypes.tensor_descriptor_type(block, value.padding)
+        return dtypes.tensor_descriptor_type(block, value.padding, value.round_f32_to_tf32)
     if is_tensor_like(value):
         return pointer_type(language_dtype(value.dtype), const=is_const)
     if isinstance(value, tuple):
-        return remake(value, [_spec(item, True, False) for item in value])
+        fixed = constant_places(value)
+        specs = [
+            Constant(unwrap(item)) if place in fixed else _spec(item, True, False)
+            for place, item in enumerate(value)
+        ]
+        return remake(value, specs)
     return Constant(_constant(value))
 
 

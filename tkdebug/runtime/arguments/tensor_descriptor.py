@@ -31,6 +31,7 @@ class TensorDescriptor:
         strides: in elements; the last is 1, the others multiples of 16 bytes.
         block_shape: the tile each access moves; powers of 2.
         padding: what reads outside give: "zero" or "nan".
+        round_f32_to_tf32: whether loads round fp32 to the nearest tf32.
 
     Raises:
         DescriptorError: a rule above is broken.
@@ -41,6 +42,7 @@ class TensorDescriptor:
     strides: Sequence[int]
     block_shape: Sequence[int]
     padding: str = "zero"
+    round_f32_to_tf32: bool = False
 
     def __post_init__(self) -> None:
         self._check_ranks()
@@ -51,6 +53,11 @@ class TensorDescriptor:
         if self.padding == "nan" and not self.base.dtype.is_floating_point:
             raise DescriptorError(
                 f"padding 'nan' needs a floating-point tensor, got {self.base.dtype}"
+            )
+
+        if self.round_f32_to_tf32 and str(self.base.dtype).removeprefix("torch.") != "float32":
+            raise DescriptorError(
+                f"round_f32_to_tf32 needs a float32 tensor, got {self.base.dtype}; leave it out"
             )
 
     def _check_ranks(self) -> None:
@@ -99,10 +106,14 @@ class TensorDescriptor:
 
     @staticmethod
     def from_tensor(
-        tensor: Any, block_shape: Sequence[int], padding: str = "zero"
+        tensor: Any,
+        block_shape: Sequence[int],
+        padding: str = "zero",
+        round_f32_to_tf32: bool = False,
     ) -> TensorDescriptor:
         """A descriptor of the whole of `tensor`."""
-        return TensorDescriptor(tensor, tensor.shape, tensor.stride(), block_shape, padding)
+        shape, strides = tensor.shape, tensor.stride()
+        return TensorDescriptor(tensor, shape, strides, block_shape, padding, round_f32_to_tf32)
 
 
 def is_mappable(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> bool:

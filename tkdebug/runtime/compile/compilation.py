@@ -18,6 +18,7 @@ from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
 from tkdebug.events import Fault, KernelCompiled
 from tkdebug.findings.reporting import report
 from tkdebug.hook_chain import HOOKS
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
 from tkdebug.runtime.device.driver import compute_capability
@@ -158,7 +159,13 @@ def _language_options(src: Specialization) -> CompileOptions:
         debug=options.debug,
         sanitize_overflow=options.debug and options.sanitize_overflow,
         default_dot_input_precision=options.default_dot_input_precision,
+        triton_version=_language_version(),
     )
+
+
+def _language_version() -> tuple[int, int]:
+    major, minor = KNOBS.triton_version.split(".")
+    return int(major), int(minor)
 
 
 def tell_compile_error(kernel: str, error: CompileError) -> None:

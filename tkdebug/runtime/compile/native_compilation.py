@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.targets import Target
     from tkdebug.compiler.targets.backend import GeneratedKernel, LoweredKernel
-    from tkdebug.linemap.line_table import OpPlace
+    from tkdebug.linemap.op_place import OpPlace
 
 
 def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
@@ -87,6 +87,11 @@ class NativeCompilation:
         if self._lowered is None:
             return None
         return self._lowered.module.code_key
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why it failed, as far as it has come."""
+        return self._failure
 
     def generate(self) -> None:
         """Generate code, unless that is done."""
@@ -155,7 +160,7 @@ class NativeCompilation:
             if not any(is_mapped(op) for op in tile.module.walk()):
                 raise
             # Bulk stores take buffers that stores by pointers do without.
-            self._src = replace(self._src, launch_maps=False)
+            self._src = replace(self._src, host_tma_descriptors=False)
             self._recorder = snapshot_recorder()
             self._lower()
         else:
@@ -263,7 +268,8 @@ def native_options(src: Specialization) -> NativeOptions:
         options.debug or KNOBS.debug,
         options.enable_fp_fusion,
         options.enable_reflect_ftz,
-        src.launch_maps,
+        src.host_tma_descriptors,
+        src.probes,
     )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Key = tuple[Hashable, ...]
 
 
-class CompileAhead:
+class ParallelCompilation:
     """Compiles of one jit function that are begun, until their kernels are wanted."""
 
     def __init__(self, fn: JITFunction) -> None:
@@ -69,7 +69,7 @@ class CompileAhead:
         stop = threading.Event()
         backend = backend_named(platform_in_force().backend)
         size = backend.parallel_compiles
-        threads = ThreadPoolExecutor(size, thread_name_prefix="tkdebug-compile-ahead")
+        threads = ThreadPoolExecutor(size, thread_name_prefix="tkdebug-parallel-compilation")
         futures = []
         code_keys = set()
 
@@ -104,11 +104,13 @@ class CompileAhead:
                     self._begin = None
 
 
-COMPILE_AHEAD: ContextVar[CompileAhead | None] = ContextVar("tkdebug_compile_ahead", default=None)
+PARALLEL_COMPILATION: ContextVar[ParallelCompilation | None] = ContextVar(
+    "tkdebug_parallel_compilation", default=None
+)
 
 
 @contextmanager
-def compile_ahead(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Iterator[None]:
+def compile_in_parallel(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Iterator[None]:
     """Have what `calls` want compiled before the body of a `with` block wants it.
 
     Where a `jit_cache_hook` may take compiles upon itself, or edited stages are told of as they are
@@ -122,10 +124,10 @@ def compile_ahead(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Ite
     if COMPILE_HOOKS.before is not None or KNOBS.override_dir is not None:
         yield
         return
-    ahead = CompileAhead(fn)
-    token = COMPILE_AHEAD.set(ahead)
+    ahead = ParallelCompilation(fn)
+    token = PARALLEL_COMPILATION.set(ahead)
     try:
         ahead.collect(calls)
         yield
     finally:
-        COMPILE_AHEAD.reset(token)
+        PARALLEL_COMPILATION.reset(token)

@@ -19,6 +19,7 @@ from tkdebug.runtime.arguments.specialize import (
 from tkdebug.runtime.compile.options import LaunchOptions
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.probes.sites import ProbeOptions
     from tkdebug.runtime.jit.function import JITFunction
 
 
@@ -32,14 +33,16 @@ class Specialization:
         options: the launch options.
         alignment: for native kernels `specialize.alignment_key` of the arguments; None for
             interpreted ones, which do not differ by it.
-        launch_maps: whether launches may make tensor maps of what the kernel describes.
+        host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
+        probes: what its launches are checked for; None in builds without checks.
     """
 
     fn: JITFunction
     specs: tuple[ArgSpec, ...]
     options: LaunchOptions
     alignment: tuple[Hashable, ...] | None = None
-    launch_maps: bool = True
+    host_tma_descriptors: bool = True
+    probes: ProbeOptions | None = None
 
     @cached_property
     def arguments(self) -> dict[str, ArgSpec]:
@@ -81,8 +84,10 @@ class Specialization:
         parts: tuple[object, ...] = (self.fn.cache_key, self.signature, constants, self.options)
         if self.alignment is not None:
             parts = (*parts, self.alignment)
-        if not self.launch_maps:
+        if not self.host_tma_descriptors:
             parts = (*parts, "no launch maps")
+        if self.probes is not None:
+            parts = (*parts, "probes", sorted(self.probes.kinds))
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def describe(self) -> str:

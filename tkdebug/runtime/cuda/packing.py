@@ -44,8 +44,9 @@ _ADDRESS = "Q"
 _BOOL = "?"
 _TENSOR_MAP = f"{SIZE_BYTES}s"
 _BASE_ADDRESS = ".base.data_ptr()"
-# As the generated launch names it.
+# As the generated launch names them.
 WORKSPACE = "workspace"
+PROBES = "probes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,8 @@ def kernel_slots(
     slots += [_made_slot(slots, made) for made in binary.made_maps]
     if binary.workspace_bytes:
         slots.append(Slot(WORKSPACE, _ADDRESS, f"{WORKSPACE}.data_ptr()"))
+    if binary.probes is not None:
+        slots += _probe_slots(binary.probes.bounds)
     return slots
 
 
@@ -129,6 +132,14 @@ def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:
     base = slots[made.base]
     expression = ", ".join((base.expression, *groups))
     return Slot(f"tensor map of {base.name}", _TENSOR_MAP, expression, made_map=made)
+
+
+def _probe_slots(bounds: Sequence[str]) -> Iterator[Slot]:
+    """Of a checked kernel: its table, then where each of these tensors begins and ends."""
+    yield Slot("probe table", _ADDRESS, f"{PROBES}[0]")
+    for place, name in enumerate(bounds):
+        yield Slot(f"begin of {name}", _ADDRESS, f"{PROBES}[{2 * place + 1}]")
+        yield Slot(f"end of {name}", _ADDRESS, f"{PROBES}[{2 * place + 2}]")
 
 
 def _signed_text(slot: Slot) -> str:

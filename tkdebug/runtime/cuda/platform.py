@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from tkdebug.runtime.device.driver import has_real_gpu
-from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, SpanTimer
+from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, ProbeMemory, SpanTimer
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.binary import Binary
@@ -139,7 +139,7 @@ class CudaPlatform:
         submit = make_submit(
             kernel.name,
             kernel_slots(source.fn.arg_names, source.specs, binary),
-            [f"v{parameter.num}" for parameter in source.fn.params if not parameter.is_constexpr],
+            _taken(kernel),
             shape,
             _recovery(kernel),
             by_pointers=kernel.submit_by_pointers,
@@ -163,10 +163,25 @@ class CudaPlatform:
 
         return span_timer(cuda_device(device))
 
+    def probe_memory(self, device: int) -> ProbeMemory | None:
+        """Tables in the GPU's memory, copied to pinned memory of the host."""
+        from tkdebug.runtime.cuda.device import device as cuda_device
+        from tkdebug.runtime.cuda.probe_memory import probe_memory
+
+        return probe_memory(cuda_device(device)) if has_real_gpu() else None
+
     def prestart(self) -> None:
         """Load what the first launch will need."""
         for module in ("launcher", "module"):
             import_module(f"tkdebug.runtime.cuda.{module}")
+
+
+def _taken(kernel: NativeKernel) -> list[str]:
+    """The arguments of `submit`, as `kernel_slots` names them."""
+    from tkdebug.runtime.cuda.packing import PROBES
+
+    passed = [f"v{p.num}" for p in kernel.src.fn.params if not p.is_constexpr]
+    return passed if kernel.binary.probes is None else [*passed, PROBES]
 
 
 def _recovery(kernel: NativeKernel) -> Callable[[int, bool], None]:

@@ -71,6 +71,47 @@ class SpanTimer(Protocol):
         ...
 
 
+class ProbeTable(Protocol):
+    """Memory of a device that one checked launch writes what it found into."""
+
+    @property
+    def address(self) -> int:
+        """Of its first byte, a multiple of 16."""
+        ...
+
+
+class ProbeMemory(Protocol):
+    """The tables of a device's checked launches; nothing waits unless it says so."""
+
+    def begin(self, size_bytes: int, stream: int) -> ProbeTable | None:
+        """A table of zeros, for what is launched next on `stream`; None while none is free.
+
+        Raises:
+            TkError: the device has no memory for it.
+        """
+        ...
+
+    def end(self, table: ProbeTable, stream: int) -> None:
+        """Have the table copied to the host once what was launched on `stream` has ended."""
+        ...
+
+    def read(self, table: ProbeTable, wait: bool = False) -> bytes | None:
+        """The table as its launch left it, None before that has ended; it is given back with that.
+
+        Raises:
+            TkError: the launch, or one before it, failed.
+        """
+        ...
+
+    def drop(self, table: ProbeTable) -> None:
+        """Give up a table that was not ended, or that cannot be read."""
+        ...
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether launches on `stream` become part of a graph, and do not run now."""
+        ...
+
+
 class Platform(Protocol):
     """One kind of device."""
 
@@ -143,6 +184,10 @@ class Platform(Protocol):
 
     def span_timer(self, device: int) -> SpanTimer:
         """What times launches on `device`."""
+        ...
+
+    def probe_memory(self, device: int) -> ProbeMemory | None:
+        """Memory for checked launches on `device`; None where launches cannot be checked."""
         ...
 
     def prestart(self) -> None:

@@ -24,7 +24,7 @@ from tkdebug.runtime.compile.compilation import compile_kernel
 from tkdebug.runtime.compile.compile_once import CompileOnce
 from tkdebug.runtime.compile.device_caches import DeviceCaches
 from tkdebug.runtime.compile.options import OPTION_NAMES, parse_options
-from tkdebug.runtime.compile.parallel_compilation import COMPILE_AHEAD
+from tkdebug.runtime.compile.parallel_compilation import PARALLEL_COMPILATION
 from tkdebug.runtime.compile.prestart import prestart
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.modes import current_mode
@@ -38,6 +38,7 @@ from tkdebug.runtime.launch.grid import grid_dimensions
 
 if TYPE_CHECKING:
     from tkdebug.runtime.launch.native_launch import NativePath
+    from tkdebug.runtime.probes.watched_kernels import WatchedKernels
 
 Key = tuple[Hashable, ...]
 PreRunHook = Callable[..., object]
@@ -250,13 +251,15 @@ class JITFunction(FunctionSource, KernelInterface):
         from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
         src = self._specialization(values, options, alignment_key(self.params, values))
-        ahead = COMPILE_AHEAD.get()
+        ahead = PARALLEL_COMPILATION.get()
         if ahead is not None and ahead.begins(self, key, src, device):
             return None
 
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
-            return (begun or NativeCompilation(src, device)).finish()
+            if KNOBS.check_launches == "none":
+                return (begun or NativeCompilation(src, device)).finish()
+            return self._watched_kernels.make(key, src, device, begun, is_warmup)
 
         return self._compiles.kernel(key, src, is_warmup, compile)
 
@@ -295,6 +298,13 @@ class JITFunction(FunctionSource, KernelInterface):
                 self.hash = None
                 return True
         return False
+
+    @cached_property
+    def _watched_kernels(self) -> WatchedKernels:
+        # Only where launches are checked.
+        from tkdebug.runtime.probes.watched_kernels import WatchedKernels
+
+        return WatchedKernels(self.kernels)
 
     @property
     def device_caches(self) -> DeviceCaches:

@@ -130,6 +130,16 @@ class KernelParam:
         return self.annotation if self.declared_type is not None else ""
 
     @property
+    def is_variadic(self) -> bool:
+        """Whether it takes the positional arguments that are left, as a tuple."""
+        return self.source.kind is inspect.Parameter.VAR_POSITIONAL
+
+    @property
+    def is_keyword_only(self) -> bool:
+        """Whether it is given by its name alone."""
+        return self.source.kind is inspect.Parameter.KEYWORD_ONLY
+
+    @property
     def default(self) -> Any:
         """Its default value; `inspect.Parameter.empty` without one."""
         return self.source.default
@@ -161,14 +171,14 @@ def kernel_parameters(
     ]
 
 
-def refuse_variadic(kernel: str, signature: inspect.Signature) -> None:
-    """Refuse `*args` and `**kwargs` parameters.
+def refuse_keyword_variadic(kernel: str, signature: inspect.Signature) -> None:
+    """Refuse a `**kwargs` parameter.
 
     Raises:
         UnsupportedError: the kernel has one.
     """
     for parameter in signature.parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if parameter.kind is parameter.VAR_KEYWORD:
             raise UnsupportedError(
                 f"kernel {kernel}: parameter {parameter} is not supported; "
                 "name each parameter, or pass a tuple"

@@ -20,7 +20,7 @@ def debugger_of_breakpoints(places: Sequence[SourceLocation]) -> LaunchDebugger 
         return None  # as Python's own `breakpoint()`
     found = None if HOOKS.break_into is None else HOOKS.break_into()
     if found is None:
-        ignore_breakpoints(places, "stdin and stderr are no terminal")
+        ignore_breakpoints(places, "there is no terminal to ask at")
     return found
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.runtime.compile.specialization import Specialization
 
+# A function, what it is called with, and what it gives while nothing has changed.
+Watched = tuple[tuple[Callable[[Any], object], Any, object], ...]
+
 
 class KernelMetadata(NamedTuple):
     """What a script reads off a compiled kernel; `shared` in bytes."""
@@ -110,7 +113,9 @@ class CompiledKernel:
         self.name = src.fn.repr(src)
         self.hash = src.hash
         self.used_globals = used_globals
-        self.watched = tuple((used.namespace.get, used.name, used.value) for used in used_globals)
+        self.watched: Watched = tuple(
+            (used.namespace.get, used.name, used.value) for used in used_globals
+        )
         # What upstream fills with the loaded function and its binary.
         self.function: object = None
         self.kernel: object = None

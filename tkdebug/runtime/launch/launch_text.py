@@ -6,7 +6,6 @@ parameter has; `PREFIX` takes its place in the end.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +55,8 @@ def @launch(@grid, {_declare(params)}**@options):
             @kernel = @path.renew(
                 @kernel, @key, @dev, ({names}), @options, @grid)
             if @kernel is None: return None
+            if @kernel.__class__ is @Watched and @grid is not @WARMUP:
+                return @path.launch_seen(@kernel, @grid, @stream(@dev), ({names}), ({passed}))
             break
     if @grid.__class__ is not tuple:
         if @grid is @WARMUP: return @kernel
@@ -75,8 +76,24 @@ def @launch(@grid, {_declare(params)}**@options):
         @x, @y, @z = @path.dimensions((@x, @y, @z))
         if not (@x and @y and @z): return @kernel
     if @hooks.launch:
-        @kernel.launch_hooked(
-            (@x, @y, @z), @stream(@dev), ({names}), ({passed}))
+        @packer = @hooks.packer
+        if @packer is None:
+            @kernel.launch_hooked(
+                (@x, @y, @z), @stream(@dev), ({names}), ({passed}))
+            return @kernel
+        @note = @packer.notes.get(@kernel) or @packer.note_of(@kernel)
+        @on = @stream(@dev)
+        @start_ns = @now()
+        try: @ran = @kernel.submit(@x, @y, @z, @on, {passed})
+        except BaseException as @error:
+            @kernel.tell_failed(
+                @error, (@x, @y, @z), @on, ({names}), @start_ns)
+            raise
+        @id = @next_launch_id()
+        @note(@id, @x, @y, @z, @on, @start_ns, {names})
+        if @in_flight.watched:
+            @in_flight.add_packed(
+                @ran or @kernel, @id, (@x, @y, @z), ({passed}), @packer)
     else:
         @kernel.submit(@x, @y, @z, @stream(@dev), {passed})
     return @kernel
@@ -88,7 +105,11 @@ def _declare(params: Sequence[KernelParam]) -> str:
     declared = ""
     keyword_only = False
     for parameter in params:
-        if parameter.source.kind is inspect.Parameter.KEYWORD_ONLY and not keyword_only:
+        if parameter.is_variadic:
+            keyword_only = True
+            declared += f"*{parameter.name}, "
+            continue
+        if parameter.is_keyword_only and not keyword_only:
             keyword_only = True
             declared += "*@surplus, "
         declared += f"{parameter.name}=@default_{parameter.num}, "
@@ -161,7 +182,8 @@ def _descriptor_branch(parameter: KernelParam) -> tuple[str, list[str]]:
     base = f"@b{num}"
     condition = f"{name}.__class__ is @Descriptor and ({base} := {name}.base)"
     condition += ".__class__ is @Tensor"
-    kind = f"('descriptor', {base}.dtype, tuple({name}.block_shape), {name}.padding)"
+    kind = f"('descriptor', {base}.dtype, tuple({name}.block_shape), {name}.padding, "
+    kind += f"{name}.round_f32_to_tf32)"
     alignment = f"@aligned_descriptor({name})" if parameter.notes_alignment else "False"
     statements = [
         f"@v{num} = {name}",

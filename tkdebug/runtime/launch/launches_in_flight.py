@@ -15,6 +15,7 @@ from tkdebug.events import LaunchRecord
 from tkdebug.runtime.launch.grid import Grid
 
 if TYPE_CHECKING:
+    from tkdebug.hook_chain import LaunchPacker
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 KEPT_LAUNCHES = 4096
@@ -60,19 +61,45 @@ class InFlight:
     def __init__(self) -> None:
         self.watched = False
         self._ordinals = itertools.count(1)
-        self._flights: deque[Flight] = deque(maxlen=KEPT_LAUNCHES)
+        # Flights, or what makes one: most are never looked at.
+        self._flights: deque[Flight | _Packed] = deque(maxlen=KEPT_LAUNCHES)
 
     def add(self, kernel: NativeKernel, record: LaunchRecord, passed: tuple[Any, ...]) -> None:
         """Keep a launch that was just made."""
-        values = tuple([value if value.__class__ in _PLAIN else None for value in passed])
+        values = _plain(passed)
         self._flights.append(
             Flight(next(self._ordinals), record.id, kernel, record.grid, values, record.device_ns)
         )
 
+    def add_packed(
+        self,
+        kernel: NativeKernel,
+        launch: int,
+        grid: Grid,
+        passed: tuple[Any, ...],
+        packer: LaunchPacker,
+    ) -> None:
+        """Keep a launch that has no record; `packer` knows its time."""
+        self._flights.append((next(self._ordinals), launch, kernel, grid, _plain(passed), packer))
+
     @property
     def latest(self) -> tuple[Flight, ...]:
         """Those that are kept, oldest first."""
-        return tuple(self._flights)
+        return tuple(
+            flight if isinstance(flight, Flight) else _unpacked(flight) for flight in self._flights
+        )
+
+
+_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], "LaunchPacker"]
+
+
+def _plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([value if value.__class__ in _PLAIN else None for value in passed])
+
+
+def _unpacked(packed: _Packed) -> Flight:
+    ordinal, launch, kernel, grid, values, packer = packed
+    return Flight(ordinal, launch, kernel, grid, values, packer.time_of(launch))
 
 
 IN_FLIGHT = InFlight()

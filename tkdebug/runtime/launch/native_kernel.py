@@ -13,7 +13,8 @@ from functools import cached_property
 from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.frontend.arguments import Constant
+from tkdebug.compiler.dtypes import dtype, pointer_type
+from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.targets import backend_of, target_of
 from tkdebug.events import KernelLaunch, next_launch_id
 from tkdebug.hook_chain import HOOKS, LaunchHooks
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.device.platform import SpanTimer
     from tkdebug.runtime.launch.allocation import Buffer
+    from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 
 _BYTES_PER_REGISTER = 4
 _new: Callable[[type[KernelLaunch]], KernelLaunch] = object.__new__
@@ -159,15 +161,15 @@ class NativeKernel(CompiledKernel):
 
     def submit_by_pointers(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel:
         """Launch the kernel that does without tensor maps that launches make."""
-        self._without_launch_maps.submit(x, y, z, stream, *passed)
-        return self._without_launch_maps
+        self._without_host_descriptors.submit(x, y, z, stream, *passed)
+        return self._without_host_descriptors
 
     @cached_property
-    def _without_launch_maps(self) -> NativeKernel:
+    def _without_host_descriptors(self) -> NativeKernel:
         """This kernel as it is without tensor maps that launches make."""
         from tkdebug.runtime.compile.native_compilation import compile_native_kernel
 
-        return compile_native_kernel(replace(self.src, launch_maps=False), self.device)
+        return compile_native_kernel(replace(self.src, host_tma_descriptors=False), self.device)
 
     def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
         """Run on `grid`, none of whose axes is 0, with a value for each parameter.
@@ -175,6 +177,21 @@ class NativeKernel(CompiledKernel):
         Raises:
             PointerError: a tensor that the kernel's device cannot access.
             CudaError: the driver refuses.
+        """
+        stream, passed = self.launch_arguments(values, stream)
+        if HOOKS.launch:
+            self.launch_hooked(grid, stream, values, passed)
+        else:
+            self.submit(*grid, stream, *passed)
+
+    def launch_arguments(
+        self, values: tuple[Any, ...], stream: int | None
+    ) -> tuple[int, tuple[Any, ...]]:
+        """The stream to launch on, and what `submit` takes for these values.
+
+        Raises:
+            PointerError: a tensor that the kernel's device cannot access.
+            NoDeviceError: the current device is another.
         """
         platform = self._platform()
         platform.require()
@@ -192,10 +209,7 @@ class NativeKernel(CompiledKernel):
             for parameter, value in zip(self.src.fn.params, values, strict=True)
             if not parameter.is_constexpr
         )
-        if HOOKS.launch:
-            self.launch_hooked(grid, stream, values, passed)
-        else:
-            self.submit(*grid, stream, *passed)
+        return stream, passed
 
     def _passed(self, platform: Platform, name: str, value: Any) -> Any:
         if isinstance(self.src.arguments[name], Constant) or isinstance(value, TensorDescriptor):
@@ -205,7 +219,12 @@ class NativeKernel(CompiledKernel):
         return value
 
     def launch_hooked(
-        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+        self,
+        grid: Grid,
+        stream: int,
+        values: tuple[Any, ...],
+        passed: tuple[Any, ...],
+        checks: CheckedLaunch | None = None,
     ) -> None:
         """Launch with hooks around it; nothing waits for the kernel.
 
@@ -214,6 +233,7 @@ class NativeKernel(CompiledKernel):
             stream: handle of the CUDA stream.
             values: a value for each parameter.
             passed: what `submit` takes.
+            checks: makes the launch in the place of `submit`, where this is a checked build.
         """
         if self.function is None:
             # Hooks look at the loaded function.
@@ -232,13 +252,14 @@ class NativeKernel(CompiledKernel):
                 hook(self, record)
             except Exception:
                 HOOKS.report(hook)
+        submit = self.submit if checks is None else checks.submit_as(record.id)
         ran: NativeKernel | None = None
         started_ns = perf_counter_ns()
         try:
             if HOOKS.timed:
-                ran = self._submit_timed(record, grid, stream, passed)
+                ran = self._submit_timed(submit, record, grid, stream, passed)
             else:
-                ran = self.submit(*grid, stream, *passed)
+                ran = submit(*grid, stream, *passed)
         except BaseException as error:
             record.error = f"{type(error).__name__}: {error}"
             raise
@@ -252,16 +273,55 @@ class NativeKernel(CompiledKernel):
                 except Exception:
                     HOOKS.report(hook)
 
+    def tell_failed(
+        self,
+        error: BaseException,
+        grid: Grid,
+        stream: int,
+        values: tuple[Any, ...],
+        start_ns: int,
+    ) -> None:
+        """Tell hooks of a launch that had no record, and raised."""
+        record = self.launch_record(next_launch_id(), grid, stream, values, start_ns)
+        hooks = HOOKS.enter(self, record)
+        record.duration_ns = time_ns() - start_ns
+        record.error = f"{type(error).__name__}: {error}"
+        HOOKS.exit(hooks, self, record)
+
+    @cached_property
+    def parameter_kinds(self) -> tuple[str, ...]:
+        """As `events.PackableKernel` has it."""
+        return tuple(map(_kind, self.src.arguments.values()))
+
     @cached_property
     def _timer(self) -> SpanTimer:
         return self._platform().span_timer(self.device)
 
     def _submit_timed(
-        self, record: Any, grid: Grid, stream: int, passed: tuple[Any, ...]
+        self,
+        submit: Callable[..., NativeKernel | None],
+        record: Any,
+        grid: Grid,
+        stream: int,
+        passed: tuple[Any, ...],
     ) -> NativeKernel | None:
         span = self._timer.start(stream)
-        ran = self.submit(*grid, stream, *passed)
+        ran = submit(*grid, stream, *passed)
         if span is not None:
             span.end()
             record.device_ns = span
         return ran
+
+
+def _kind(spec: ArgSpec) -> str:
+    if isinstance(spec, Constant):
+        return "fixed"
+    if isinstance(spec, pointer_type):
+        return "tensor"
+    if not isinstance(spec, dtype):
+        return "other"
+    if spec.is_floating():
+        return "float"
+    if spec.is_bool():
+        return "look"
+    return "uint" if spec.is_int_unsigned() else "int"

@@ -13,10 +13,12 @@ tell apart, as equal keys share a kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.tensor import constexpr
+from tkdebug.compiler.tensor import constexpr, unwrap
 from tkdebug.errors import LaunchError
+from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.binder import spec_of
@@ -31,9 +33,11 @@ from tkdebug.runtime.arguments.specialize import (
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE, current_mode
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.jit.parameters import refuse_variadic
+from tkdebug.runtime.jit.parameters import refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_text import PREFIX, launch_text
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 if TYPE_CHECKING:
     from tkdebug.runtime.jit.function import JITFunction
@@ -157,6 +161,23 @@ class NativePath:
             return kernel
         return self._fn.compile_native(key, device, values, _unfolded(options), grid is WARMUP)
 
+    def launch_seen(
+        self,
+        kernel: WatchedKernel,
+        grid: Any,
+        stream: int,
+        values: tuple[Any, ...],
+        passed: tuple[Any, ...],
+    ) -> CompiledKernel:
+        """Launch a kernel some of whose launches are checked."""
+        if callable(grid):
+            named = zip(self._fn.arg_names, map(unwrap, values), strict=True)
+            grid = grid(dict(named))
+        dimensions = self.dimensions(grid)
+        if 0 not in dimensions:
+            kernel.launch_seen(dimensions, stream, values, passed)
+        return kernel
+
     def elsewhere(
         self,
         grid: Any,
@@ -199,7 +220,7 @@ def _make_launch(
 ) -> Callable[..., Any]:
     import torch
 
-    refuse_variadic(fn.__name__, fn.signature)
+    refuse_keyword_variadic(fn.__name__, fn.signature)
     getters = _getters()
     own: dict[str, Any] = {
         "Tensor": torch.Tensor,
@@ -210,6 +231,7 @@ def _make_launch(
         "data_ptr": torch._C.TensorBase.data_ptr,  # noqa: SLF001
         "device": getters[0],
         "stream": getters[1],
+        "Watched": WatchedKernel,
         "find": fn.kernels.get,
         "path": path,
         "unusual": path.unusual,
@@ -217,10 +239,15 @@ def _make_launch(
         "constexpr": constexpr,
         "knobs": KNOBS,
         "hooks": HOOKS,
+        "in_flight": IN_FLIGHT,
+        "now": time_ns,
+        "next_launch_id": next_launch_id,
         "own_mode": OWN_MODE.get,
         "main": MAIN_THREAD,
         "native_modes": _native_modes(),
         "MISSING": MISSING,
+        # A kernel with *args takes whatever is given by position.
+        "surplus": (),
         "WARMUP": WARMUP,
     }
     for parameter in fn.params:

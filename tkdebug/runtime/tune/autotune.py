@@ -1,7 +1,8 @@
 """`@autotune`: a kernel whose configuration is chosen at the launch.
 
 Responsible for the choice: which configurations are candidates, trying each, telling of it.
-Benchmarking itself is `testing.do_bench`'s, compiling candidates side by side `compile_ahead`'s.
+Benchmarking itself is `testing.do_bench`'s, compiling candidates is
+`compile_in_parallel`'s.
 Under interpret nothing is timed, since interpreted time says nothing of the GPU's: the first
 configuration that survives pruning is taken, and that is said once per kernel on stderr.
 
@@ -23,7 +24,7 @@ from tkdebug.events import AutotuneChoice
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import TRYING
-from tkdebug.runtime.compile.parallel_compilation import compile_ahead
+from tkdebug.runtime.compile.parallel_compilation import compile_in_parallel
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.errors import (
@@ -31,12 +32,15 @@ from tkdebug.runtime.errors import (
     ConflictingParametersError,
     OutOfResources,
     PTXASError,
+    UnknownNameError,
 )
 from tkdebug.runtime.jit.function import JITFunction
 from tkdebug.runtime.jit.interface import KernelInterface
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
+from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.tune.config import Config
 from tkdebug.runtime.tune.heuristics import Heuristics
+from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS
 from tkdebug.terminal_text import tell
 
 _QUANTILES = (0.5, 0.2, 0.8)
@@ -87,6 +91,7 @@ class Autotuner(KernelInterface):
         self.restore_copies: dict[str, Any] = {}
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
+        self._refuse_unknown_names(fn)
         self.user_defined_pre_hook = pre_hook is not None
         self.user_defined_post_hook = post_hook is not None
         self.pre_hook: Callable[..., object] = pre_hook or self._reset_and_save
@@ -105,6 +110,25 @@ class Autotuner(KernelInterface):
         self._told = False
         if warmup is not None or rep is not None or use_cuda_graph:
             self._take_deprecated_timing(warmup, rep, use_cuda_graph)
+
+    def _refuse_unknown_names(self, fn: Any) -> None:
+        """Refuse names that are no parameters, which would be left out of the key in silence."""
+        if KNOBS.triton_version < "3.9":
+            return
+        listed = (
+            ("key", self.keys),
+            ("reset_to_zero", self.reset_to_zero),
+            ("restore_value", self.restore_value),
+        )
+        for parameter, names in listed:
+            unknown = [name for name in names if name not in self.arg_names]
+            if unknown:
+                name = getattr(fn, "__name__", "")
+                raise UnknownNameError(
+                    f"autotune of {name}: {parameter} contains names that are not kernel "
+                    f"arguments: {', '.join(map(str, unknown))}; it has "
+                    f"{', '.join(self.arg_names)}"
+                )
 
     def _take_deprecated_timing(
         self, warmup: int | None, rep: int | None, use_cuda_graph: bool
@@ -165,13 +189,18 @@ class Autotuner(KernelInterface):
         key = self._key(kwargs)
         if key not in self.cache:
             candidates = self.prune_configs(kwargs)
-            if current_mode(self.base_fn.__name__) == "interpret":
+            if len(candidates) == 1:
+                self.cache[key] = candidates[0]
+            elif current_mode(self.base_fn.__name__) == "interpret":
                 self._refuse_in_captures()
                 self.cache[key] = candidates[0]
                 self._tell_untimed(candidates[0])
             else:
                 self.cache[key] = self._benchmark(args, kwargs, candidates)
             chosen = self.cache[key]
+            if len(candidates) == 1:
+                # Nothing has been tried, so there is nothing to put back.
+                return chosen
             self.pre_hook({**self._positional(), **kwargs, **chosen.all_kwargs()}, reset_only=True)
             self._announce(key, chosen)
         return self.cache[key]
@@ -199,6 +228,15 @@ class Autotuner(KernelInterface):
         self.bench_time = time.perf_counter() - started
         self.configs_timings = timings
         best = min(timings, key=lambda config: _median_ms(timings[config]))
+        if TUNE_HOOKS.listener is not None:
+            TUNE_HOOKS.listener(
+                fn=self._jit_function(),
+                key=self._key(kwargs),
+                best_config=best,
+                configs_timings=timings,
+                duration=self.bench_time,
+                cache_hit=False,
+            )
         if KNOBS.print_autotuning:
             # On stdout and in these words as upstream, whose users parse them.
             print(
@@ -209,6 +247,12 @@ class Autotuner(KernelInterface):
             )
         return best
 
+    def _jit_function(self) -> Any:
+        function = self.fn
+        while not isinstance(function, JITFunction):
+            function = function.fn
+        return function
+
     def _compiled_ahead(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
     ) -> AbstractContextManager[None]:
@@ -218,7 +262,7 @@ class Autotuner(KernelInterface):
         hooked = [config.pre_hook is not None for config in candidates]
         if kernel is None or len(hooked) < 2 or any(hooked) != all(hooked):
             return nullcontext()
-        return compile_ahead(kernel, self._bindings(args, kwargs, candidates))
+        return compile_in_parallel(kernel, self._bindings(args, kwargs, candidates))
 
     def _bindings(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
@@ -250,7 +294,8 @@ class Autotuner(KernelInterface):
 
         token = TRYING.set(True)
         try:
-            return self.do_bench(call, quantiles=_QUANTILES)
+            with timed_launches():
+                return self.do_bench(call, quantiles=_QUANTILES)
         except (OutOfResources, CompileError, PTXASError) as error:
             if KNOBS.print_autotuning:
                 print(f"Autotuning failed with {error}")
@@ -349,7 +394,7 @@ class Autotuner(KernelInterface):
         is_native = current_mode(self.base_fn.__name__) == "native"
         if kernel is None or len(warm_ups) < 2 or not is_native:
             return nullcontext()
-        return compile_ahead(kernel, warm_ups)
+        return compile_in_parallel(kernel, warm_ups)
 
 
 def _plain_kernel(kernel: Any) -> JITFunction | None:

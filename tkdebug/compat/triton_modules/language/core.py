@@ -6,7 +6,7 @@ from typing import Any
 
 from tkdebug import language as _language
 from tkdebug.compat.finder import missing_attribute
-from tkdebug.compat.gluon_kernels import aggregate
+from tkdebug.compiler.aggregates import aggregate
 from tkdebug.compiler.dtypes import dtype as _dtype
 from tkdebug.compiler.tensor import constexpr as _constexpr
 from tkdebug.runtime.jit.constexpr_function import constexpr_function as _constexpr_function

@@ -13,9 +13,11 @@ from tkdebug.compiler.dialects.tt.computation import (
     Scan,
 )
 from tkdebug.compiler.dialects.tt.memory import (
+    DESCRIPTOR_ALIGNMENT_BYTES,
     AddPtr,
     Atomic,
     AtomicCas,
+    AtomicLoad,
     AtomicRmw,
     DescriptorAccess,
     DescriptorBlockAccess,
@@ -70,12 +72,14 @@ from tkdebug.compiler.dialects.tt.tiles import (
 )
 
 __all__ = [
+    "DESCRIPTOR_ALIGNMENT_BYTES",
     "AddPtr",
     "AlongAxis",
     "Assert",
     "Assume",
     "Atomic",
     "AtomicCas",
+    "AtomicLoad",
     "AtomicRmw",
     "Barrier",
     "Bitcast",

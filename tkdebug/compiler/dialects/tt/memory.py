@@ -50,6 +50,11 @@ class Store(MaskedAccess):
     boundary_check = optional_attribute_def("boundary_check", tuple[int, ...])
 
 
+# Of a descriptor's base, and of its strides but the last in bytes, as Triton's reference of
+# make_tensor_descriptor asks: tensor maps have no others (CUDA driver API, cuTensorMapEncodeTiled).
+DESCRIPTOR_ALIGNMENT_BYTES = 16
+
+
 class MakeTensorDescriptor(OneResult):
     """A descriptor from base pointer, rank shape values and rank strides."""
 
@@ -128,8 +133,18 @@ class Atomic(PointerAccess, OneResult):
     scope = attribute_def("scope", str, "gpu")
 
 
+class AtomicLoad(Atomic, MaskedAccess):
+    """Reads memory atomically where the mask holds, zero elsewhere."""
+
+    name = "tt.atomic_load"
+    mask = optional_operand_def(CONDITIONS)
+
+
 class AtomicRmw(Atomic, MaskedAccess):
-    """Combines a value into memory with `kind`; gives the old value."""
+    """Combines a value into memory with `kind`; gives the old value.
+
+    Kind "store" puts the value there, and its result has no uses.
+    """
 
     name = "tt.atomic_rmw"
     value = operand_def(NUMBERS)

@@ -1,4 +1,4 @@
-"""The kernel and its place in the grid, promises to the optimiser, debugging."""
+"""The kernel and its place in the grid, assumptions of the optimiser, debugging."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class Barrier(OpView):
 
 
 class Assume(OpView):
-    """A promise to the optimiser."""
+    """What the optimiser may assume."""
 
     name = "tt.assume"
     condition = operand_def(I1)
 
 
 class Hint(OneResult):
-    """Its operand, about which `kind` promises `values` per axis."""
+    """Its operand, of which `kind` says `values` per axis."""
 
     name = "tt.hint"
     source = operand_def(VALUES)
@@ -93,6 +93,9 @@ class Func(OpView):
     shared_bytes = attribute_def("shared_bytes", int, 0)
     fp_fusion = attribute_def("fp_fusion", bool, True)
     flush_subnormals = attribute_def("flush_subnormals", bool, True)
+    # Of kernels that are checked as they run (`compiler.probes`).
+    probe_sites = attribute_def("probe_sites", tuple[str, ...], ())
+    probe_bounds = attribute_def("probe_bounds", tuple[str, ...], ())
 
     @property
     def body(self) -> Block:

@@ -32,7 +32,10 @@ from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-ACCESSES = (tt.Load.name, tt.Store.name, tt.AtomicRmw.name, tt.AtomicCas.name)
+ACCESSES = (
+    *(tt.Load.name, tt.Store.name),
+    *(tt.AtomicRmw.name, tt.AtomicCas.name, tt.AtomicLoad.name),
+)
 _ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
 
 

@@ -94,7 +94,10 @@ class NvptxBackend:
         from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 
         return gpu_pipeline(
-            target, options.num_stages, debug=options.debug, launch_maps=options.launch_maps
+            target,
+            options.num_stages,
+            debug=options.debug,
+            host_tma_descriptors=options.host_tma_descriptors,
         )
 
     def scratch_bytes(self, op: Operation) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
+    from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class Binary:
         workspace_bytes: global memory that each program needs for tensor maps it makes itself; the
             launch allocates it, and passes its address in a parameter behind all others.
         ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
+        probes: what reports of a checked kernel are read by; None of a bare one. Behind all other
+            parameters, a checked kernel takes the address of the table that it reports to, and the
+            first and the end byte address of each of `probe_bounds`.
     """
 
     llvm_ir: str
@@ -44,6 +48,17 @@ class Binary:
     made_maps: tuple[MadeMap, ...] = ()
     workspace_bytes: int = 0
     ptx_ops: Mapping[int, int] = field(default_factory=dict)
+    probes: ProbePlan | None = None
+
+    @property
+    def probe_sites(self) -> tuple[ProbeSite, ...]:
+        """The sites of a checked kernel, by number."""
+        return () if self.probes is None else self.probes.sites
+
+    @property
+    def probe_bounds(self) -> tuple[str, ...]:
+        """The parameters whose tensors' bounds are passed, in that order."""
+        return () if self.probes is None else self.probes.bounds
 
     @property
     def image(self) -> bytes:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
+from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.passes.plugin_passes import with_plugins
+from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.compiler.targets.backend import (
     NativeOptions,
     ResourceCallback,
@@ -26,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
-from tkdebug.linemap.line_table import OpPlace
+from tkdebug.linemap.op_place import OpPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class CompiledModule:
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
         passes: what the GPU passes did.
+        probes: what reports are read by; None of a bare kernel.
     """
 
     symbol: str
@@ -52,6 +55,7 @@ class CompiledModule:
     shared_bytes: int
     num_warps: int
     passes: tuple[PassRun, ...]
+    probes: ProbePlan | None = None
 
     @property
     def is_cached(self) -> bool:
@@ -75,6 +79,7 @@ class CompiledModule:
             made_maps=tuple(made for _, made in made_maps(function)),
             workspace_bytes=workspace_bytes(function),
             ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
+            probes=self.probes,
         )
 
     def texts(self) -> Mapping[str, str]:
@@ -111,6 +116,7 @@ class LoweredModule:
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
         passes: what the GPU passes did.
+        probes: what reports are read by; None of a bare kernel.
     """
 
     symbol: str
@@ -121,6 +127,7 @@ class LoweredModule:
     shared_bytes: int
     num_warps: int
     passes: tuple[PassRun, ...]
+    probes: ProbePlan | None = None
 
     @property
     def code_key(self) -> Hashable:
@@ -198,8 +205,17 @@ def lower_to_llvm(
         function.fp_fusion = False
     if not options.flush_subnormals:
         function.flush_subnormals = False
+    probed: tuple[PassRun, ...] = ()
+    probes: ProbePlan | None = None
+    if options.probes is not None:
+        insert = (InsertProbes(options.probes),)
+        probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
+        probes = probe_plan(module)
     pipeline = gpu_pipeline(
-        target, options.num_stages, debug=options.debug, launch_maps=options.launch_maps
+        target,
+        options.num_stages,
+        debug=options.debug,
+        host_tma_descriptors=options.host_tma_descriptors,
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
     shared = function.shared_bytes
@@ -215,7 +231,8 @@ def lower_to_llvm(
         options.max_registers,
         shared,
         options.num_warps,
-        passes,
+        (*probed, *passes),
+        probes,
     )
 
 
@@ -249,6 +266,7 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
         lowered.shared_bytes,
         lowered.num_warps,
         lowered.passes,
+        lowered.probes,
     )
 
 

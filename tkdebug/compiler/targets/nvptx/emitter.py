@@ -2,7 +2,7 @@
 
 Responsible for names, types, attributes, declarations and debug locations; knows no op and no
 layout. Text, because the code generator reads text in another process, and because it takes a
-tenth of the time of building objects and printing them (cold compile is a promise of ours).
+tenth of the time of building objects and printing them (cold compiles are to be fast).
 
 Invariants: integer arithmetic on constants folds; every instruction carries the id of the op it
 lowers as its debug line (real lines take their place in PTX); values of the entry block dominate
@@ -134,6 +134,7 @@ class Emitter:
         self._next_block = 0
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
+        self._functions: dict[str, str] = {}
         # Op id -> number of its debug location.
         self._locations: dict[int, int] = {}
         # Loops with properties, numbered from _FIRST_LOOP.
@@ -342,6 +343,20 @@ class Emitter:
         self._declarations.setdefault(name, f"declare {result} @{name}({types})")
         return self._call(result, name, arguments)
 
+    def define(self, name: str, definition: str, intrinsics: Sequence[str]) -> None:
+        """Add a function of our own once, which calls `intrinsics`."""
+        self._functions.setdefault(name, definition)
+        for intrinsic in intrinsics:
+            self._declarations.setdefault(intrinsic, INTRINSICS[intrinsic].declaration)
+
+    def call_defined(self, name: str, arguments: Sequence[LLVMValue]) -> None:
+        """Call a function of our own, which gives nothing."""
+        self._call("void", name, arguments)
+
+    def local(self, name: str, size_bytes: int) -> None:
+        """Memory of the thread, under a name; in the entry block alone."""
+        self.raw_void(f"{name} = alloca [{size_bytes} x i8], align 16")
+
     def _call(self, result: str, name: str, arguments: Sequence[LLVMValue]) -> LLVMValue:
         text = f"call {result} @{name}({_typed(arguments)})"
         if result == "void":
@@ -390,6 +405,7 @@ class Emitter:
         body = [
             *self._globals.values(),
             *self._declarations.values(),
+            *self._functions.values(),
             "@shared = external addrspace(3) global [0 x i8], align 1024",
             f"define ptx_kernel void @{self.name}({params}) #0 !dbg !4 {{",
             "entry:",

@@ -88,6 +88,7 @@ INTRINSICS: dict[str, Intrinsic] = _table(
     ("llvm.nvvm.mulhi.ui", "i32", "i32, i32"),
     ("llvm.nvvm.mulhi.ull", "i64", "i64, i64"),
     ("llvm.nvvm.div.full", "float", "float, float"),
+    ("llvm.nvvm.div.approx.f", "float", "float, float"),
     # Float to integer; they saturate.
     *(
         (f"llvm.nvvm.{letter}2{sign}{size}.{mode}", integer, floating)

@@ -34,7 +34,7 @@ from tkdebug.compiler.targets.target import VECTOR_ATOMICS, Target
 
 
 def gpu_pipeline(
-    target: Target, num_stages: int, *, debug: bool = True, launch_maps: bool = True
+    target: Target, num_stages: int, *, debug: bool = True, host_tma_descriptors: bool = True
 ) -> tuple[Pass, ...]:
     """From Tile IR (after its own passes) to GPU IR that can be lowered.
 
@@ -42,11 +42,11 @@ def gpu_pipeline(
         target: what is compiled for.
         num_stages: loads in flight of a pipelined loop, where the loop itself does not say.
         debug: whether device asserts are checked.
-        launch_maps: whether launches may make tensor maps of what the kernel describes.
+        host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
     """
     return (
         *(() if debug else (DropAsserts(), EliminateDeadCode())),
-        SelectTensorMaps(target, launch_maps),
+        SelectTensorMaps(target, host_tma_descriptors),
         LowerDescriptors(),
         LowerScaledDot(),
         WidenDotOperands(target),

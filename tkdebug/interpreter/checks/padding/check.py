@@ -17,18 +17,21 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import place_of
-from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checked_access import mask_of
-from tkdebug.interpreter.checks.padding.facts import Axes, PaddingFacts, counts_elements, leaves
+from tkdebug.interpreter.checks.padding.facts import (
+    Axes,
+    PaddingFacts,
+    constant_everywhere,
+    counts_elements,
+    leaves,
+)
 from tkdebug.interpreter.checks.padding.flow import (
     combination,
     name_of,
@@ -39,7 +42,7 @@ from tkdebug.interpreter.checks.padding.flow import (
 )
 from tkdebug.interpreter.checks.padding.worlds import World, different, differs
 from tkdebug.interpreter.checks.shadow_flow import united
-from tkdebug.interpreter.checks.shadow_values import MarkedValues, Origin, at_touched, stored_value
+from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_touched, stored_value
 from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
@@ -53,13 +56,13 @@ _SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
 _MOST_WORLDS = 8
 
 
-class PaddingCheck(Observer):
-    """`--check padding`."""
+class PaddingOfBatches(Observer):
+    """Follows the padding of batches."""
 
     is_passive = True
 
-    def __init__(self, module: Module, faults: FaultLog) -> None:
-        self._facts = PaddingFacts.of(module)
+    def __init__(self, facts: PaddingFacts, faults: FaultLog) -> None:
+        self._facts = facts
         self._faults = faults
 
     def moments(self, op: Operation) -> Moments:
@@ -71,7 +74,7 @@ class PaddingCheck(Observer):
         return PaddingTracker(run, self._faults, self._facts)
 
 
-class PaddingTracker(MarkedValues[Origin]):
+class PaddingTracker(ShadowValues[Origin]):
     """The padding of one batch of programs, and what would be without it."""
 
     def __init__(self, ev: Evaluator, faults: FaultLog, facts: PaddingFacts) -> None:
@@ -82,9 +85,11 @@ class PaddingTracker(MarkedValues[Origin]):
         self._dropped: set[Operation] = set()
         # Values that come of no data yet, such as what a loop begins its sum with.
         self._blank: set[Value] = set()
-        # Of sums that leave elements out: the extent, how many are left, and the load.
+        # Of sums that leave elements out: the extent, which are left out, and the load.
         self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
         self._is_apart = False
+        # The shadow that was last reduced along an axis, and what came of that.
+        self._last: tuple[Tensor, int, tuple[Tensor, Tensor, Tensor, bool]] | None = None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run."""
@@ -94,15 +99,15 @@ class PaddingTracker(MarkedValues[Origin]):
             self._branch(op)
         elif op in self._facts.loads:
             self._load(op, operands)
+            self._attend()
         else:
-            self._follow(op, operands)
-        self._attend()
+            self._follow(op, operands)  # where that was the last of it, `forget` says so
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
         """Values die; those that blocks are given are theirs to set anew."""
         for value in values:
             if value.defining_op is not None:
-                self.marked.pop(value, None)
+                self.shadows.pop(value, None)
                 self._counts.pop(value, None)
                 for world in tuple(self._worlds.values()):
                     world.values.pop(value, None)
@@ -111,7 +116,7 @@ class PaddingTracker(MarkedValues[Origin]):
         self._attend()
 
     def _attend(self) -> None:
-        is_attentive = bool(self.marked or self._worlds or self._counts)
+        is_attentive = bool(self.shadows or self._worlds or self._counts)
         if not is_attentive:
             self._blank.clear()  # what loops do unseen would not be noted
         self._ev.attend(self, is_attentive)
@@ -146,61 +151,63 @@ class PaddingTracker(MarkedValues[Origin]):
         ev = self._ev
         for world in self._worlds.values():
             world.forget_results(op)
-        mask = self._mask(op, operands)
+        mask = mask_given(self._ev, op, operands)
         pad: Tensor | None = None
         if not (isinstance(mask, int) and mask):
             type_ = ir.tile(ir.shape_of(op.result.type), ir.I1)
             pad = self.of_active(~ev.dense(mask, type_).bool())
         if pad is not None and bool(pad.any()):
-            self.marked[op.result] = {op: (Origin(op, pad, ()), pad)}
+            self.shadows[op.result] = {op: (Origin(op, pad, ()), pad)}
         else:
-            self.marked.pop(op.result, None)
-
-    def _mask(self, op: Operation, operands: Sequence[TileValue]) -> TileValue:
-        if tt.DescriptorLoad.matches(op):
-            descriptor, *offsets = operands
-            assert isinstance(descriptor, DescriptorTile)
-            return descriptor_access(self._ev, descriptor, ir.shape_of(op.result.type), offsets)[1]
-        mask = mask_of(op)
-        return operands[next(at for at, value in enumerate(op.operands) if value is mask)]
+            self.shadows.pop(op.result, None)
 
     def _follow(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        each = [self._pad(value) for value in op.operands]
-        if stored_value(op) is not None:
+        if op in self._facts.stores:
             self._about_to_store(op)
             return
         if not op.results:
             return
-        for value in op.results:
+        for value in op.results if self._counts else ():
             self._counts.pop(value, None)
-        has_padding = any(mark is not None for mark in each)
+        source = self._source(op.operands)
+        each = [self._pad(value) for value in op.operands] if source is not None else []
         results: Sequence[Tensor | None] = [None] * len(op.results)
         cleaned: dict[int, Tensor] = {}
-        if has_padding:
+        if source is not None:
             results, cleaned = self._padding(op, operands, each)
-        self._step_worlds(op, operands, cleaned)
-        source = self._source(op.operands) if has_padding else None
-        for value, mark in zip(op.results, results, strict=True):
-            if mark is not None and source is not None and bool(mark.any()):
-                self.marked[value] = {source: (Origin(source, mark, ()), mark)}
+        if cleaned or self._worlds or self._counts:
+            self._step_worlds(op, operands, cleaned)
+        for value, shadow in zip(op.results, results, strict=True):
+            # A shadow that is handed on as it is has elements, as all that are kept.
+            is_kept = any(shadow is given for given in each)
+            if shadow is not None and source is not None and (is_kept or bool(shadow.any())):
+                self.shadows[value] = {source: (Origin(source, shadow, ()), shadow)}
             else:
-                self.marked.pop(value, None)
-            if not OPS[op.name].effects and all(map(self._is_blank, op.operands)):
-                self._blank.add(value)
-            else:
-                self._blank.discard(value)
+                self.shadows.pop(value, None)
+        if self._blank:
+            self._note_blank(op)
+
+    def _note_blank(self, op: Operation) -> None:
+        """Where nothing is blank but by what is known of the module, no result is either."""
+        if not OPS[op.name].effects and all(map(self._is_blank, op.operands)):
+            self._blank.update(op.results)
+        else:
+            self._blank.difference_update(op.results)
 
     def _pad(self, value: Value) -> Tensor | None:
+        known = self.shadows.get(value)
+        if known is None:
+            return None
         total = None
-        for _, mark in self.marked.get(value, {}).values():
-            total = united(total, mark)
+        for _, shadow in known.values():
+            total = united(total, shadow)
         return total
 
     def _source(self, values: Sequence[Value]) -> Operation | None:
         """The load that the padding of some values is of."""
         for value in values:
-            for source in self.marked.get(value, {}):
-                return source
+            if value in self.shadows:
+                return next(iter(self.shadows[value]))
         return None
 
     def _padding(
@@ -225,18 +232,15 @@ class PaddingTracker(MarkedValues[Origin]):
             return [None] * len(op.results), {}
         axis = tt.Combining(op).axis + 1
         extent = ir.shape_of(tt.Combining(op).sources[0].type)[axis - 1]
-        if pad.shape[axis] != extent:
-            pad = pad.expand(*pad.shape[:axis], extent, *pad.shape[axis + 1 :])
-        whole = pad.all(axis, keepdim=True)
-        left_out = pad & ~whole
+        pad, whole, left_out, has_any = self._along(pad, axis, extent)
         is_scan = tt.Scan.matches(op)
         result = pad if is_scan else whole.squeeze(axis)
-        if not bool(left_out.any()):
+        if not has_any:
             return [result] * len(op.results), {}
         if combiner == "add" and not is_scan and left_out.numel() == extent:
             load = self._source(op.operands)
             if load is not None:
-                self._counts[op.results[0]] = (extent, extent - left_out.sum(), load)
+                self._counts[op.results[0]] = (extent, left_out, load)
         if self._is_neutral(op, operands[0], left_out, combiner):
             return [result] * len(op.results), {}
         # A sum of which one element is not neutral picks that one, as networks that sort do.
@@ -247,6 +251,23 @@ class PaddingTracker(MarkedValues[Origin]):
         result = pad if is_scan else (whole | picks).squeeze(axis)
         cleaned = {0: left_out} if bool(left_out.any()) else {}
         return [result] * len(op.results), cleaned
+
+    def _along(self, pad: Tensor, axis: int, extent: int) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """A shadow along an axis: itself, where it is whole, where it is not, and whether anywhere.
+
+        A softmax reduces along the same shadows twice; an online one, once for each of two sums.
+        """
+        known = self._last
+        if known is not None and known[0] is pad and known[1] == axis:
+            return known[2]
+        wide = pad
+        if pad.shape[axis] != extent:
+            wide = pad.expand(*pad.shape[:axis], extent, *pad.shape[axis + 1 :])
+        whole = wide.all(axis, keepdim=True)
+        left_out = wide & ~whole
+        found = wide, whole, left_out, bool(left_out.any())
+        self._last = pad, axis, found
+        return found
 
     def _is_neutral(self, op: Operation, tile: TileValue, left_out: Tensor, combiner: str) -> bool:
         """Whether elements that are left out change nothing where they are."""
@@ -273,14 +294,14 @@ class PaddingTracker(MarkedValues[Origin]):
             result = None if each[2] is None else result & each[2]
         cleaned: dict[int, Tensor] = {}
         for place, dim in ((0, -1), (1, -2)):
-            mark = each[place]
-            if mark is None:
+            shadow = each[place]
+            if shadow is None:
                 continue
-            mark = ev.full(mark, dot.factors[place].type)
-            mark = mark & ~mark.all(dim, keepdim=True)
+            shadow = ev.full(shadow, dot.factors[place].type)
+            shadow = shadow & ~shadow.all(dim, keepdim=True)
             values = ev.full(operands[place], dot.factors[place].type)
-            if bool((mark & (_numbers(values) != 0)).any()):
-                cleaned[place] = mark
+            if bool((shadow & (_numbers(values) != 0)).any()):
+                cleaned[place] = shadow
         return [result], cleaned
 
     def _accumulated(
@@ -293,11 +314,11 @@ class PaddingTracker(MarkedValues[Origin]):
     ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
         """What a loop takes into what it carries: of padding, nothing is to be taken in."""
         others = [at for at in range(len(op.operands)) if at != place]
-        marks = [each[at] if at != place else None for at in range(len(op.operands))]
+        shadows = [each[at] if at != place else None for at in range(len(op.operands))]
         axes = [data[at] if at != place else frozenset[int]() for at in range(len(op.operands))]
-        if not any(marks[at] is not None for at in others):
+        if not any(shadows[at] is not None for at in others):
             return [None], {}
-        (pad,) = padding_of_results(self._ev, op, operands, marks, axes)
+        (pad,) = padding_of_results(self._ev, op, operands, shadows, axes)
         if pad is None:
             return [None], {}
         carried = op.operands[place]
@@ -377,16 +398,17 @@ class PaddingTracker(MarkedValues[Origin]):
             known = self._counts.get(value)
             if known is None:
                 continue
-            extent, count, load = known
+            extent, left_out, load = known
             other = next((one for one in op.operands if one is not value), value)
             divisor = extent if arith.DivF.matches(op) else 1 / extent
-            if arith.Binary(op).lhs is not value or _constant(other) != divisor:
+            if arith.Binary(op).lhs is not value or constant_everywhere(other) != divisor:
                 continue
             hint = f"divide by the number of elements, not by the extent of the tile, {extent}"
             world = World(op, load, "mean", hint)
             self._worlds[op] = world
             sums = self._ev.dense(tile, value.type)
-            world.set_results(op, [sums / count.to(sums.dtype)])
+            count = extent - int(left_out.sum())
+            world.set_results(op, [sums / count])
 
     def _run(
         self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
@@ -396,12 +418,12 @@ class PaddingTracker(MarkedValues[Origin]):
         place = self._facts.accumulations.get(op)
         given = list(operands)
         if place is None or tt.Dot.matches(op):
-            for at, mark in cleaned.items():
+            for at, shadow in cleaned.items():
                 values = ev.full(given[at], op.operands[at].type)
                 combiner = "add" if tt.Dot.matches(op) else combination(op)
                 assert combiner is not None
                 neutral = neutral_of(combiner, values.dtype)
-                given[at] = torch.where(mark, torch.tensor(neutral, dtype=values.dtype), values)
+                given[at] = torch.where(shadow, torch.tensor(neutral, dtype=values.dtype), values)
         with self._apart():
             results = ev.plan.run_alone(ev, op, given)
         if place is not None and not tt.Dot.matches(op) and place in cleaned:
@@ -489,13 +511,18 @@ class PaddingTracker(MarkedValues[Origin]):
         )
 
 
+def mask_given(ev: Evaluator, op: Operation, operands: Sequence[TileValue]) -> TileValue:
+    """The mask of a load that has one, or that a descriptor makes."""
+    if tt.DescriptorLoad.matches(op):
+        descriptor, *offsets = operands
+        assert isinstance(descriptor, DescriptorTile)
+        return descriptor_access(ev, descriptor, ir.shape_of(op.result.type), offsets)[1]
+    mask = mask_of(op)
+    return operands[next(at for at, value in enumerate(op.operands) if value is mask)]
+
+
 def _numbers(values: Tensor) -> Tensor:
     return values.float() if values.element_size() == 1 and values.is_floating_point() else values
-
-
-def _constant(value: Value) -> object:
-    """The number that a value is everywhere; None where it is no constant."""
-    return constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
 
 
 def _shown(value: Tensor) -> str:

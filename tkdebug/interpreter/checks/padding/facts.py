@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward
+from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward, traced
 from tkdebug.compiler.dialects import arith, math, scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
-from tkdebug.interpreter.checks.shadow_values import is_in_kernel
+from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 
 Axes = frozenset[int]
 _NONE: Axes = frozenset()
@@ -105,11 +107,17 @@ class PaddingFacts:
         values: what is known of each.
         loads: those whose masked-off elements are padding: the mask goes by positions alone.
         accumulations: ops that take an element into what a loop carries; where that operand is.
+        stores: ops that put a value into memory.
+        reached: reductions and scans that take in what those loads give, and the loads.
+        is_plain: whether padding reaches nothing else that combines elements, and no mean.
     """
 
     values: Mapping[Value, Facts]
     loads: frozenset[Operation]
     accumulations: Mapping[Operation, int]
+    stores: frozenset[Operation]
+    reached: Mapping[Operation, frozenset[Operation]]
+    is_plain: bool
 
     @classmethod
     def of(cls, module: Module) -> PaddingFacts:
@@ -126,12 +134,20 @@ class PaddingFacts:
         accumulations = {op: place for op in ops if (place := _accumulated(op)) is not None}
         reduces = any(view.matches(op) for op in ops for view in _REDUCTIONS)
         if not (reduces or accumulations):
-            return cls({}, frozenset(), {})
+            return cls({}, frozenset(), {}, frozenset(), {}, True)
         analysis = _TileFacts()
         analysis.run(module.function.regions[0].block)
         facts = analysis.facts
         loads = frozenset(op for op in ops if _pads(op, facts))
-        return cls(facts, loads, accumulations)
+        stores = frozenset(op for op in module.walk() if stored_value(op) is not None)
+        combining = [op for op in ops if any(view.matches(op) for view in _REDUCTIONS)]
+        reached = {
+            op: found for op in (*combining, *accumulations) if (found := _loads_behind(op, loads))
+        }
+        is_plain = not any(
+            tt.Dot.matches(op) or op in accumulations or _is_of_mean(op) for op in reached
+        )
+        return cls(facts, loads, accumulations, stores, reached, is_plain)
 
     def data(self, value: Value) -> Axes:
         """The axes along which a value has data."""
@@ -179,6 +195,29 @@ def _sources(value: Value) -> tuple[Value, ...]:
     if op is None or op.name in CONTROL_FLOW:
         return incoming(value)
     return () if any(view.matches(op) for view in _LOADS) else op.operands
+
+
+def _loads_behind(op: Operation, loads: frozenset[Operation]) -> frozenset[Operation]:
+    """Those of `loads` that an op's operands are computed from."""
+    found = (value.defining_op for value in backward(op.operands, _sources))
+    return frozenset(source for source in found if source in loads)
+
+
+def _is_of_mean(op: Operation) -> bool:
+    """Whether what a reduction gives is divided by the extent that it reduces."""
+    if not tt.Reduce.matches(op):
+        return False
+    extent = ir.shape_of(tt.Reduce(op).sources[0].type)[tt.Reduce(op).axis]
+    for user in op.results[0].uses:
+        if arith.DivF.matches(user) or arith.MulF.matches(user):
+            if any(constant_everywhere(value) in (extent, 1 / extent) for value in user.operands):
+                return True
+    return False
+
+
+def constant_everywhere(value: Value) -> object:
+    """The number that a value is everywhere; None where it is no constant."""
+    return constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
 
 
 def counts_elements(value: Value) -> bool:

@@ -1,8 +1,8 @@
 """How padding travels through ops, and what takes its place where it is left out.
 
-A padding mark is true in elements that come of nothing but what loads masked off. `tl.where` with a
-mask ends it where it takes the other operand, and so does a factor 0 or an addend -inf that goes by
-positions: the author has taken care of these elements.
+A shadow of padding is true in elements that come of nothing but what loads masked off. `tl.where`
+with a mask ends it where it takes the other operand, and so does a factor 0 or an addend -inf that
+goes by positions: the author has taken care of these elements.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checks.padding.facts import Axes
 from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
-    Marks,
+    Shadows,
     computable,
     is_elementwise,
-    moved_marks,
-    selected_marks,
+    moved_shadows,
+    selected_shadows,
     united,
 )
 from tkdebug.interpreter.reductions import combiner_of
@@ -90,31 +90,31 @@ def padding_of_results(
     ev: Evaluator,
     op: Operation,
     operands: Sequence[TileValue],
-    marks: Marks,
+    shadows: Shadows,
     data: Sequence[Axes],
 ) -> Sequence[Tensor | None]:
-    """The results' marks of an op that neither loads nor reduces.
+    """The results' shadows of an op that neither loads nor reduces.
 
     Args:
         ev: the evaluator that is about to run `op`.
         op: no control flow, no reduction.
         operands: its operands' values.
-        marks: of the operands; one at least is not None.
+        shadows: of the operands; one at least is not None.
         data: axes along which the operands have data.
     """
     if op.name in MOVES:
-        return moved_marks(ev, op, marks)
+        return moved_shadows(ev, op, shadows)
     if arith.Select.matches(op):
-        return [selected_marks(ev, op, operands, marks)]
+        return [selected_shadows(ev, op, operands, shadows)]
     if not is_elementwise(op):
         return [None] * len(op.results)
-    mark = _combined(marks, data)
-    if mark is not None and len(op.operands) == 2:
-        mark = _without_neutralised(ev, op, operands, mark, data)
-    return [mark] * len(op.results)
+    shadow = _combined(shadows, data)
+    if shadow is not None and len(op.operands) == 2:
+        shadow = _without_neutralised(ev, op, operands, shadow, data)
+    return [shadow] * len(op.results)
 
 
-def _combined(marks: Marks, data: Sequence[Axes]) -> Tensor | None:
+def _combined(shadows: Shadows, data: Sequence[Axes]) -> Tensor | None:
     """Padding is what no operand that has data of its own there gives a meaning.
 
     Operands with data along the same axes agree on it; those along others do not matter to each
@@ -122,20 +122,20 @@ def _combined(marks: Marks, data: Sequence[Axes]) -> Tensor | None:
     """
     if not any(data):
         total = None
-        for mark in marks:
-            total = united(total, mark)
+        for shadow in shadows:
+            total = united(total, shadow)
         return total
     groups: dict[Axes, list[Tensor | None]] = {}
-    for mark, axes in zip(marks, data, strict=True):
+    for shadow, axes in zip(shadows, data, strict=True):
         if axes and not any(axes < other for other in data):
-            groups.setdefault(axes, []).append(mark)
+            groups.setdefault(axes, []).append(shadow)
     total = None
     for group in groups.values():
-        known = [mark for mark in group if mark is not None]
+        known = [shadow for shadow in group if shadow is not None]
         if len(known) == len(group):
             common = known[0]
-            for mark in known[1:]:
-                common = common & mark
+            for shadow in known[1:]:
+                common = common & shadow
             total = united(total, common)
     return total
 
@@ -144,10 +144,10 @@ def _without_neutralised(
     ev: Evaluator,
     op: Operation,
     operands: Sequence[TileValue],
-    mark: Tensor,
+    shadow: Tensor,
     data: Sequence[Axes],
 ) -> Tensor:
-    """`mark`, but for elements that an operand without data does away with."""
+    """`shadow`, but for elements that an operand without data does away with."""
     does_away: Callable[[Tensor], Tensor]
     if op.name in _FACTORS or (arith.OrI.matches(op) and _is_bool(op)):
         absorbing = 1 if arith.OrI.matches(op) else 0
@@ -161,25 +161,25 @@ def _without_neutralised(
             return values.abs() >= _DROWNING
 
     else:
-        return mark
+        return shadow
     for value, tile, axes in zip(op.operands, operands, data, strict=True):
         if not axes:
             gone = does_away(computable(ev.dense(tile, value.type)))
-            if bool(gone.any()):  # else a mark of one row for all programs stays one
-                mark = mark & ~gone
-    return mark
+            if bool(gone.any()):  # else a shadow of one row for all programs stays one
+                shadow = shadow & ~gone
+    return shadow
 
 
 def _is_bool(op: Operation) -> bool:
     return ir.element_of(op.result.type).bits == 1
 
 
-def padding_of_product(ev: Evaluator, op: Operation, marks: Marks) -> Tensor | None:
+def padding_of_product(ev: Evaluator, op: Operation, shadows: Shadows) -> Tensor | None:
     """A matrix product's: rows and columns that are padding as a whole."""
     dot = tt.Dot(op)
     total = None
-    for mark, value, dim in ((marks[0], dot.a, -1), (marks[1], dot.b, -2)):
-        if mark is not None:
-            whole = ev.full(mark, value.type)
+    for shadow, value, dim in ((shadows[0], dot.a, -1), (shadows[1], dot.b, -2)):
+        if shadow is not None:
+            whole = ev.full(shadow, value.type)
             total = united(total, whole.all(dim, keepdim=True))
     return total

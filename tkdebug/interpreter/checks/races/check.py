@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.faults.messages import FaultText, access_verb, place_of
+from tkdebug.compiler.faults.messages import FaultText, access_verb, named, place_of
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, contents
@@ -21,7 +21,7 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.scheduler import Turns
+from tkdebug.interpreter.scheduler import Scheduler
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import TileValue
@@ -115,10 +115,10 @@ class RaceCheck(Observer):
             touched.programs,
             changed,
         )
-        if run.turns is not None and changed is not None and bool(changed.any()):
-            self._let_others_come_between(run.turns, run.first)
+        if run.scheduler is not None and changed is not None and bool(changed.any()):
+            self._let_others_come_between(run.scheduler, run.first)
 
-    def _let_others_come_between(self, turns: Turns, program: int) -> None:
+    def _let_others_come_between(self, scheduler: Scheduler, program: int) -> None:
         """Run some programs ahead and hold some back, where others see what they have done.
 
         What others do may depend on how far a program has come, and run one after the other
@@ -126,7 +126,7 @@ class RaceCheck(Observer):
         """
         self._published[program] += 1
         if (self._published[program] + program) % 2 == 0:
-            turns.step_aside()
+            scheduler.step_aside()
 
     def _report(self, op: Operation, buffer: Buffer, touched: Touched, race: Race) -> None:
         offender = self._faults.offender(buffer, touched, race.first)
@@ -135,7 +135,7 @@ class RaceCheck(Observer):
             other = f"program {self._faults.program_at(race.other)}"
         where = "here too" if race.other_op is op else f"at {place_of(race.other_op, op)}"
         message = (
-            f"{access_verb(op)} offset {offender.index} of `{buffer.name}`, which {other} "
+            f"{access_verb(op)} offset {offender.index} of {named(buffer.name)}, which {other} "
             f"{race.did} {where}, in no certain order"
         )
         text = FaultText("race", message, tensor=buffer.name, index=offender.index, hint=race.hint)

@@ -10,7 +10,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checks.races.happens_before import Meaning
-from tkdebug.interpreter.spin_loops import is_uncached_load, polled_loads, waiting_loops
+from tkdebug.interpreter.spin_loops import is_uncached_load, polled_loads, spin_loops
 
 _RELEASES = ("release", "acq_rel")
 _ACQUIRES = ("acquire", "acq_rel")
@@ -67,7 +67,7 @@ def _meaning_of_atomic(op: Operation) -> Meaning:
     observes = reaches and bool(atomic.result.uses)
     return Meaning(
         observes=observes,
-        publishes=reaches,
+        publishes=reaches and not tt.AtomicLoad.matches(op),
         acquires=reaches and atomic.sem in _ACQUIRES,
         releases=reaches and atomic.sem in _RELEASES,
         fences=reaches and atomic.sem in _RELEASES,
@@ -76,7 +76,7 @@ def _meaning_of_atomic(op: Operation) -> Meaning:
 
 def _flag_loads(module: Module) -> set[Operation]:
     """Loads by which programs look at each other's flags."""
-    loops = waiting_loops(module)
+    loops = spin_loops(module)
     waiting = {op for loop in loops for op in loop.walk() if is_uncached_load(op)}
     polled = {load for loop in loops for load in polled_loads(loop, module)}
     single = {op for op in module.walk() if is_uncached_load(op) and _is_scalar(op)}

@@ -26,8 +26,8 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checked_access import mask_of
-from tkdebug.interpreter.checks.shadow_flow import marks_of_results, united
-from tkdebug.interpreter.checks.shadow_values import MarkedValues, Origin, element_at, is_in_kernel
+from tkdebug.interpreter.checks.shadow_flow import shadows_of_results, united
+from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, element_at, is_in_kernel
 from tkdebug.interpreter.checks.undefined import offset_wraps
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
@@ -84,8 +84,8 @@ class UndefinedOrigin(Origin):
         return f"{left} {_SYMBOLS[self.op.name]} {right}"
 
 
-# The marks of one value, by the op that they come from.
-Marked = dict[Operation, tuple[UndefinedOrigin, Tensor]]
+# The shadows of one value, by the op that they come from.
+Shadow = dict[Operation, tuple[UndefinedOrigin, Tensor]]
 
 
 def is_watched(op: Operation) -> bool:
@@ -170,7 +170,7 @@ class UndefinedValues(Observer):
         return UndefinedElements(run, self._faults, self._sources, self._of_loads)
 
 
-class UndefinedElements(MarkedValues[UndefinedOrigin]):
+class UndefinedElements(ShadowValues[UndefinedOrigin]):
     """The undefined elements of one batch of programs."""
 
     def __init__(self, ev: Evaluator, faults: FaultLog, sources: _Sources, of_loads: bool) -> None:
@@ -182,7 +182,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run: what of its results is undefined, and what is used of operands."""
         self._look_at(op, operands)
-        run.attend(self, bool(self.marked))
+        run.attend(self, bool(self.shadows))
 
     def after(
         self,
@@ -197,7 +197,7 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
                 self._negative_remainder(op, operands, results[0])
         elif offset_wraps.may_wrap(op, operands, results[0]):
             self._wrapped(op, operands)
-        run.attend(self, bool(self.marked))
+        run.attend(self, bool(self.shadows))
         return results
 
     def _look_at(self, op: Operation, operands: Sequence[TileValue]) -> None:
@@ -207,13 +207,13 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         if op.name in _LEAVING:
             self.leave(op)
             return
-        if op.name in _ACCESSES and self.marked:
+        if op.name in _ACCESSES and self.shadows:
             self._accessed(op, operands)
         found = self._flow(op, operands)
         if op in self._sources.ops or op in self._sources.loads:
             self._add_origin(op, operands, found)
-        for value, marks in zip(op.results, found, strict=True):
-            self.set_marks(value, marks)
+        for value, shadows in zip(op.results, found, strict=True):
+            self.set_shadow(value, shadows)
 
     def _wrapped(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` has run and may have wrapped, in what pointers are moved by."""
@@ -224,19 +224,19 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         lost = self._cancelled(op)
         if lost is not None:
             bad = bad & ~lost
-        known = self.marked.get(op.result, {})
+        known = self.shadows.get(op.result, {})
         if not arith.MulI.matches(op):
             # What wraps twice in a sum has come back.
-            for key, (origin, mark) in list(known.items()):
+            for key, (origin, shadow) in list(known.items()):
                 if origin.is_wrapped:
-                    known[key] = (origin, mark & ~bad)
-                    bad = bad & ~mark
+                    known[key] = (origin, shadow & ~bad)
+                    bad = bad & ~shadow
         if bool(bad.any()):
             bad = ev.full(bad, types[0])
-            mark = bad | known[op][1] if op in known else bad
+            shadow = bad | known[op][1] if op in known else bad
             hashed = op in self._sources.offsets.hashed
             origin = UndefinedOrigin(op, bad, tuple(values), "hashed" if hashed else "wrapped")
-            self.marked[op.result] = {**known, op: (origin, mark)}
+            self.shadows[op.result] = {**known, op: (origin, shadow)}
 
     def _negative_remainder(
         self, op: Operation, operands: Sequence[TileValue], result: TileValue
@@ -244,23 +244,23 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         """`op`, a remainder that moves pointers, has run and may have given negative numbers."""
         ev = self._ev
         bad = self.of_active(ev.dense(result, op.result.type) < 0)
-        known = dict(self.marked.get(op.result, {}))
-        for origin, mark in self.marked.get(arith.RemSI(op).lhs, {}).values():
-            if origin.is_wrapped and bool((bad & mark).any()):
-                known[origin.op] = (replace(origin, kind="remainder"), bad & mark)
-                bad = bad & ~mark
+        known = dict(self.shadows.get(op.result, {}))
+        for origin, shadow in self.shadows.get(arith.RemSI(op).lhs, {}).values():
+            if origin.is_wrapped and bool((bad & shadow).any()):
+                known[origin.op] = (replace(origin, kind="remainder"), bad & shadow)
+                bad = bad & ~shadow
         if op not in known and bool(bad.any()):
             types = [value.type for value in op.operands]
             values = tuple(map(ev.dense, operands, types))
             bad = ev.full(bad, types[0])
             known[op] = (UndefinedOrigin(op, bad, values, "remainder"), bad)
         if known:
-            self.marked[op.result] = known
+            self.shadows[op.result] = known
 
     # Origins
 
     def _add_origin(
-        self, op: Operation, operands: Sequence[TileValue], found: list[Marked]
+        self, op: Operation, operands: Sequence[TileValue], found: list[Shadow]
     ) -> None:
         is_load = tt.Load.matches(op)
         bad = self._masked_off(op, operands[1]) if is_load else self._bad(op, operands[1])
@@ -271,8 +271,8 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         values = () if is_load else tuple(map(ev.dense, operands, types))
         bad = ev.full(bad, types[0])
         old = found[0].get(op)
-        mark = bad if old is None else bad | old[1]
-        found[0][op] = (UndefinedOrigin(op, bad, values), mark)
+        shadow = bad if old is None else bad | old[1]
+        found[0][op] = (UndefinedOrigin(op, bad, values), shadow)
 
     def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
         """Where a load that has no `other` reads nothing; None for nowhere, or if not asked for."""
@@ -303,24 +303,24 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
 
     # Flow
 
-    def _flow(self, op: Operation, operands: Sequence[TileValue]) -> list[Marked]:
-        results: list[Marked] = [{} for _ in op.results]
-        each = [self.marked.get(value) for value in op.operands]
+    def _flow(self, op: Operation, operands: Sequence[TileValue]) -> list[Shadow]:
+        results: list[Shadow] = [{} for _ in op.results]
+        each = [self.shadows.get(value) for value in op.operands]
         if not results or not any(each):
             return results
-        merged = [self._merged(marks) for marks in each]
-        origins = {key: of for marks in each if marks for key, (of, _) in marks.items()}
+        merged = [self._merged(shadows) for shadows in each]
+        origins = {key: of for shadows in each if shadows for key, (of, _) in shadows.items()}
         lost = self._cancelled(op)
         for key, origin in origins.items():
             if origin.kind != "undefined" and op.name not in _OFFSET_CARRIERS:
                 continue  # bits or a limit: it was meant
-            marks = [found[key][1] if found and key in found else None for found in each]
-            flowed = marks_of_results(self._ev, op, operands, marks, merged)
-            for result, mark in zip(results, flowed, strict=True):
-                if mark is not None and lost is not None and origin.is_wrapped:
-                    mark = mark & ~lost
-                if mark is not None and bool(mark.any()):
-                    result[key] = (origin, mark)
+            shadows = [found[key][1] if found and key in found else None for found in each]
+            flowed = shadows_of_results(self._ev, op, operands, shadows, merged)
+            for result, shadow in zip(results, flowed, strict=True):
+                if shadow is not None and lost is not None and origin.is_wrapped:
+                    shadow = shadow & ~lost
+                if shadow is not None and bool(shadow.any()):
+                    result[key] = (origin, shadow)
         return results
 
     def _cancelled(self, op: Operation) -> Tensor | None:
@@ -332,15 +332,15 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
 
     def _wrapped_of(self, value: Value) -> Tensor | None:
         total = None
-        for origin, mark in self.marked.get(value, {}).values():
+        for origin, shadow in self.shadows.get(value, {}).values():
             if origin.is_wrapped:
-                total = united(total, mark)
+                total = united(total, shadow)
         return total
 
-    def _merged(self, marks: Marked | None) -> Tensor | None:
+    def _merged(self, shadows: Shadow | None) -> Tensor | None:
         total = None
-        for _, mark in (marks or {}).values():
-            total = united(total, mark)
+        for _, shadow in (shadows or {}).values():
+            total = united(total, shadow)
         return total
 
     def decided(self, op: Operation) -> None:
@@ -355,18 +355,18 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         mask = mask_of(op)
         allowed = self._allowed(op, operands, mask)
         for place, value in enumerate(op.operands):
-            marks = self.marked.get(value)
-            if not marks or (tt.Load.matches(op) and place > 0 and value is not mask):
+            shadows = self.shadows.get(value)
+            if not shadows or (tt.Load.matches(op) and place > 0 and value is not mask):
                 continue
             use = "is stored"
             if place == 0:
                 use = "is the address accessed"
             elif value is mask:
                 use = "masks the access"
-            for origin, mark in marks.values():
+            for origin, shadow in shadows.values():
                 if origin.kind == "hashed" or (origin.kind != "undefined" and place > 0):
                     continue
-                used = mark if value is mask else mark & allowed
+                used = shadow if value is mask else shadow & allowed
                 if origin.kind == "remainder":
                     used = used & self._before_tensor(op, operands[0])
                 told = use
@@ -390,10 +390,10 @@ class UndefinedElements(MarkedValues[UndefinedOrigin]):
         return self._ev.dense(operands[place], mask.type).bool()
 
     def _used(self, op: Operation, value: Value, use: str) -> None:
-        for origin, mark in self.marked.get(value, {}).values():
+        for origin, shadow in self.shadows.get(value, {}).values():
             if origin.kind != "undefined":
                 continue
-            self._tell(op, origin, self.of_active(mark), use, None)
+            self._tell(op, origin, self.of_active(shadow), use, None)
 
     def _tell(
         self,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.nan_scan import may_have_nan
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
@@ -41,7 +42,7 @@ class UninitialisedReads(Observer):
         values, mark = access.loaded, _mark_of(access.buffer)
         if values is None or mark is None or self._has_no_marks(access.buffer, values.numel()):
             return
-        if _has_mark(values, access.buffer.tensor.dtype, mark):
+        if _has_mark(values, access.buffer.tensor.dtype, mark) and _is_used(access.op):
             self._look_for_marks(access, mark)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
@@ -80,6 +81,20 @@ class UninitialisedReads(Observer):
                 return True
         self._read_elems[buffer] = seen + count
         return False
+
+
+def _is_used(load: Operation) -> bool:
+    """Whether anything comes of what a load gives: a compiler drops one that nobody asks for."""
+    seen, left = {load}, [load]
+    while left:
+        for value in left.pop().results:
+            for user in value.uses:
+                if OPS[user.name].effects or user.regions:
+                    return True
+                if user not in seen:
+                    seen.add(user)
+                    left.append(user)
+    return False
 
 
 def _mark_of(buffer: Buffer) -> int | None:

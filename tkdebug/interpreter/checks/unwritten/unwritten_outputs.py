@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler.faults.access_hints import counted
-from tkdebug.compiler.faults.messages import FaultText
+from tkdebug.compiler.faults.messages import FaultText, named
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
@@ -90,7 +90,7 @@ class UnwrittenOutputs(Observer):
         return FaultText(
             "unwritten-output",
             f"the launch leaves {count} of the {counted(buffer.tensor.numel())} of "
-            f"`{buffer.name}` as torch.empty made them, the first at position {first}",
+            f"{named(buffer.name)} as torch.empty made them, the first at position {first}",
             "warning",
             buffer.name,
             first,

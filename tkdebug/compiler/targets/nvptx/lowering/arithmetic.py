@@ -118,7 +118,8 @@ def _quotient(ctx: Lowering, op: Operation, a: LLVMValue, b: LLVMValue) -> LLVMV
     """fp32 by div.full; half precision by way of it."""
     match a.type:
         case "float":
-            return ctx.emit.intrinsic("llvm.nvvm.div.full", a, b)
+            kind = "approx.f" if arith.DivF(op).approx else "full"
+            return ctx.emit.intrinsic(f"llvm.nvvm.div.{kind}", a, b)
         case "double":
             return ctx.emit.binary("fdiv", a, b)
         case _:

@@ -16,11 +16,19 @@ from tkdebug.compiler.targets.nvptx.lowering.buffer_access import VectorPlan, pl
 from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.memory import pointee_of
+from tkdebug.compiler.targets.nvptx.lowering.probes import (
+    either_way,
+    load_astray,
+    tested_access,
+)
 from tkdebug.compiler.targets.nvptx.lowering.shared import buffer_place, buffer_type
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import store_vector
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_scalar
+from tkdebug.compiler.targets.target import WGMMA
 
 _COPY_BYTES = (4, 8, 16)
+_FENCE = "fence.proxy.async.shared::cta;"
 
 
 def lower_async_copy(
@@ -51,13 +59,48 @@ def lower_async_copy(
         ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
     )
     owner = ctx.owner(ctx.layout(copy.pointer))
+    vector = len(plan.groups[0])
+    access = tested_access(ctx, op, pointers, mask, vector)
+
+    def bare() -> Registers:
+        _copies(ctx, plan, addresses, size_bytes, pointers, mask, other, owner)
+        return []
+
+    def astray() -> Registers:
+        assert access is not None
+        pointee = pointee_of(copy.pointer)
+        fill = other or [ctx.zero_of(pointee)] * len(pointers)
+        values = load_astray(ctx, access, llvm_scalar(pointee), fill)
+        for group, address in zip(plan.groups, addresses, strict=True):
+            store_vector(ctx, address, [values[register] for register in group], owner)
+        if ctx.target.has(WGMMA):
+            # What threads store is not ordered with tensor cores' reads as copies are.
+            ctx.emit.asm(_FENCE, "~{memory}", "void", ())
+        return []
+
+    if access is None:
+        bare()
+    else:
+        either_way(ctx, access, bare, astray)
+    return ([],)
+
+
+def _copies(
+    ctx: Lowering,
+    plan: VectorPlan,
+    addresses: Sequence[LLVMValue],
+    size_bytes: int,
+    pointers: Registers,
+    mask: Registers | None,
+    other: Registers | None,
+    owner: LLVMValue | None,
+) -> None:
     for group, address in zip(plan.groups, addresses, strict=True):
         wanted = None if mask is None else mask[group[0]]
         fill = None if other is None else [other[register] for register in group]
         if fill is not None and all(_is_zero(value) for value in fill):
             fill = None
         _copy(ctx, pointers[group[0]], address, size_bytes, wanted, owner, fill)
-    return ([],)
 
 
 def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPlan:

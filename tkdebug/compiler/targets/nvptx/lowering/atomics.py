@@ -12,6 +12,7 @@ Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom"
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.dialects import tt
@@ -21,12 +22,18 @@ from tkdebug.compiler.ir.types import TensorType, element_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, WARP_SIZE, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probes import (
+    either_way,
+    report_astray,
+    tested_access,
+)
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 from tkdebug.compiler.targets.target import BF16_ARITHMETIC, VECTOR_ATOMICS
 
 _WORD_BITS = 32
-_LETTERS = {16: "h", 32: "r", 64: "l"}
+# A byte is in a register of 16 bits.
+_LETTERS = {8: "h", 16: "h", 32: "r", 64: "l"}
 # kind -> operation and type letter of atom.
 _KINDS = {
     "add": ("add", "u"),
@@ -51,6 +58,47 @@ _RELEASES = ("release", "acq_rel")
 _ACQUIRES = ("acquire", "acq_rel")
 
 
+def lower_atomic_load(
+    ctx: Lowering, op: Operation, pointers: Registers, mask: Registers | None = None
+) -> Sequence[Registers]:
+    """`ld` with the semantics and the scope; zero where the mask is off."""
+    acting, type_ = _begin(ctx, op), ctx.element_type(op.result)
+    sem = _ordered(ctx, op, len(pointers))
+    bits = TYPE_BITS[type_]
+    name = f"ld.{sem}.{tt.Atomic(op).scope}.global.b{bits}"
+
+    def loads(mask: Registers | None) -> Registers:
+        results = []
+        for place, pointer in enumerate(pointers):
+            predicate = _both(ctx, acting, None if mask is None else mask[place])
+            guard = "" if predicate is None else "@$2 "
+            arguments = [pointer] if predicate is None else [pointer, predicate]
+            text = f"mov.b{max(bits, 16)} $0, 0;\n{guard}{name} $0, [$1];"
+            constraints = f"=&{_LETTERS[bits]},l{'' if predicate is None else ',b'},~{{memory}}"
+            word = ctx.emit.asm(text, constraints, f"i{max(bits, 16)}", arguments)
+            if bits < 16:
+                word = ctx.emit.cast("trunc", word, f"i{bits}")
+            results.append(ctx.from_bits(word, type_))
+        return results
+
+    access = tested_access(ctx, op, pointers, mask, 1)
+    if access is None:
+        results = loads(mask)
+    else:
+        results = either_way(
+            ctx, access, lambda: loads(mask), lambda: loads(report_astray(ctx, access))
+        )
+    _fence_behind(ctx, op, sem)
+    return (_shared_with_all(ctx, op, results),)
+
+
+def _both(ctx: Lowering, acting: LLVMValue | None, mask: LLVMValue | None) -> LLVMValue | None:
+    """Where a thread acts and the mask is on; None for everywhere."""
+    if acting is None or mask is None:
+        return acting if mask is None else mask
+    return ctx.emit.bit_and(acting, mask)
+
+
 def lower_atomic_rmw(
     ctx: Lowering,
     op: Operation,
@@ -61,19 +109,42 @@ def lower_atomic_rmw(
     """`atom`, predicated by the mask and by who acts for the element."""
     acting, group = _begin(ctx, op), _group(ctx, op)
     sem = _ordered(ctx, op, len(pointers) // group)
+    update = partial(_updates, ctx, op, sem, values=values, acting=acting)
+    access = tested_access(ctx, op, pointers, mask, group)
+    if access is None:
+        results = update(pointers, mask, group=group)
+    else:
+        results = either_way(
+            ctx,
+            access,
+            lambda: update(pointers, mask, group=group),
+            lambda: update(pointers, report_astray(ctx, access), group=1),
+        )
+    _fence_behind(ctx, op, sem)
+    return (_shared_with_all(ctx, op, results),)
+
+
+def _updates(
+    ctx: Lowering,
+    op: Operation,
+    sem: str,
+    pointers: Registers,
+    mask: Registers | None,
+    *,
+    values: Registers,
+    acting: LLVMValue | None,
+    group: int,
+) -> Registers:
+    """The old values of registers, `group` of them by each instruction."""
     results: Registers = []
     for first in range(0, len(pointers), group):
-        predicate = acting
-        if mask is not None:
-            here = mask[first]
-            predicate = here if acting is None else ctx.emit.bit_and(acting, here)
+        predicate = _both(ctx, acting, None if mask is None else mask[first])
         part = values[first : first + group]
         if group > 1:
             results += _vector_sum(ctx, op, sem, pointers[first], part, predicate)
         else:
             results.append(_update(ctx, op, sem, pointers[first], part[0], predicate))
-    _fence_behind(ctx, op, sem)
-    return (_shared_with_all(ctx, op, results),)
+    return results
 
 
 def _group(ctx: Lowering, op: Operation) -> int:
@@ -94,14 +165,39 @@ def lower_atomic_cas(
 ) -> Sequence[Registers]:
     """`atom.cas` on the bits of the element."""
     acting, sem = _begin(ctx, op), _ordered(ctx, op, len(pointers))
-    results = []
-    for pointer, expected, value in zip(pointers, compare, values, strict=True):
-        words = (ctx.to_bits(expected), ctx.to_bits(value))
-        name = f"cas.b{TYPE_BITS[value.type]}"
-        old = _atom(ctx, op, sem, ((name, acting),), pointer, words)
-        results.append(ctx.from_bits(old, value.type))
+    swap = partial(_swaps, ctx, op, sem, pointers, compare, values)
+    access = tested_access(ctx, op, pointers, None, 1)
+    if access is None:
+        results = swap([acting] * len(pointers))
+    else:
+        results = either_way(
+            ctx,
+            access,
+            lambda: swap([acting] * len(pointers)),
+            lambda: swap([_both(ctx, acting, good) for good in report_astray(ctx, access)]),
+        )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
+
+
+def _swaps(
+    ctx: Lowering,
+    op: Operation,
+    sem: str,
+    pointers: Registers,
+    compare: Registers,
+    values: Registers,
+    predicates: Sequence[LLVMValue | None],
+) -> Registers:
+    results = []
+    for pointer, expected, value, predicate in zip(
+        pointers, compare, values, predicates, strict=True
+    ):
+        words = (ctx.to_bits(expected), ctx.to_bits(value))
+        name = f"cas.b{TYPE_BITS[value.type]}"
+        old = _atom(ctx, op, sem, ((name, predicate),), pointer, words)
+        results.append(ctx.from_bits(old, value.type))
+    return results
 
 
 def _begin(ctx: Lowering, op: Operation) -> LLVMValue | None:
@@ -144,6 +240,8 @@ def _update(
 ) -> LLVMValue:
     """One element's old value; zero where the predicate is false."""
     kind, type_ = tt.AtomicRmw(op).kind, value.type
+    if kind == "store":
+        return _stored(ctx, op, sem, pointer, value, predicate)
     if TYPE_BITS[type_] < _WORD_BITS and kind != "fadd":
         return _loop_of_swaps(ctx, op, sem, pointer, value, predicate)
     if kind in ("fmax", "fmin"):
@@ -156,6 +254,26 @@ def _update(
         name = f"{_KINDS[kind][0]}.{_KINDS[kind][1]}{TYPE_BITS[type_]}"
     old = _atom(ctx, op, sem, ((name, predicate),), pointer, (ctx.to_bits(value),))
     return ctx.from_bits(old, type_)
+
+
+def _stored(
+    ctx: Lowering,
+    op: Operation,
+    sem: str,
+    pointer: LLVMValue,
+    value: LLVMValue,
+    predicate: LLVMValue | None,
+) -> LLVMValue:
+    """`st`; the result, which nothing uses, is the value."""
+    word, bits = ctx.to_bits(value), TYPE_BITS[value.type]
+    if bits < 16:
+        word = ctx.emit.cast("zext", word, "i16")
+    guard = "" if predicate is None else "@$2 "
+    arguments = [pointer, word] if predicate is None else [pointer, word, predicate]
+    text = f"{guard}st.{sem}.{tt.Atomic(op).scope}.global.b{bits} [$0], $1;"
+    constraints = f"l,{_LETTERS[bits]}{'' if predicate is None else ',b'},~{{memory}}"
+    ctx.emit.asm(text, constraints, "void", arguments)
+    return value
 
 
 def _vector_sum(
@@ -373,6 +491,7 @@ def _tile_shared(
 
 
 LOWERINGS: dict[str, Lower] = {
+    tt.AtomicLoad.name: lower_atomic_load,
     tt.AtomicRmw.name: lower_atomic_rmw,
     tt.AtomicCas.name: lower_atomic_cas,
 }

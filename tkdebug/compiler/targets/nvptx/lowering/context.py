@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.axis_info import AxisInfo, analyse
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.ir.types import TensorType, element_of
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, f2
 from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
@@ -28,6 +29,9 @@ from tkdebug.compiler.targets.nvptx.lowering.types import (
     llvm_scalar,
     llvm_type,
 )
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.targets.nvptx.lowering.probes import Probes
 
 WARP_SIZE = 32
 FULL_WARP = -1
@@ -53,6 +57,8 @@ class Lowering:
         self.values: dict[Value, Registers] = {}
         # The parameters with the tensor maps that launches make.
         self.tensor_maps: dict[Operation, LLVMValue] = {}
+        # What is tested as the kernel runs; None in bare kernels.
+        self.probes: Probes | None = None
         # Where this program writes those that it makes itself.
         self.map_places: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
@@ -348,7 +354,12 @@ class Lowering:
 
     def zero(self, value: Value) -> LLVMValue:
         """Zero of a value's element type."""
-        type_ = llvm_scalar(element_of(value.type))
+        return self.zero_of(element_of(value.type))
+
+    @staticmethod
+    def zero_of(element: ScalarType | PointerType) -> LLVMValue:
+        """Zero of a type."""
+        type_ = llvm_scalar(element)
         if type_.startswith("ptr"):
             return LLVMValue(type_, "null")
         return integer(type_, 0) if type_[0] == "i" else LLVMValue(type_, ZEROS[type_])

@@ -112,6 +112,8 @@ def lower_for(
     _bind(ctx, body.arguments, [[counter.value], *_from_words(ctx, _values(carried), elements)])
     terminator = ctx.lower_block(body)
     emit.set_op(op.id)
+    if ctx.probes is not None:
+        ctx.probes.tick(op)
     following = emit.add(counter.value, step[0])
     counter.add_incoming(following, emit.block)
     _feed(carried, _as_words(ctx, _operands(ctx, terminator), elements), emit.block)
@@ -141,6 +143,8 @@ def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Reg
     _bind(ctx, body.arguments, handed)
     terminator = ctx.lower_block(body)
     emit.set_op(op.id)
+    if ctx.probes is not None:
+        ctx.probes.tick(op)
     _feed(carried, _operands(ctx, terminator), emit.block)
     emit.branch(head, keeps_invariants=bool(scf.Loop(op).disable_licm))
     emit.start(after)

@@ -1,4 +1,4 @@
-"""Lowering of asserts, prints, barriers, promises and special registers.
+"""Lowering of asserts, prints, barriers, assumptions and special registers.
 
 Asserts and prints go through the calls that CUDA's own assert and printf use, so that the driver
 shows them. A value is shown by the thread that acts for it, once.
@@ -179,7 +179,7 @@ def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_assume(ctx: Lowering, op: Operation, condition: Registers) -> Sequence[Registers]:
-    """A promise to LLVM too."""
+    """LLVM assumes it, too."""
     for value in dict.fromkeys(condition):
         ctx.emit.intrinsic("llvm.assume", value)
     return ()

@@ -11,6 +11,11 @@ from tkdebug.compiler.ir.types import PointerType
 from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probes import (
+    BOUND_PARAMETER,
+    TABLE_PARAMETER,
+    Probes,
+)
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.tensor_maps import map_places
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
@@ -43,6 +48,9 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     made_here = kernel_made(function.op)
     if made_here:
         parameters.append(WORKSPACE)
+    probed = len(parameters)
+    if function.probe_sites:
+        parameters += [TABLE_PARAMETER] + [BOUND_PARAMETER] * (2 * len(function.probe_bounds))
     fuses = function.fp_fusion
     emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
     ctx = Lowering(module, target, emit, LOWERINGS)
@@ -53,10 +61,15 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
         op: emit.parameter(len(block.arguments) + index) for index, op in enumerate(made)
     }
     if made_here:
-        ctx.map_places = map_places(ctx, made_here, emit.parameter(len(parameters) - 1))
+        ctx.map_places = map_places(ctx, made_here, emit.parameter(probed - 1))
+    if probed < len(parameters):
+        hidden = [emit.parameter(index) for index in range(probed, len(parameters))]
+        ctx.probes = Probes(function.op, ctx, hidden)
     terminator = ctx.lower_block(block)
     emit.set_op(terminator.id)
     emit.ret()
+    if ctx.probes is not None:
+        ctx.probes.finish()
     return emit.module(file="tkdebug")
 
 

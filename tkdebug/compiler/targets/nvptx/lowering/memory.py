@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.dialects import tt
@@ -19,7 +20,18 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.targets.nvptx.lowering.probes import (
+    either_way,
+    load_astray,
+    store_astray,
+    tested_access,
+)
+from tkdebug.compiler.targets.nvptx.lowering.types import (
+    Lower,
+    Registers,
+    llvm_scalar,
+    memory_bits,
+)
 
 # Width of a register -> LLVM's constraint letter, and the register's own width.
 _CONSTRAINTS = {8: ("h", 16), 16: ("h", 16), 32: ("r", 32), 64: ("l", 64)}
@@ -60,22 +72,48 @@ def lower_load(
     other: Registers | None = None,
 ) -> Sequence[Registers]:
     """ld.global, predicated by the mask; `other` or zero elsewhere."""
-    pointee = _pointee(tt.Load(op).pointer)
-    element_bits = memory_bits(pointee)
     group = _group(ctx, op)
+    load = partial(
+        load_registers,
+        ctx,
+        pointee_of(tt.Load(op).pointer),
+        _load_modifiers(op),
+        pointers,
+        mask,
+        other,
+        group,
+    )
+    access = tested_access(ctx, op, pointers, mask, group)
+    if access is None:
+        return (load(),)
+    fill = other or [ctx.zero(op.result)] * len(pointers)
+    astray = partial(load_astray, ctx, access, ctx.element_type(op.result), fill)
+    return (either_way(ctx, access, load, astray),)
+
+
+def load_registers(
+    ctx: Lowering,
+    pointee: ScalarType | PointerType,
+    modifiers: str,
+    pointers: Registers,
+    mask: Registers | None,
+    other: Registers | None,
+    group: int,
+) -> Registers:
+    """ld.global of registers, `group` of them by each instruction."""
+    element_bits = memory_bits(pointee)
     words = _Words.of(element_bits, group)
-    modifiers = _load_modifiers(op)
-    type_ = ctx.element_type(op.result)
+    type_ = llvm_scalar(pointee)
     loaded: Registers = []
     for first in range(0, len(pointers), group):
         fill = None
         if mask is not None:
-            values = other[first : first + group] if other else [ctx.zero(op.result)] * group
+            values = other[first : first + group] if other else [ctx.zero_of(pointee)] * group
             fill = _pack(ctx, values, words)
         predicate = mask[first] if mask is not None else None
         got = _load_words(ctx, pointers[first], words, modifiers, predicate, fill)
         loaded += _unpack(ctx, got, words, type_, element_bits)
-    return (loaded,)
+    return loaded
 
 
 def _load_words(
@@ -128,10 +166,27 @@ def lower_store(
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
     """st.global, predicated by the mask and by who acts for the element."""
-    pointer = tt.Store(op).pointer
-    pointee = _pointee(pointer)
     group = _group(ctx, op)
-    words = _Words.of(memory_bits(pointee), group)
+    store = partial(_store, ctx, op, pointers, values, mask, group)
+    access = tested_access(ctx, op, pointers, mask, group)
+    if access is None:
+        store()
+    else:
+        either_way(ctx, access, store, partial(store_astray, ctx, access, values))
+    return ()
+
+
+def _store(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    values: Registers,
+    mask: Registers | None,
+    group: int,
+) -> Registers:
+    """st.global of registers, `group` of them by each instruction; gives none."""
+    pointer = tt.Store(op).pointer
+    words = _Words.of(memory_bits(pointee_of(pointer)), group)
     modifiers = _modifiers(op)
     is_tile = isinstance(pointer.type, TensorType)
     owner = ctx.owner(ctx.layout(pointer)) if is_tile else ctx.is_first_thread
@@ -142,7 +197,7 @@ def lower_store(
             predicate = inside if owner is None else ctx.emit.binary("and", owner, inside)
         packed = _pack(ctx, values[first : first + group], words)
         _store_words(ctx, pointers[first], packed, words, modifiers, predicate)
-    return ()
+    return []
 
 
 def _store_words(
@@ -234,7 +289,8 @@ def _group(ctx: Lowering, op: Operation) -> int:
     )
 
 
-def _pointee(pointer: Value) -> ScalarType | PointerType:
+def pointee_of(pointer: Value) -> ScalarType | PointerType:
+    """What a pointer, or a tile of them, points to."""
     type_ = element_of(pointer.type)
     assert isinstance(type_, PointerType)
     return type_.pointee

@@ -51,6 +51,7 @@ SCRATCH_BYTES: dict[str, ScratchBytes] = {
     MAKE: map_scratch_bytes,
     tt.AtomicRmw.name: atomic_scratch_bytes,
     tt.AtomicCas.name: atomic_scratch_bytes,
+    tt.AtomicLoad.name: atomic_scratch_bytes,
 }
 
 

@@ -70,7 +70,7 @@ def lower_cat(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Seque
 
 
 def lower_hint(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
-    """The analyses have read the promise."""
+    """The analyses have read the assumption."""
     return (x,)
 
 

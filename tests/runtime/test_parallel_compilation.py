@@ -382,7 +382,9 @@ def test_ctrl_c_ends_compiles_workers_and_threads(monkeypatch):
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert not [t for t in threading.enumerate() if t.name.startswith("tkdebug-compile-ahead")]
+    assert not [
+        t for t in threading.enumerate() if t.name.startswith("tkdebug-parallel-compilation")
+    ]
 
 
 def in_threads(*calls):

@@ -1,4 +1,4 @@
-"""What kernels promise the compiler: told where it does not hold."""
+"""What kernels let the compiler assume: reported where it does not hold."""
 
 import sys
 from functools import partial
@@ -73,7 +73,7 @@ def zeros(count):
 def test_an_assumption_that_is_false(budget):
     assert not run(assumes, (3,), zeros(24), 9, BLOCK=8, budget=budget)
     fault = only(run(assumes, (3,), zeros(24), 8, BLOCK=8, budget=budget))
-    assert (fault.kind, fault.severity, fault.line) == ("broken-promise", "error", line("ASSUME"))
+    assert (fault.kind, fault.severity, fault.line) == ("assumption", "error", line("ASSUME"))
     assert (fault.program_id, fault.count) == ((0, 0, 0), 2)
 
 
@@ -82,7 +82,7 @@ def test_hints_on_loaded_indices():
     assert not run(gathers, (1,), zeros(16), good, zeros(8), BLOCK=8)
     contiguous = torch.tensor([8, 9, 10, 12, 0, 1, 2, 3])
     fault = only(run(gathers, (1,), zeros(16), contiguous, zeros(8), BLOCK=8))
-    assert (fault.kind, fault.severity) == ("broken-promise", "warning")
+    assert (fault.kind, fault.severity) == ("assumption", "warning")
     assert (fault.line, fault.lane, fault.count) == (line("CONTIGUOUS"), (3,), 1)
     assert fault.message == "tl.max_contiguous 4 does not hold: the value is 12 here"
     multiple = torch.tensor([2, 3, 4, 5, 8, 9, 10, 11])

@@ -1,0 +1,18 @@
+"""Faults of checked launches come up where a script waits for the GPU."""
+
+import torch
+
+from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
+from tkdebug.runtime.probes.checked_launches import CHECKED
+
+
+def test_synchronisations_report_checked_launches(monkeypatch):
+    done = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: done.append("waited"))
+    monkeypatch.setattr(CHECKED, "collect", lambda: done.append("collected"))
+    mine = torch.cuda.synchronize
+    undo = collect_at_synchronisations()
+    torch.cuda.synchronize()
+    undo()
+    assert done == ["waited", "collected"]
+    assert torch.cuda.synchronize is mine

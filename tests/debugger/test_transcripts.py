@@ -1,0 +1,35 @@
+"""Whole sessions at the console, compared with `transcripts/*.txt`.
+
+A transcript begins with its command line; what is typed is read off its prompts.
+Run with UPDATE_GOLDEN=1 to write them anew.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tkdebug.cli import main
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(__file__).parent / "transcripts"
+PROMPT = "(tkdebug) "
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.txt")))
+def test_transcript(name, capfd, monkeypatch, tmp_path):
+    path = FOLDER / f"{name}.txt"
+    text = path.read_text()
+    head, *rest = text.splitlines()
+    assert head.startswith("$ tkdebug debug ")
+    script, *flags = reversed(head.removeprefix("$ tkdebug debug ").split())
+    typed = [line.removeprefix(PROMPT) for line in rest if line.startswith(PROMPT)]
+    commands = [word for line in typed for word in ("-c", line)]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(ROOT)
+    main(["debug", *reversed(flags), *commands, script])
+    out = "\n".join(line.rstrip() for line in capfd.readouterr().out.splitlines())
+    got = f"{head}\n{out}\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(got)
+    assert got == text

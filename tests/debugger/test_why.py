@@ -1,0 +1,122 @@
+"""Slices: the faulty line is near their beginning, and values are those of a reference."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import wrong_kernels
+from fronts import Scripted, debugging
+
+from tkdebug.debugger.breakpoints import BreakKind
+from tkdebug.debugger.goals import RunToLine
+from tkdebug.debugger.why import why, why_not_written
+from tkdebug.errors import UsageError
+
+FILE = wrong_kernels.__file__
+
+
+def faulty_line(kernel):
+    first = kernel.fn.__code__.co_firstlineno
+    lines = Path(FILE).read_text().splitlines()
+    return next(n for n in range(first, len(lines)) if lines[n - 1].endswith("# WRONG"))
+
+
+def asked(kernel, grid, arguments, ask, steps=(), **constants):
+    answers = []
+    front = Scripted([*steps, lambda debugger: answers.append(ask(debugger.at_stop))])
+    with debugging(front) as debugger:
+        if steps:
+            debugger.stop_at_next_launch()
+        else:
+            debugger.add(BreakKind.END)
+        kernel[grid](*arguments, **constants)
+    return answers[0]
+
+
+X = torch.arange(64.0).reshape(8, 8) / 8
+CASES = [
+    (wrong_kernels.softmax_over_columns, (X, torch.zeros(8, 8)), "out[2, 3]", dict(R=8, C=8)),
+    (wrong_kernels.unrescaled, (X, torch.zeros(1), 64), "out[0]", dict(BLOCK=16)),
+    (wrong_kernels.overwritten, (X, X, torch.zeros(16, 16), 0), "c[3, 4]", dict(N=16)),
+    (wrong_kernels.wrong_stride, (X, torch.zeros(8, 8), 8, 1), "out[1, 2]", dict(N=8)),
+    (wrong_kernels.masked_by_one, (X, torch.zeros(8)), "out[5]", dict(N=8)),
+    (wrong_kernels.wrong_scale, (X, torch.zeros(64), 40), "out[7]", dict(BLOCK=64)),
+    (wrong_kernels.logarithms, (X, torch.zeros(1)), "out[0]", dict(BLOCK=64)),
+]
+
+
+@pytest.mark.parametrize(("kernel", "arguments", "element", "constants"), CASES)
+def test_the_faulty_line_is_among_the_first_three(kernel, arguments, element, constants):
+    if kernel is wrong_kernels.overwritten:
+        arguments = (torch.ones(16, 48), torch.ones(48, 16), torch.zeros(16, 16), 48)
+    found = asked(kernel, (1,), arguments, lambda i: why(i, element), **constants)
+    first = [line.place.line for line in found.computed[:4]]
+    assert faulty_line(kernel) in first[1:], found
+    assert found.program == 0
+
+
+def test_a_slice_has_the_elements_that_took_part_and_their_values():
+    out = torch.zeros(8)
+    kernel = wrong_kernels.masked_by_one
+    found = asked(kernel, (1,), (X, out), lambda i: why(i, "out[5]"), N=8)
+    load = next(line for line in found.computed if line.loads)
+    _, offsets, values = load.loads["x_ptr"]
+    assert offsets[0].tolist() == [40, 41, 42, 43, 44]
+    assert values[0].tolist() == X[5, :5].tolist()
+    assert found.what.startswith("out_ptr[5] is 26.25: written by program 0")
+
+
+def test_nan_is_followed_to_where_it_was_born():
+    kernel = wrong_kernels.logarithms
+    arguments = (X, torch.zeros(1))
+    found = asked(kernel, (1,), arguments, lambda i: why(i, "out[0]", only_nan=True), BLOCK=64)
+    births = [(line.place.line, line.births) for line in found.computed if line.births]
+    assert births == [
+        (faulty_line(kernel), ["log of an operand: 8 elements, 0 of them not finite"])
+    ]
+    good = (X + 2, torch.zeros(1))
+    with pytest.raises(UsageError, match="no NaN"):
+        asked(kernel, (1,), good, lambda i: why(i, "out[0]", only_nan=True), BLOCK=64)
+
+
+def test_why_an_element_was_not_written():
+    kernel = wrong_kernels.short_mask
+    arguments = (X, torch.zeros(70), 16)
+    line = faulty_line(kernel)
+    ask = lambda i: [why_not_written(i, f"out[{at}]").what for at in (15, 3, 65)]  # noqa: E731
+    missed, written, never = asked(kernel, (4,), arguments, ask, BLOCK=4)
+    assert missed == (
+        f"out_ptr[15] was not written: program 3 addresses it at line {line}, "
+        "but its mask is false there"
+    )
+    assert written == f"out_ptr[3] was written, by program 0 at line {line}"
+    assert "addresses elements 0 to 15 of out_ptr in all, never this one" in never
+    none = asked(kernel, (4,), arguments, lambda i: why(i, "out[65]"), BLOCK=4)
+    assert none.what == "out_ptr[65] is 0: no program of this launch has written it"
+
+
+def test_a_variable_s_element_and_the_launch_goes_on_as_before():
+    out = torch.zeros(1)
+    kernel = wrong_kernels.unrescaled
+    store = faulty_line(kernel) + 2
+    ask = lambda i: why(i, "total")  # noqa: E731
+    found = asked(kernel, (1,), (X, out, 64), ask, [RunToLine(FILE, store)], BLOCK=16)
+    line = next(line for line in found.computed if line.place.line == faulty_line(kernel))
+    assert len(line.values["total"]) == 4  # rounds, the last one first
+    assert line.values["total"][0].item() == out.item()
+    assert found.what == f"total is {out.item():.6g} in program 0"
+
+
+def test_what_is_no_element_is_refused():
+    def refuse(inspection):
+        for text, reason in (
+            ("out", "expected an element"),
+            ("out[i]", "must be numbers"),
+            ("out[9]", "outside of"),
+            ("y[1]", "no tensor argument"),
+            ("1 +", "expected an element"),
+        ):
+            with pytest.raises(UsageError, match=reason):
+                why(inspection, text)
+
+    asked(wrong_kernels.masked_by_one, (1,), (X, torch.zeros(8)), refuse, N=8)

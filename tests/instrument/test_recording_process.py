@@ -1,0 +1,308 @@
+"""Launches that a process of its own records."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from launching import fault, launch
+from packed_launches import Kernel, note, start
+
+from tkdebug.events import Fault
+from tkdebug.hook_chain import HOOKS
+from tkdebug.instrument import event_sink
+from tkdebug.instrument.apart import client
+from tkdebug.instrument.apart.ring import SLOTS, RingReader, RingWriter
+from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
+from tkdebug.knobs import KNOBS
+from tkdebug.scopes import SCOPES
+from tkdebug.storage import stored
+
+KERNEL = Kernel()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.tkd"
+
+
+def launches_of(path, **options):
+    with Session.open(path) as session:
+        return session.launches_in_order(**options)
+
+
+def values_of(one):
+    return {info.name: info.value for info in one.arguments}
+
+
+def test_packed_launch_has_all_that_a_record_has(path):
+    recorder = start(path)
+    number = note(recorder, KERNEL, n=-3, grid=(4, 2, 1), stream=1 << 63, scale=1e-30)
+    recorder.stop(0)
+    (one,) = launches_of(path)
+    assert (one.id, one.kernel, one.kernel_hash, one.mode) == (
+        number,
+        "packed",
+        "hash of packed",
+        "native",
+    )
+    assert (one.grid, one.stream, one.process) == ((4, 2, 1), 1 << 63, os.getpid())
+    assert one.options == {"num_warps": 4}
+    assert [info.name for info in one.arguments] == ["x_ptr", "n", "scale", "BLOCK"]
+    assert values_of(one) == {"x_ptr": "a tensor", "n": "-3", "scale": "1e-30", "BLOCK": "64"}
+    assert (one.arguments[0].shape, one.arguments[0].strides) == ((4, 8), (8, 1))
+    assert abs(one.start_ns - time.time_ns()) < 60e9
+
+
+def test_packed_launches_differ_in_scalars_and_shapes(path):
+    recorder = start(path)
+    wide = SimpleNamespace(shape=(4, 8), stride=lambda: (16, 1))
+    for n in (1, 2):
+        note(recorder, KERNEL, n=n)
+        note(recorder, KERNEL, n=n, tensor=wide)
+    recorder.stop(0)
+    found = [(values_of(one)["n"], one.arguments[0].strides) for one in launches_of(path)]
+    assert found == [("1", (8, 1)), ("1", (16, 1)), ("2", (8, 1)), ("2", (16, 1))]
+
+
+def test_launch_that_no_slot_can_hold_is_recorded_all_the_same(path):
+    recorder = start(path)
+    note(recorder, KERNEL, n=1 << 80)
+    note(recorder, KERNEL, n=2)
+    recorder.stop(0)
+    assert {values_of(one)["n"] for one in launches_of(path)} == {str(1 << 80), "2"}
+
+
+def test_packed_launches_have_their_scopes(path):
+    recorder = start(path)
+    note(recorder, KERNEL)
+    outer = SCOPES.enter("outer")
+    note(recorder, KERNEL)
+    SCOPES.exit(outer)
+    note(recorder, KERNEL)
+    recorder.stop(0)
+    assert [one.scopes for one in launches_of(path)] == [(), ("outer",), ()]
+
+
+def test_what_every_launch_passes_anew_does_not_pile_up(path, monkeypatch):
+    from tkdebug.instrument.apart import packing
+
+    monkeypatch.setattr(packing, "MAX_KEPT", 50)
+    recorder = start(path)
+    for n in range(400):
+        note(recorder, KERNEL, tensor=SimpleNamespace(shape=(n,), stride=lambda: (1,)))
+    assert sum(map(len, recorder._packer._kept)) <= 50
+    recorder.stop(0)
+    assert [one.arguments[0].shape for one in launches_of(path, limit=400)] == [
+        (n,) for n in range(400)
+    ]
+
+
+def test_end_that_events_tell_is_packed(path):
+    recorder = start(path)
+    first, second = note(recorder, KERNEL), note(recorder, KERNEL)
+    recorder._on_settled(first, 1500, None, "events-at-most")
+    recorder._on_settled(second, None, "CudaError: no", "events")
+    recorder.stop(0)
+    found = [(one.duration_ns, one.error, one.time_source) for one in launches_of(path)]
+    assert found == [(1500, None, "events-at-most"), (None, "CudaError: no", "events")]
+
+
+def test_slots_are_used_again_and_holes_skipped():
+    writer = RingWriter(lambda: True)
+    reader = RingReader(writer.descriptor)
+    for _ in range(3):
+        for _ in range(SLOTS // 2):
+            number = writer.next_number()
+            assert number < writer.limit or writer.await_room(number)
+            writer.leave_empty(number)
+        reader.take(reader.head())
+    interrupted = writer.next_number()
+    assert writer.tell_end(7, 99, "events")
+    assert reader.head() == interrupted
+    (end,) = reader.take(reader.head(is_last=True))
+    assert (end.launch, end.start_ns, reader.take_lost()) == (7, 99, 1)
+
+
+def test_full_ring_that_nobody_reads_lets_the_writer_go_on():
+    writer = RingWriter(lambda: False)
+    assert writer.await_room(SLOTS - 1)
+    assert not writer.await_room(SLOTS)
+
+
+def test_threads_pack_at_once(path):
+    recorder = start(path)
+
+    def work():
+        for n in range(2500):
+            note(recorder, KERNEL, n=n)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    recorder.stop(0)
+    with Session.open(path) as session:
+        assert session.launch_count() == 20_000
+        (total,) = session.kernel_summaries()
+        assert total.launches == 20_000
+
+
+def test_events_of_all_kinds_reach_the_file(path):
+    @stored("apart_remarks")
+    @dataclass(frozen=True, slots=True)
+    class Remark:
+        text: str
+
+    recorder = start(path)
+    launch("interpreted", duration_ns=77)
+    HOOKS.record(Remark("seen"))
+    HOOKS.fault(fault())
+    recorder.stop(3)
+    with Session.open(path) as session:
+        assert [(one.kernel, one.duration_ns) for one in session.launches().launches] == [
+            ("interpreted", 77)
+        ]
+        assert [one.event.text for one in session.records(Remark)] == ["seen"]
+        assert session.records(Fault)[0].process == os.getpid()
+        assert session.run().exit_status == 3
+
+
+def test_fault_is_in_the_file_when_the_hook_returns(path):
+    recorder = start(path)
+    HOOKS.fault(fault())
+    with Session.open(path) as session:
+        assert len(session.records(Fault)) == 1
+    recorder.stop(0)
+
+
+def test_process_takes_over_from_the_thread_in_the_midst(path, monkeypatch):
+    monkeypatch.setattr(event_sink, "MOVED_AFTER", 101)
+    with Recorder(path, output=False) as recorder:
+        for _ in range(200):
+            launch()
+        assert recorder._sink.process is not None
+    found = launches_of(path, limit=300)
+    assert len(found) == 200
+    assert not any(one.running for one in found)
+
+
+def test_process_that_cannot_start_is_one_line_and_the_thread_goes_on(path, monkeypatch, capfd):
+    monkeypatch.setattr(client.sys, "executable", "/nowhere/python")
+    with Recorder(path, output=False) as recorder:
+        assert recorder._sink.move() is None
+        launch()
+    err = capfd.readouterr().err
+    assert "no recording process" in err
+    assert err.count("\n") == 1
+    assert len(launches_of(path)) == 1
+
+
+def test_killed_process_is_one_line_and_the_script_goes_on(path, capfd):
+    recorder = start(path)
+    note(recorder, KERNEL)
+    recorder.flush()
+    os.kill(recorder._sink.process.number, signal.SIGKILL)
+    launch("later")
+    deadline = time.monotonic() + 10
+    while recorder.error is None and time.monotonic() < deadline:
+        launch("later")
+    assert HOOKS.packer is None
+    launch("last")
+    recorder.stop(0)
+    err = capfd.readouterr().err
+    assert "recording stopped: the recording process was killed" in err
+    assert err.count("\n") == 1
+    found = launches_of(path)
+    assert found[0].kernel == "packed"
+    with Session.open(path) as session:
+        assert session.run().end_ns is None
+
+
+def test_full_disk_is_one_line_and_the_script_goes_on(tmp_path):
+    code = """
+import resource, sys
+from packed_launches import Kernel, note, start
+recorder, kernel = start(sys.argv[1]), Kernel()
+resource.prlimit(recorder._sink.process.number, resource.RLIMIT_FSIZE, (300_000, 300_000))
+for n in range(20_000):
+    if recorder._packer is not None:
+        note(recorder, kernel, n=n)
+recorder.flush()
+recorder.stop(0)
+print("done")
+"""
+    path = tmp_path / "run.tkd"
+    done = run_python(code, path)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr.count("\n") == 1
+    assert "recording stopped: " in done.stderr
+    with Session.open(path) as session:
+        assert session.run().end_ns is None
+
+
+def test_forked_child_records_for_itself(path):
+    code = """
+import os, sys
+from launching import launch
+from packed_launches import Kernel, note, start
+recorder, kernel = start(sys.argv[1]), Kernel()
+note(recorder, kernel)
+pid = os.fork()
+if not pid:
+    launch("child")
+    recorder.flush()
+    os._exit(0)
+os.waitpid(pid, 0)
+note(recorder, kernel)
+recorder.stop(0)
+try:
+    os.wait()
+except ChildProcessError:
+    print("no child is left")
+"""
+    done = run_python(code, path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "no child is left\n", "")
+    found = [(one.kernel, one.process) for one in launches_of(path)]
+    assert sorted(kernel for kernel, _ in found) == ["child", "packed", "packed"]
+    assert len({process for _, process in found}) == 2
+
+
+KILLS = Path(__file__).parents[2] / "bench" / "kills.py"
+
+
+@pytest.mark.parametrize("victim", ["script", "process", "both", "group"])
+def test_killed_runs_open_and_lose_nothing_that_was_promised(victim, tmp_path):
+    done = subprocess.run(
+        [sys.executable, KILLS, "--kills", "3", "--only", victim],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{victim}: 3 kills" in done.stdout
+
+
+def run_python(code, *arguments):
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])}
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_knob_keeps_recording_in_the_script(path):
+    with KNOBS.scope(recording_process=False), Recorder(path, output=False) as recorder:
+        assert recorder._sink.move() is None

@@ -1,0 +1,113 @@
+"""Kernels with bugs, for native launches that are checked: each a function of a device."""
+
+from __future__ import annotations
+
+import torch
+
+import tkdebug
+import tkdebug.language as tl
+
+
+@tkdebug.jit
+def copy(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=mask), mask=mask)
+
+
+@tkdebug.jit
+def shift(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets - 3, mask=offsets < n), mask=offsets < n)
+
+
+@tkdebug.jit
+def count(x, bins, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(bins + tl.load(x + offsets, mask=offsets < n), 1, mask=offsets < n)
+
+
+@tkdebug.jit
+def transpose(x, out, rows, columns, stride, BLOCK: tl.constexpr):
+    r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    mask = (r < columns) & (c < rows)
+    tl.store(out + c * rows + r, tl.load(x + r * stride + c, mask=mask), mask=mask)
+
+
+@tkdebug.jit
+def row_sums(x, out, columns, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, columns, BLOCK):
+        total += tl.load(x + row * stride + start + tl.arange(0, BLOCK))
+    tl.store(out + row, tl.sum(total))
+
+
+@tkdebug.jit
+def gather(x, index, out, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + tl.load(index + offsets)))
+
+
+def load_behind_the_end(device):
+    x, out = torch.zeros(1000, device=device), torch.zeros(1024, device=device)
+    copy[(8,)](x, out, 1024, BLOCK=128)
+
+
+def store_behind_the_end(device):
+    x, out = torch.zeros(1024, device=device), torch.zeros(900, device=device)
+    copy[(8,)](x, out, 1024, BLOCK=128)
+
+
+def load_before_the_begin(device):
+    x, out = torch.zeros(1024, device=device), torch.zeros(1024, device=device)
+    shift[(8,)](x, out, 1024, BLOCK=128)
+
+
+def atomic_behind_the_end(device):
+    x = torch.arange(512, device=device, dtype=torch.int32)
+    count[(4,)](x, torch.zeros(300, device=device, dtype=torch.int32), 512, BLOCK=128)
+
+
+def swapped_masks(device):
+    x, out = torch.zeros(40, 70, device=device), torch.zeros(70, 40, device=device)
+    transpose[(3, 3)](x, out, 40, 70, x.stride(0), BLOCK=32)
+
+
+def stride_of_another_tensor(device):
+    x, out = torch.zeros(16, 128, device=device), torch.zeros(16, device=device)
+    row_sums[(16,)](x[:, :64], out, 64, 256, BLOCK=64)
+
+
+def view_passed_as_a_whole(device):
+    x = torch.zeros(1024, device=device)
+    copy[(8,)](x[256:768], torch.zeros(1024, device=device), 1024, BLOCK=128)
+
+
+def wild_index(device):
+    index = torch.arange(256, device=device)
+    index[100], index[200] = 1 << 40, -(1 << 40)
+    gather[(2,)](torch.zeros(256, device=device), index, torch.zeros(256, device=device), BLOCK=128)
+
+
+def nothing_wrong(device):
+    x, out = torch.zeros(1000, device=device), torch.zeros(1000, device=device)
+    copy[(8,)](x, out, 1000, BLOCK=128)
+    whole = torch.zeros(16, 128, device=device)
+    row_sums[(16,)](whole, out, 128, 128, BLOCK=64)
+    row_sums[(16,)](whole[:, 64:], out, 64, 128, BLOCK=64)
+    gather[(2,)](x, torch.arange(256, device=device), out, BLOCK=128)
+
+
+BUGS = (
+    load_behind_the_end,
+    store_behind_the_end,
+    load_before_the_begin,
+    atomic_behind_the_end,
+    swapped_masks,
+    stride_of_another_tensor,
+    view_passed_as_a_whole,
+    wild_index,
+    nothing_wrong,
+)

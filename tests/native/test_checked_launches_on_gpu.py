@@ -1,0 +1,99 @@
+"""Launches that are checked on a GPU: their faults are those that the interpreter finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import checked_bugs
+import pytest
+import torch
+
+import tkdebug
+from tkdebug import knobs
+from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.runtime.probes.checked_launches import CHECKED
+
+pytestmark = pytest.mark.gpu
+LAUNCHES = 1000
+
+
+@pytest.fixture
+def faults():
+    found = []
+    hook = Hook(fault=found.append)
+    HOOKS.add(hook)
+    yield found
+    HOOKS.remove(hook)
+
+
+def taken(faults):
+    found = sorted((replace(fault, launch_id=0) for fault in faults), key=lambda f: str(f))
+    faults.clear()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def fresh_kernels():
+    for kernel in vars(checked_bugs).values():
+        if isinstance(kernel, tkdebug.JITFunction):
+            kernel.kernels.clear()
+    CHECKED.renew_locks()
+
+
+@pytest.mark.parametrize("bug", checked_bugs.BUGS, ids=lambda bug: bug.__name__)
+def test_faults_are_those_of_the_interpreter(faults, bug):
+    with tkdebug.mode("interpret"):
+        bug("cpu")
+    expected = taken(faults)
+    with tkdebug.mode("native"), knobs.scope(check_launches="all"):
+        bug("cuda")
+        CHECKED.conclude()
+    assert taken(faults) == expected
+    assert bool(expected) is (bug is not checked_bugs.nothing_wrong)
+
+
+def test_launches_are_told_after_a_synchronisation_and_by_their_number(faults):
+    ids = []
+    hook = Hook(enter=lambda kernel, record: ids.append(record.id))
+    HOOKS.add(hook)
+    try:
+        with tkdebug.mode("native"), knobs.scope(check_launches="all"):
+            checked_bugs.load_behind_the_end("cuda")
+            checked_bugs.load_behind_the_end("cuda")
+            torch.cuda.synchronize()
+            CHECKED.collect()
+    finally:
+        HOOKS.remove(hook)
+    assert [fault.launch_id for fault in faults] == ids
+
+
+def test_graph_is_captured_bare_and_said(faults):
+    x, out = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    with tkdebug.mode("native"), knobs.scope(check_launches="first"):
+        checked_bugs.copy[(8,)](x, out, 1000, BLOCK=128)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        out.zero_()
+        with torch.cuda.graph(graph):
+            checked_bugs.copy[(8,)](x, out, 1000, BLOCK=128)
+        graph.replay()
+        torch.cuda.synchronize()
+        CHECKED.conclude()
+    assert out.sum() == 1000
+    assert (CHECKED.counts, faults) == (LaunchCounts(1, 1), [])
+
+
+def test_launches_of_several_streams_and_many_faults(faults):
+    x, out = torch.zeros(16, device="cuda"), torch.zeros(1 << 20, device="cuda")
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    with tkdebug.mode("native"), knobs.scope(check_launches="all"):
+        for number in range(LAUNCHES):
+            with torch.cuda.stream(streams[number % 3]):
+                checked_bugs.copy[(1024,)](x, out, 1 << 20, BLOCK=1024)
+        before = torch.cuda.memory_allocated()
+        CHECKED.conclude()
+    assert {fault.count for fault in faults} == {(1 << 20) - 16}
+    assert len({fault.launch_id for fault in faults}) == len(faults) == LAUNCHES
+    assert torch.cuda.memory_allocated() == before

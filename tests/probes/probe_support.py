@@ -1,0 +1,112 @@
+"""Kernels checked three ways without a GPU: interpreted, as GPU IR with probes, and as PTX."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+
+import tkdebug
+import tkdebug.interpreter
+from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.printer import print_module
+from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
+from tkdebug.compiler.passes.pipeline import PassManager
+from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
+from tkdebug.events import Fault
+from tkdebug.interpreter.launch import run_module
+from tkdebug.interpreter.probe_reports import (
+    CheckedLaunch,
+    PassedTensor,
+    ProbeRecorder,
+    faults_of,
+)
+
+NUM_WARPS = 4
+
+
+@dataclass(frozen=True)
+class Launch:
+    """An interpreted launch, as the compiler and the interpreter got it."""
+
+    module: Module
+    values: list[Any]
+    grid: tuple[int, int, int]
+    faults: list[Fault]
+    arguments: Mapping[str, object]
+    after: list[Any]
+
+
+def launches(run: Callable[[], object]) -> list[Launch]:
+    """What `run` launches, interpreted."""
+    seen: list[Launch] = []
+
+    def spy(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **told: Any) -> Any:
+        before = copy.deepcopy(list(values))
+        text = print_module(module, locations=True)
+        told = {**told, "is_told": False}
+        faults = run_module(module, values, grid, *rest, **told)
+        kept = parse_module(text)
+        given = told.get("arguments") or {}
+        seen.append(Launch(kept, before, grid, faults, given, list(values)))
+        return faults
+
+    with mock.patch.object(tkdebug.interpreter, "run_module", spy), tkdebug.mode("interpret"):
+        run()
+    return seen
+
+
+def divisibility(value: object) -> int:
+    """What native compilation would know of an argument."""
+    aligned = isinstance(value, int) and value % 16 == 0
+    return 16 if isinstance(value, torch.Tensor) or aligned else 1
+
+
+def copy_of(launch: Launch) -> Module:
+    """The launch's Tile IR, with what native compilation would know of its arguments."""
+    module = parse_module(print_module(launch.module, locations=True))
+    module.function.attributes["num_warps"] = NUM_WARPS
+    module.function.attributes["arg_divisibility"] = tuple(map(divisibility, launch.values))
+    return module
+
+
+def with_probes(launch: Launch) -> tuple[Module, ProbePlan]:
+    """The launch's Tile IR with sites, and what its reports are read by."""
+    module = copy_of(launch)
+    PassManager((InsertProbes(ProbeOptions()),), verify_each=True, print_after=()).run(module)
+    plan = probe_plan(module)
+    assert plan is not None
+    return module, plan
+
+
+def gpu_ir(module: Module, target: str, stages: int = 3) -> Module:
+    """`module` after the GPU passes of a target."""
+    module.function.attributes["target"] = target
+    passes = gpu_pipeline(TARGETS[target], stages, host_tma_descriptors=False)
+    PassManager(passes, verify_each=True, print_after=()).run(module)
+    return module
+
+
+def reported(launch: Launch, target: str) -> tuple[list[Fault], list[Any]]:
+    """The faults that the launch's GPU IR reports by its probes, and what it leaves in memory."""
+    module, plan = with_probes(launch)
+    module = gpu_ir(module, target)
+    arguments = copy.deepcopy(launch.values)
+    recorder = ProbeRecorder(plan, module.name, launch.grid)
+    other = run_module(module, arguments, launch.grid, log=recorder)
+    assert other == []
+    names = module.function.attributes["arg_names"]
+    tensors = {
+        name: PassedTensor.of(value)
+        for name, value in zip(names, arguments, strict=True)
+        if isinstance(value, torch.Tensor)
+    }
+    checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
+    return faults_of(plan, recorder.table(), checked), arguments

@@ -1,0 +1,97 @@
+"""What probes add to a kernel's code, and what they leave as it is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+from native_support import needs_codegen
+from probe_kernels import add, histogram, matmul, neighbours
+from probe_support import copy_of, launches
+
+from tkdebug.compiler.probes.sites import ProbeOptions, ProbeSite
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
+from tkdebug.errors import IRError
+
+_ACCESS = re.compile(r"(?:ld|st|cp\.async|atom|red|mma|wgmma)\.[\w.]*global[\w.:]*|wgmma\.mma\S*")
+
+
+def _add() -> None:
+    x = torch.randn(1024)
+    add[(2,)](x, x, x, 1024, B=1024)
+
+
+def _matmul() -> None:
+    a, b = torch.randn(64, 96).half(), torch.randn(96, 32).half()
+    matmul[(1,)](a, b, torch.zeros(64, 32), 96, M=64, N=32, BK=32)
+
+
+def _histogram() -> None:
+    x = torch.zeros(16, dtype=torch.int32)
+    histogram[(1,)](x, x, 16, B=16)
+
+
+def _scalars() -> None:
+    x = torch.randn(8)
+    neighbours[(7,)](x, torch.zeros(8), 8)
+
+
+RUNS = pytest.mark.parametrize("run", [_add, _matmul, _histogram, _scalars])
+
+
+def llvm_ir(run: Callable[[], object], target: str, probes: ProbeOptions | None) -> str:
+    module = copy_of(launches(run)[-1])
+    return lower_to_llvm(module, NativeOptions(probes=probes), TARGETS[target]).llvm_ir
+
+
+def accesses(text: str) -> Counter[str]:
+    kernel = text[text.index("define ptx_kernel") :]
+    return Counter(_ACCESS.findall(kernel))
+
+
+@RUNS
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_accesses_stay_as_wide(run: Callable[[], object], target: str) -> None:
+    bare = accesses(llvm_ir(run, target, None))
+    checked = accesses(llvm_ir(run, target, ProbeOptions()))
+    assert bare
+    # Atomics are written once more, for the threads that have bad elements.
+    atomics = {name: count for name, count in bare.items() if name.startswith(("atom", "red"))}
+    assert checked == bare + Counter(atomics)
+
+
+@RUNS
+def test_bare_kernel_has_no_trace(run: Callable[[], object]) -> None:
+    bare = llvm_ir(run, "sm_90a", None)
+    assert "probe" not in bare
+    assert llvm_ir(run, "sm_90a", ProbeOptions(frozenset())) == bare
+
+
+@needs_codegen
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_checked_code_assembles(target: str) -> None:
+    module = copy_of(launches(_matmul)[-1])
+    compiled = compile_module(module, NativeOptions(probes=ProbeOptions()), TARGETS[target])
+    assert compiled.code.spill_store_bytes == 0
+    # Function calls could keep wgmma from running asynchronously, which ptxas would say.
+    assert not compiled.code.warnings
+    binary = compiled.binary()
+    assert [(site.kind, site.tensor) for site in binary.probe_sites] == [
+        ("oob-load", "a"),
+        ("oob-load", "b"),
+        ("oob-store", "c"),
+    ]
+    assert binary.probe_bounds == ("a", "b", "c")
+
+
+def test_site_text_is_checked() -> None:
+    site = ProbeSite(3, "oob-load", 17, "x", (4, 32), 2, True)
+    assert ProbeSite.decoded(site.encoded()) == site
+    for text in ("", "[]", site.encoded().replace("17", '"17"'), site.encoded()[:-1] + " " * 5000):
+        with pytest.raises(IRError, match="no site of a probe"):
+            ProbeSite.decoded(text)

@@ -1,0 +1,90 @@
+"""Checked GPU IR reports what the interpreter finds, field by field."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from probe_kernels import add, block_sum, histogram, matmul, neighbours, unmasked
+from probe_support import launches, reported
+
+import tkdebug
+
+
+def check(run, target: str) -> list[tkdebug.Fault]:
+    """The faults of the last launch, which its GPU IR reports too."""
+    launch = launches(run)[-1]
+    faults, after = reported(launch, target)
+    assert faults == launch.faults
+    for got, wanted in zip(after, launch.after, strict=True):
+        if isinstance(wanted, torch.Tensor):
+            torch.testing.assert_close(got, wanted, equal_nan=True)
+    return faults
+
+
+targets = pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+
+
+@targets
+def test_legal_kernel_reports_nothing(target: str) -> None:
+    x, out = torch.randn(100), torch.zeros(100)
+    assert check(lambda: add[(2,)](x, x, out, 100, B=64), target) == []
+
+
+@targets
+def test_wrong_mask_reports_each_access(target: str) -> None:
+    x, y, out = torch.randn(120), torch.randn(103), torch.zeros(90)
+    faults = check(lambda: add[(3,)](x, y, out, 117, B=64), target)
+    assert [(fault.kind, fault.tensor, fault.index, fault.count) for fault in faults] == [
+        ("oob-load", "y", 103, 14),
+        ("oob-store", "out", 90, 27),
+    ]
+
+
+@targets
+def test_missing_mask_names_first_program_and_lane(target: str) -> None:
+    x, out = torch.randn(1000), torch.zeros(1024)
+    (fault,) = check(lambda: unmasked[(4,)](x, out, B=256), target)
+    assert (fault.program_id, fault.lane, fault.count) == ((3, 0, 0), (232,), 24)
+    assert "no mask" in (fault.hint or "")
+
+
+@targets
+def test_pipelined_loads_report_once_an_iteration(target: str) -> None:
+    a, b = torch.randn(64, 88).half(), torch.randn(88, 32).half()
+    c = torch.zeros(128, 32)
+    faults = check(lambda: matmul[(2,)](a, b, c, 88, M=64, N=32, BK=32), target)
+    # A's rows run into the next, so only the last of program 0 and all of program 1 are outside.
+    assert [(fault.tensor, fault.count) for fault in faults] == [
+        ("a", 8 + 64 * 96),
+        ("b", 2 * 8 * 32),
+    ]
+
+
+@targets
+def test_block_pointer(target: str) -> None:
+    x, out = torch.randn(10, 40), torch.zeros(16)
+    (fault,) = check(lambda: block_sum[(1,)](x, out, 10, 40, BM=16, BN=32), target)
+    assert "boundary_check" in (fault.hint or "")
+
+
+@targets
+def test_atomic_by_loaded_index(target: str) -> None:
+    x = torch.tensor([0, 1, 9, -2, 3, 1], dtype=torch.int32)
+    counts = torch.zeros(4, dtype=torch.int32)
+    (fault,) = check(lambda: histogram[(1,)](x, counts, 6, B=16), target)
+    assert (fault.kind, fault.index, fault.count) == ("oob-atomic", 9, 2)
+
+
+@targets
+def test_scalar_access(target: str) -> None:
+    x, out = torch.randn(8), torch.zeros(8)
+    (fault,) = check(lambda: neighbours[(8,)](x, out, 8), target)
+    assert (fault.lane, fault.index, fault.count) == ((), 8, 1)
+
+
+@targets
+def test_view_is_checked_as_passed(target: str) -> None:
+    whole = torch.randn(4, 64)
+    x, out = whole[1:3].reshape(-1)[3:100], torch.zeros(128)
+    (fault,) = check(lambda: unmasked[(2,)](x, out, B=64), target)
+    assert (fault.index, fault.count) == (97, 31)

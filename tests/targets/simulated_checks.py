@@ -1,0 +1,92 @@
+"""Devices on which launches of checked builds are made up: what each finds is said by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from schedule_backend import PRINTER, PrinterPlatform
+
+from tkdebug.compiler.probes.sites import ProbePlan
+from tkdebug.errors import TkError
+from tkdebug.runtime.device.platform import LaunchableKernel
+
+# (plan, address of the table's launch, bounds) -> the table.
+Finds = Callable[[ProbePlan, tuple[int, ...]], bytes]
+
+
+@dataclass(eq=False)
+class SimulatedTable:
+    address: int
+    size_bytes: int
+    content: bytes = b""
+    has_ended: bool = False
+
+
+@dataclass(eq=False)
+class SimulatedMemory:
+    """Tables; launches end at once, or where `holds` when `let_end` is called."""
+
+    most: int = 256
+    holds: bool = False
+    fails: bool = False
+    capturing: set[int] = field(default_factory=set)
+    tables: dict[int, SimulatedTable] = field(default_factory=dict)
+    waited: int = 0
+
+    def begin(self, size_bytes: int, stream: int) -> SimulatedTable | None:
+        if len(self.tables) >= self.most:
+            return None
+        address = 4096 * (1 + max(self.tables, default=0) // 4096)
+        table = self.tables[address] = SimulatedTable(address, size_bytes, bytes(size_bytes))
+        return table
+
+    def end(self, table: SimulatedTable, stream: int) -> None:
+        table.has_ended = not self.holds
+
+    def read(self, table: SimulatedTable, wait: bool = False) -> bytes | None:
+        if self.fails:
+            raise TkError("the device failed")
+        if not table.has_ended and not wait:
+            return None
+        self.waited += not table.has_ended
+        del self.tables[table.address]
+        return table.content
+
+    def drop(self, table: SimulatedTable) -> None:
+        del self.tables[table.address]
+
+    def is_capturing(self, stream: int) -> bool:
+        return stream in self.capturing
+
+    def let_end(self) -> None:
+        for table in self.tables.values():
+            table.has_ended = True
+
+
+@dataclass(eq=False)
+class CheckedPrinter(PrinterPlatform):
+    """Remembers launches, and which of them were checked: `is_checked`, one for each launch."""
+
+    memory: SimulatedMemory = field(default_factory=SimulatedMemory)
+    finds: Finds | None = None
+    is_checked: list[bool] = field(default_factory=list)
+    bounds: list[tuple[int, ...]] = field(default_factory=list)
+
+    def probe_memory(self, device: int) -> SimulatedMemory:
+        return self.memory
+
+    def load(self, kernel: Any) -> LaunchableKernel:
+        plan = kernel.binary.probes
+
+        def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
+            if plan is not None:
+                *arguments, (address, *bounds) = arguments
+                self.bounds.append(tuple(bounds))
+                if self.finds is not None:
+                    self.memory.tables[address].content = self.finds(plan, tuple(bounds))
+            self.is_checked.append(plan is not None)
+            self.launches.append(((x, y, z), stream, tuple(arguments)))
+
+        return LaunchableKernel(1, 1, 1, 0, PRINTER.threads_per_block, submit)

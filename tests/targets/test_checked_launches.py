@@ -1,0 +1,350 @@
+"""Native launches that are checked: which ones, what they are given, and how faults come back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from schedule_backend import ScheduleBackend
+from simulated_checks import CheckedPrinter
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug import knobs
+from tkdebug.compiler.probes.table import Report, table_bytes
+from tkdebug.compiler.targets import register_backend
+from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.runtime.benchmark.testing import do_bench
+from tkdebug.runtime.device.platform import platform
+from tkdebug.runtime.launch.native_kernel import NativeKernel
+from tkdebug.runtime.launch.timed_launches import timed_launches
+from tkdebug.runtime.probes import checked_launches
+from tkdebug.runtime.probes.checked_launches import CHECKED
+from tkdebug.runtime.probes.launch_kinds import QUIET
+from tkdebug.runtime.probes.watched_kernel import WatchedKernel
+from tkdebug.runtime.probes.watched_kernels import MOST_CHECKED_BUILDS
+
+
+@pytest.fixture
+def printer():
+    register_backend(ScheduleBackend())
+    device = CheckedPrinter()
+    CHECKED.renew_locks()
+    try:
+        with platform(device), knobs.scope(check_launches="first"):
+            yield device
+    finally:
+        forget_backend("schedule")
+        CHECKED.renew_locks()
+
+
+@pytest.fixture
+def told():
+    faults, records = [], []
+    hook = Hook(fault=faults.append, record=records.append)
+    HOOKS.add(hook)
+    yield faults, records
+    HOOKS.remove(hook)
+
+
+@pytest.fixture
+def x():
+    return torch.arange(100.0)
+
+
+def make_kernel():
+    @tkdebug.jit
+    def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = offsets < n
+        tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) * 2, mask=mask)
+
+    return scale
+
+
+def make_gather():
+    @tkdebug.jit
+    def gather(x_ptr, index_ptr, out_ptr, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets, tl.load(x_ptr + tl.load(index_ptr + offsets)))
+
+    return gather
+
+
+def overrun(elements, site=0):
+    """Site `site` of each launch reports an access that far behind the first tensor's begin."""
+
+    def finds(plan, bounds):
+        report = Report(site, 3, 1, 1, 7, bounds[0] + 4 * elements, 3)
+        slots = [bytes(table_bytes(1))] * len(plan.sites)
+        slots[site] = report.packed()
+        return b"".join(slots)
+
+    return finds
+
+
+def test_first_launch_of_each_kind_is_checked(printer, x):
+    scale = make_kernel()
+    for tensor in (x, x, x.clone(), x[:64], x[:64], x):
+        scale[(2,)](tensor, x, 64, BLOCK=64)
+    assert printer.is_checked == [True, False, False, True, False, False]
+    passed = [(t.data_ptr(), x.data_ptr(), 64) for t in (x, x)]
+    assert [arguments for _, _, arguments in printer.launches[:2]] == passed
+
+
+def test_checked_launch_gets_the_bounds_of_views_as_passed(printer, x):
+    view = x[16:96:2]
+    make_kernel()[(1,)](view, x, 40, BLOCK=64)
+    first = x.data_ptr()
+    assert printer.bounds == [(first + 64, first + 4 * 95, first, first + 400)]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("all", [True] * 3), ("none", [False] * 3)])
+def test_policies(printer, x, policy, expected):
+    with knobs.scope(check_launches=policy):
+        scale = make_kernel()
+        for _ in range(3):
+            scale[(2,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == expected
+
+
+def test_kernel_that_loads_its_addresses_is_checked_at_powers_of_two(printer, x):
+    gather, index = make_gather(), torch.arange(64)
+    for _ in range(9):
+        gather[(1,)](x, index, x, BLOCK=64)
+    assert [n for n, is_checked in enumerate(printer.is_checked, 1) if is_checked] == [1, 2, 4, 8]
+
+
+def test_fault_is_told_as_an_interpreted_one(printer, told, x):
+    faults, _ = told
+    printer.finds = overrun(120)
+    ids = []
+    hook = Hook(enter=lambda kernel, record: ids.append(record.id))
+    HOOKS.add(hook)
+    try:
+        make_kernel()[(2,)](x, x.clone(), 200, BLOCK=64)
+    finally:
+        HOOKS.remove(hook)
+    assert faults == []
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.kind, fault.kernel, fault.tensor, fault.index) == (
+        "oob-load",
+        "scale",
+        "x_ptr",
+        120,
+    )
+    assert (fault.program_id, fault.lane, fault.count) == ((1, 0, 0), (7,), 3)
+    assert fault.legal == (0, 100)
+    assert [fault.launch_id] == ids
+    assert "load reads offset 120 of `x_ptr`, which has 100 elements" in fault.message
+
+
+def test_launches_are_told_in_order_and_nobody_waits(printer, told, x):
+    faults, _ = told
+    printer.memory.holds, printer.finds = True, overrun(101)
+    scale = make_kernel()
+    scale[(2,)](x, x, 200, BLOCK=64)
+    scale[(3,)](x, x, 200, BLOCK=64)
+    assert (faults, printer.memory.waited) == ([], 0)
+    printer.memory.let_end()
+    scale[(3,)](x, x, 200, BLOCK=64)
+    assert len(faults) == 2
+    assert faults[0].launch_id < faults[1].launch_id
+
+
+def test_end_waits_for_what_is_not_done(printer, told, x):
+    faults, records = told
+    printer.memory.holds, printer.finds = True, overrun(101)
+    make_kernel()[(2,)](x, x, 200, BLOCK=64)
+    CHECKED.conclude()
+    assert len(faults) == 1
+    assert printer.memory.waited == 1
+    assert LaunchCounts(1, 0) in records
+    CHECKED.conclude()
+    assert sum(isinstance(record, LaunchCounts) for record in records) == 1
+
+
+def test_launch_without_a_free_table_waits_for_the_oldest(printer, told, x):
+    printer.memory.holds, printer.memory.most = True, 2
+    with knobs.scope(check_launches="all"):
+        scale = make_kernel()
+        for _ in range(5):
+            scale[(2,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [True] * 5
+    assert printer.memory.waited == 3
+
+
+def test_hook_that_launches_when_it_is_told_does_not_wait_for_itself(printer, x):
+    scale, seen = make_kernel(), []
+    printer.finds = overrun(101)
+
+    def launch_again(fault):
+        seen.append(fault)
+        if len(seen) < 3:
+            scale[(len(seen) + 1,)](x, x, 64, BLOCK=64)
+
+    hook = Hook(fault=launch_again)
+    HOOKS.add(hook)
+    try:
+        scale[(1,)](x, x, 64, BLOCK=64)
+        CHECKED.conclude()
+    finally:
+        HOOKS.remove(hook)
+    assert len(seen) == 3
+
+
+def test_what_is_lost_by_a_crash_is_said(printer, told, x, capsys):
+    printer.memory.holds = True
+    make_kernel()[(2,)](x, x, 64, BLOCK=64)
+    printer.memory.fails = True
+    CHECKED.conclude()
+    assert "what 1 checked launches found is lost" in capsys.readouterr().err
+
+
+def test_captured_launches_are_bare_and_counted(printer, told, x):
+    scale = make_kernel()
+    printer.memory.capturing.add(7)
+    scale[(2,)](x, x, 64, BLOCK=64)
+    printer.memory.capturing.clear()
+    scale[(2,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [False, True]
+    assert CHECKED.counts == LaunchCounts(1, 1)
+
+
+def test_timed_launches_are_bare(printer, x):
+    scale = make_kernel()
+    with timed_launches():
+        scale[(2,)](x, x, 64, BLOCK=64)
+    scale[(2,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [False, True]
+
+
+def test_do_bench_checks_the_call_that_it_does_not_time(printer, x):
+    scale = make_kernel()
+    do_bench(lambda: scale[(2,)](x, x, 64, BLOCK=64), warmup=0.01, rep=0.01)
+    assert printer.is_checked[0]
+    assert not any(printer.is_checked[1:])
+    assert len(printer.is_checked) > 2
+
+
+def test_tuner_tries_bare_kernels_and_checks_the_chosen_one(printer, x):
+    configs = [tkdebug.Config({"BLOCK": block}) for block in (32, 64)]
+    tuned = tkdebug.autotune(configs, key=["n"])(make_kernel())
+    tuned[(4,)](x, x, 100)
+    assert printer.is_checked[-1]
+    assert not any(printer.is_checked[:-1])
+
+
+def test_checked_kernel_reads_as_the_bare_one(printer, x):
+    scale = make_kernel()
+    kernel = scale[(2,)](x, x, 64, BLOCK=64)
+    assert kernel.__class__ is WatchedKernel
+    with knobs.scope(check_launches="none"):
+        bare = make_kernel()[(2,)](x, x, 64, BLOCK=64)
+    assert kernel.metadata._replace(hash="") == bare.metadata._replace(hash="")
+    assert kernel.asm["schedule"] == bare.asm["schedule"]
+    assert (kernel.n_regs, kernel.function) == (bare.n_regs, bare.function)
+
+
+def test_warm_up_compiles_the_bare_kernel_and_its_launch_is_checked(printer, x):
+    scale = make_kernel()
+    kernel = scale.warmup(x, x, 64, BLOCK=64, grid=(2,))
+    assert printer.is_checked == []
+    kernel[(2, 1, 1)](x, x, 64, 64)
+    scale[(2,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [True, False]
+
+
+def test_grid_of_nothing_and_grid_functions(printer, x):
+    scale = make_kernel()
+    scale[(0,)](x, x, 64, BLOCK=64)
+    scale[lambda meta: (meta["n"] // meta["BLOCK"], 2)](x, x, 64, BLOCK=64)
+    assert [grid for grid, _, _ in printer.launches] == [(1, 2, 1)]
+
+
+def test_kernel_that_shows_nothing_new_becomes_the_bare_one(printer, x, monkeypatch):
+    from tkdebug.runtime.probes import launch_kinds
+
+    monkeypatch.setattr(launch_kinds, "LONGEST_REST", QUIET)
+    scale = make_kernel()
+    for _ in range(4 * QUIET):
+        kernel = scale[(2,)](x, x, 64, BLOCK=64)
+    assert kernel.__class__ is NativeKernel
+    assert sum(printer.is_checked) == 1
+    assert len(printer.launches) == 4 * QUIET
+
+
+def test_launches_at_rest_are_not_looked_at(printer, x, monkeypatch):
+    looked = []
+    scale = make_kernel()
+    original = WatchedKernel.launch_seen
+    monkeypatch.setattr(
+        WatchedKernel, "launch_seen", lambda *args: (looked.append(1), original(*args))
+    )
+    for _ in range(3 * QUIET):
+        scale[(2,)](x, x, 64, BLOCK=64)
+    assert len(looked) == QUIET + 2
+    assert len(printer.launches) == 3 * QUIET
+
+
+def test_checked_builds_of_one_function_are_bounded(printer, x):
+    scale = make_kernel()
+    for n in range(MOST_CHECKED_BUILDS + 3):
+        scale[(1,)](x, x, 64, BLOCK=16, num_stages=n)
+    assert sum(printer.is_checked) == MOST_CHECKED_BUILDS
+
+
+def test_build_that_fails_leaves_launches_bare(printer, x, monkeypatch, capsys):
+    def refuse(self, module, rewriter):
+        raise RuntimeError("no room")
+
+    from schedule_backend import InsertProbes
+
+    monkeypatch.setattr(InsertProbes, "run", refuse)
+    faults = []
+    hook = Hook(fault=faults.append)
+    HOOKS.add(hook)
+    try:
+        make_kernel()[(1,)](x, x, 64, BLOCK=64)
+    finally:
+        HOOKS.remove(hook)
+    assert (printer.is_checked, faults) == ([False], [])
+    assert "kernel scale: its launches are not checked" in capsys.readouterr().err
+
+
+def test_only_kernels_that_are_asked_for_are_checked(printer, x):
+    with knobs.scope(only_kernels=("other",)):
+        make_kernel()[(1,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [False]
+
+
+def test_hooks_hear_of_checked_and_bare_launches(printer, x):
+    hashes = []
+    hook = Hook(exit=lambda kernel, record: hashes.append(record.kernel_hash))
+    HOOKS.add(hook)
+    try:
+        scale = make_kernel()
+        for _ in range(3):
+            scale[(1,)](x, x, 64, BLOCK=64)
+    finally:
+        HOOKS.remove(hook)
+    assert printer.is_checked == [True, False, False]
+    assert len(set(hashes)) == 2
+    assert hashes[1] == hashes[2]
+
+
+def test_forked_child_has_nothing_to_read(printer, x):
+    printer.memory.holds = True
+    make_kernel()[(2,)](x, x, 64, BLOCK=64)
+    CHECKED.renew_locks()
+    CHECKED.conclude()
+    assert printer.memory.waited == 0
+
+
+def test_nothing_of_it_is_loaded_without_checks(printer, x, monkeypatch):
+    monkeypatch.setattr(checked_launches.CheckedLaunches, "add", None)
+    with knobs.scope(check_launches="none"):
+        kernel = make_kernel()[(1,)](x, x, 64, BLOCK=64)
+    assert kernel.__class__ is NativeKernel

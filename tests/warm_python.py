@@ -1,0 +1,166 @@
+"""Runs commands in processes that are forked from one that has imported torch, once for all tests.
+
+Importing torch is most of what a short run costs. `tkdebug run` has it imported before it does
+anything else, so it finds the same state; tkdebug itself is imported anew by each process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_SERVER = """\
+import gc, json, os, runpy, socket, sys
+import torch
+gc.freeze()  # a collection in a child would copy every page
+def request(server):
+    while True:
+        message, handles, _, _ = socket.recv_fds(server, 1 << 20, 3)
+        if not message:
+            os._exit(0)
+        pid = os.fork()
+        if not pid:
+            server.close()
+            for at, handle in enumerate(handles):
+                os.dup2(handle, at)
+                os.close(handle)
+            return json.loads(message)
+        for handle in handles:
+            os.close(handle)
+        server.send(b"%d " % pid)
+        server.send(b"%d " % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+asked = request(socket.socket(fileno=int(sys.argv[1])))
+os.environ.clear()
+os.environ.update(asked["env"])
+os.chdir(asked["cwd"])
+sys.path[0] = os.getcwd()
+sys.argv[1:] = asked["arguments"]
+del gc, socket, torch, json, request
+runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+"""
+# What Python, its libraries or torch read when they start.
+_READ_AT_START = ("PYTHON", "LD_", "TORCH", "OMP_", "MKL_", "CUDA_", "LC_", "LANG", "HOME")
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+
+
+def run_module(module: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`python -m module` with text captured, in a process of its own.
+
+    It starts anew where `options`, which are those of `subprocess.run`, ask for more than an input,
+    a folder, or variables that only tkdebug reads; `capture_output=True` always does.
+    """
+    words = list(map(str, arguments))
+    options = {"timeout": 60, "env": ENVIRONMENT, **options}
+    if options.keys() <= {"timeout", "env", "cwd", "input"} and _WARM.fits(options["env"]):
+        return _WARM.run(module, words, **options)
+    options = {"capture_output": True, "text": True, **options}
+    return subprocess.run([sys.executable, "-m", module, *words], **options)
+
+
+class WarmPython:
+    """The process that is forked; it starts with the first command and ends with this one."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._socket: socket.socket | None = None
+
+    def fits(self, environment: Mapping[str, str]) -> bool:
+        """Whether a process that starts with `environment` would have started as ours did."""
+        return hasattr(os, "fork") and _at_start(environment) == _at_start(self._environment)
+
+    def run(
+        self,
+        module: str,
+        arguments: list[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | str | None = None,
+        input: str | None = None,
+        timeout: float = 60,
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` of `python -m module arguments` with text captured."""
+        asked = {
+            "module": module,
+            "arguments": arguments,
+            "env": dict(env),
+            "cwd": str(cwd or os.getcwd()),
+        }
+        stdin, out, err = _Pipe(), _Pipe(), _Pipe()
+        handles = [stdin.read_end, out.write_end, err.write_end]
+        if input is None:
+            handles[0] = os.open(os.devnull, os.O_RDONLY)
+        server = self._started()
+        socket.send_fds(server, [json.dumps(asked).encode()], handles)
+        for handle in {*handles, stdin.read_end}:
+            os.close(handle)
+        pid = int(_word(server))
+        killer = threading.Timer(timeout, os.kill, (pid, signal.SIGKILL))
+        killer.start()
+        readers = [out.read_in_thread(), err.read_in_thread()]
+        with os.fdopen(stdin.write_end, "wb") as file:
+            file.write((input or "").encode())
+        for reader in readers:
+            reader.join()
+        status = int(_word(server))
+        is_over = not killer.is_alive() and status == -signal.SIGKILL
+        killer.cancel()
+        if is_over:
+            raise subprocess.TimeoutExpired(arguments, timeout, out.text, err.text)
+        return subprocess.CompletedProcess(arguments, status, out.text, err.text)
+
+    def _started(self) -> socket.socket:
+        if self._socket is None:
+            self._socket, theirs = socket.socketpair()
+            # What it says itself goes where this process says it; children have their own.
+            subprocess.Popen(
+                [sys.executable, "-c", _SERVER, str(theirs.fileno())],
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+            theirs.close()
+            atexit.register(self._socket.close)
+        return self._socket
+
+
+_WARM = WarmPython(ENVIRONMENT)
+
+
+class _Pipe:
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe()
+        self.text = ""
+
+    def read_in_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._read)
+        thread.start()
+        return thread
+
+    def _read(self) -> None:
+        with os.fdopen(self.read_end, encoding="utf-8") as file:
+            self.text = file.read()
+
+
+def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in environment.items() if k.startswith(_READ_AT_START)}
+
+
+def _word(server: socket.socket) -> bytes:
+    word = b""
+    while not word.endswith(b" "):
+        byte = server.recv(1)
+        if not byte:
+            raise EOFError("the process that is forked has ended")
+        word += byte
+    return word

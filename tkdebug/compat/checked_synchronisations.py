@@ -1,0 +1,32 @@
+"""Where a script waits for the GPU, what checked launches found is reported."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+
+def collect_at_synchronisations() -> Callable[[], None]:
+    """Have torch's synchronisations report checked launches; the result undoes that."""
+    import torch
+
+    undo = ExitStack()
+    for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event):
+        original = owner.synchronize
+        owner.synchronize = _collecting(original)  # type: ignore[union-attr,method-assign]
+        undo.callback(setattr, owner, "synchronize", original)
+    return undo.close
+
+
+def _collecting(original: Callable[..., Any]) -> Callable[..., Any]:
+    from tkdebug.runtime.probes.checked_launches import CHECKED
+
+    @functools.wraps(original)
+    def synchronize(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        CHECKED.collect()
+        return result
+
+    return synchronize

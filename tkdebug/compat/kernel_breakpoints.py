@@ -1,0 +1,34 @@
+"""`breakpoint()` in a kernel, where somebody sits at a terminal: the console."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from tkdebug.hook_chain import HOOKS, LaunchDebugger
+
+
+def stop_at_breakpoints() -> Callable[[], None]:
+    """Open the console where a kernel calls `breakpoint()`; gives what ends that."""
+    HOOKS.break_into = _console
+
+    def restore() -> None:
+        HOOKS.break_into = None
+
+    return restore
+
+
+def _console() -> LaunchDebugger | None:
+    """A debugger on this terminal, of this and all later launches; None without a terminal."""
+    streams = (sys.stdin, sys.stdout)
+    if not all(stream is not None and stream.isatty() for stream in streams):
+        return None
+    # Only who stops in a kernel imports the debugger.
+    from tkdebug.debugger.console.terminal import terminal_console
+    from tkdebug.debugger.engine import Debugger
+
+    console = terminal_console()
+    debugger = Debugger(console)
+    console.attach(debugger)
+    debugger.attach()
+    return debugger

@@ -1,0 +1,98 @@
+"""`InsertProbes`: makes sites of what a checked kernel tests as it runs.
+
+It comes before all GPU passes, so that one source access is one site: these copy, peel and mask
+accesses, and each copy keeps its number. Nothing else of the kernel changes, and the tests
+themselves are written by lowering, so that no pass has to look through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
+from tkdebug.compiler.ir.core import Module, Operation
+from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.ir.types import shape_of
+from tkdebug.compiler.probes.sites import (
+    ProbeOptions,
+    ProbePlan,
+    ProbeSite,
+    probe_bounds,
+    probe_sites,
+)
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.rewriting.saved_module import copy_module
+
+_KINDS = {
+    tt.Load.name: "oob-load",
+    tt.Store.name: "oob-store",
+    tt.AtomicRmw.name: "oob-atomic",
+    tt.AtomicCas.name: "oob-atomic",
+    tt.AtomicLoad.name: "oob-atomic",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InsertProbes:
+    """Numbers the sites of a kernel, and lists them in it.
+
+    Args:
+        options: what is looked for.
+    """
+
+    options: ProbeOptions
+    name: ClassVar[str] = "insert-probes"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Give each site its number."""
+        sites = tuple(self._sites(module, rewriter))
+        function = tt.Func(module.function)
+        named = {site.tensor: None for site in sites if site.tensor is not None}
+        function.probe_sites = tuple(site.encoded() for site in sites)
+        function.probe_bounds = tuple(named)
+        if sites:
+            rewriter.record_change(module.function, "list-sites")
+        rewriter.commit()
+
+    def _sites(self, module: Module, rewriter: Rewriter) -> Iterator[ProbeSite]:
+        number = 0
+        for op in module.walk():
+            kind = _KINDS.get(op.name)
+            if kind is None or kind not in self.options.kinds:
+                continue
+            access = PointerAccess(op)
+            masked = MaskedAccess.cast(op)
+            yield ProbeSite(
+                number,
+                kind,
+                op.id,
+                _tensor(module.function, op),
+                shape_of(access.pointer.type),
+                unit_of(access.pointer.type),
+                masked is not None and masked.mask is not None,
+            )
+            OpView(op).probe = number
+            rewriter.record_change(op, "number-site")
+            number += 1
+
+
+def probe_plan(module: Module) -> ProbePlan | None:
+    """What the reports of a kernel are read by, as the module is now; None without sites."""
+    sites = probe_sites(module.function)
+    if not sites:
+        return None
+    return ProbePlan(sites, probe_bounds(module.function), copy_module(module))
+
+
+def _tensor(function: Operation, op: Operation) -> str | None:
+    """The parameter that an access goes by, if it is plain to see."""
+    origin = pointer_origin(PointerAccess(op).pointer)
+    if isinstance(origin, Origin):
+        return None
+    view = tt.Func(function)
+    return view.arg_names[view.body.arguments.index(origin)]

@@ -1,0 +1,39 @@
+"""What is legal of a tensor as passed: from its first element to its last, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def hull_elems(shape: Sequence[int], strides: Sequence[int], behind: int) -> int:
+    """Elements from the first to the last legal one, inclusive.
+
+    An expanded tensor tells no extent along its strides of 0, and gathers step along them by a
+    stride that they are passed beside it: there all of the allocation from its first element on is
+    legal.
+
+    Args:
+        shape: of the tensor.
+        strides: in elements.
+        behind: elements of the allocation from the tensor's first one on.
+    """
+    if 0 in shape:
+        return 0
+    dims = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    if any(stride == 0 for _, stride in dims):
+        return behind
+    return 1 + sum((size - 1) * stride for size, stride in dims)
+
+
+def byte_bounds(tensor: Any) -> tuple[int, int]:
+    """The address of a tensor's first byte, and the one behind its last.
+
+    Args:
+        tensor: a `torch.Tensor`; only its metadata is read.
+    """
+    size, behind = tensor.element_size(), 0
+    if 0 in tensor.stride():
+        behind = tensor.untyped_storage().nbytes() // size - tensor.storage_offset()
+    start = tensor.data_ptr()
+    return start, start + size * hull_elems(tensor.shape, tensor.stride(), behind)

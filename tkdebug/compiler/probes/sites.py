@@ -1,0 +1,129 @@
+"""A probe's site: one source access, or other op, that a checked kernel tests as it runs.
+
+Sites are numbered in program order. The op carries its number in the attribute `probe`, through all
+passes: copies that pipelining makes of a load share it. The kernel carries the list of its sites as
+text, so that printed GPU IR says what its numbers mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Final
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir.core import Module, Operation
+from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.errors import IRError
+
+BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
+# What is refused in a list of sites that was not written here.
+_MAX_TEXT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """What a checked kernel looks for.
+
+    Attributes:
+        kinds: of faults.
+    """
+
+    kinds: frozenset[str] = frozenset(BOUNDS_KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSite:
+    """What is tested where.
+
+    Attributes:
+        number: of its slot in the table.
+        kind: of the fault that it reports.
+        op_id: the Tile IR op.
+        tensor: the parameter whose tensor an access must stay in; None where that is not known, so
+            that the access is not tested.
+        shape: of the tile, () of a scalar.
+        element_bytes: what the access counts its elements in; 0 of what accesses no memory.
+        is_masked: whether it has a mask.
+    """
+
+    number: int
+    kind: str
+    op_id: int
+    tensor: str | None
+    shape: tuple[int, ...]
+    element_bytes: int
+    is_masked: bool
+
+    def encoded(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def decoded(text: str) -> ProbeSite:
+        """What `encoded` gave.
+
+        Raises:
+            IRError: it is no such text.
+        """
+        try:
+            if len(text) > _MAX_TEXT:
+                raise ValueError(f"{len(text)} characters")
+            data = json.loads(text)
+            if not isinstance(data, dict) or set(data) != _FIELDS:
+                raise ValueError("other fields")
+            for name, types in _TYPES.items():
+                if type(data[name]) not in types:
+                    raise ValueError(f"{name} is {data[name]!r:.40}")
+            shape = data["shape"]
+            if any(type(extent) is not int or extent < 1 for extent in shape):
+                raise ValueError(f"shape is {shape!r:.40}")
+            return ProbeSite(**{**data, "shape": tuple(shape)})
+        except ValueError as error:
+            raise IRError(f"probe_sites: {text!r:.80} is no site of a probe: {error}") from error
+
+
+_FIELDS: Final = {field.name for field in fields(ProbeSite)}
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "number": (int,),
+    "kind": (str,),
+    "op_id": (int,),
+    "tensor": (str, type(None)),
+    "shape": (list,),
+    "element_bytes": (int,),
+    "is_masked": (bool,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePlan:
+    """What a checked kernel's reports are read by.
+
+    Attributes:
+        sites: by number.
+        bounds: the parameters whose tensors' bounds the kernel takes, in that order.
+        module: the Tile IR, whose ops carry the numbers of their sites.
+    """
+
+    sites: tuple[ProbeSite, ...]
+    bounds: tuple[str, ...]
+    module: Module
+
+    def op_of(self, site: ProbeSite) -> Operation:
+        """The Tile IR op of a site."""
+        return next(op for op in self.module.walk() if OpView(op).probe == site.number)
+
+
+def probe_sites(function: Operation) -> tuple[ProbeSite, ...]:
+    """The sites of a kernel, in the order of their numbers; none of one without probes.
+
+    Raises:
+        IRError: the kernel's list cannot be read.
+    """
+    return tuple(ProbeSite.decoded(text) for text in tt.Func(function).probe_sites)
+
+
+def probe_bounds(function: Operation) -> tuple[str, ...]:
+    """The parameters whose bounds a kernel takes, in the order in which it does."""
+    return tt.Func(function).probe_bounds

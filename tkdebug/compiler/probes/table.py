@@ -1,0 +1,89 @@
+"""The memory that a checked launch reports to: one slot for each site, all zero before the launch.
+
+The kernel adds to `count` atomically. The rest of a slot is the example: of the least program, the
+first time that it came to the site, the least element. Those fields are written while `lock` is
+taken, so that they are of one report. An address is kept as it was computed, and as no lane goes
+there, it may be anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+SLOT_BYTES: Final = 64
+COUNT: Final = 0
+# The program's number plus one; 0 where nothing was reported.
+PROGRAM: Final = 8
+# When the program was there: larger for later iterations.
+TIME: Final = 16
+# Row-major position in the tile.
+ELEMENT: Final = 24
+LOCK: Final = 28
+# The address of the element, or the bits of a value.
+PAYLOAD: Final = 32
+# Bad elements of that program at that time.
+BAD: Final = 40
+# Elements of those threads, then, that the mask leaves out.
+MASKED: Final = 44
+_SLOT: Final = struct.Struct("<QQQIIQII16x")
+assert _SLOT.size == SLOT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a launch reported at one site.
+
+    Attributes:
+        site: number of the site.
+        count: bad elements, of all programs.
+        program: number of the example's program.
+        time: orders what one program reports.
+        element: row-major position of the example in its tile.
+        payload: the address that the element would have touched, or the bits of a value.
+        bad: bad elements of that program at that time.
+        masked: elements that the mask left out, of the threads that had bad ones.
+    """
+
+    site: int
+    count: int
+    program: int
+    time: int
+    element: int
+    payload: int
+    bad: int
+    masked: int = 0
+
+    def packed(self) -> bytes:
+        """The slot."""
+        return _SLOT.pack(
+            self.count,
+            self.program + 1,
+            self.time,
+            self.element,
+            0,
+            self.payload & (1 << 64) - 1,
+            self.bad,
+            self.masked,
+        )
+
+
+def table_bytes(sites: int) -> int:
+    """Size of the table of so many sites."""
+    return SLOT_BYTES * sites
+
+
+def reports(table: bytes) -> Iterator[Report]:
+    """What was reported, in the order of the sites.
+
+    Raises:
+        ValueError: `table` is no whole number of slots.
+    """
+    if len(table) % SLOT_BYTES:
+        raise ValueError(f"a table of {len(table)} bytes, expected a multiple of {SLOT_BYTES}")
+    for site, slot in enumerate(_SLOT.iter_unpack(table)):
+        count, program, time, element, _, payload, bad, masked = slot
+        if count:
+            yield Report(site, count, program - 1, time, element, payload, bad, masked)

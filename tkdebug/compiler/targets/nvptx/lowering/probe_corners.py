@@ -1,0 +1,216 @@
+"""Whether a whole tile of pointers lies in its tensor, by a few scalars instead of each element.
+
+Offsets that are sums and products of ranges and of what is the same in the whole tile reach from
+one number to another, both of which scalars give. What does not change in a loop is computed before
+it, by LLVM. Where numbers could have wrapped, or an op's reach is not known, elements are tested.
+
+Invariant: the test may fail for a tile that lies inside, and never holds for one that does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ir.types import TensorType, element_of
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+
+_VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
+_INT32 = 32
+# Products are refused beyond this many bits: so no sum of bytes wraps.
+_PRODUCT_BITS = 44
+_MOST_OPS = 40
+
+
+class _UnknownReachError(Exception):
+    """The values of a tile are not known to lie between two scalars."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Between which numbers the elements of a tile lie, i64.
+
+    Attributes:
+        fits: whether they are known to fit the tile's type.
+    """
+
+    low: LLVMValue
+    high: LLVMValue
+    fits: bool
+
+
+def tile_is_inside(
+    ctx: Lowering, pointer: Value, size_bytes: int, first: LLVMValue, space: LLVMValue
+) -> LLVMValue | None:
+    """i1, the same in all threads: whether a tile of pointers certainly lies in a tensor.
+
+    Args:
+        ctx: the kernel.
+        pointer: the tile.
+        size_bytes: of an element.
+        first: address of the tensor's first byte, i64.
+        space: bytes of the tensor, i64.
+
+    Returns:
+        None where elements have to be tested.
+    """
+    if not isinstance(pointer.type, TensorType):
+        return None
+    try:
+        corners = _Corners(ctx)
+        reach = corners.addresses(pointer)
+    except _UnknownReachError:
+        return None
+    emit = ctx.emit
+    # As unsigned distances from the first byte: an address before it is very far behind it.
+    low = emit.binary("sub", reach.low, first)
+    last = emit.add(emit.binary("sub", reach.high, first), size_bytes)
+    inside = emit.bit_and(emit.icmp("ule", low, last), emit.icmp("ule", last, space))
+    for condition in corners.conditions:
+        inside = emit.bit_and(inside, condition)
+    return inside
+
+
+class _Corners:
+    """The scalars of one tile.
+
+    Attributes:
+        conditions: under which they are right.
+    """
+
+    def __init__(self, ctx: Lowering) -> None:
+        self._ctx = ctx
+        self._ops = 0
+        self._known: dict[Value, _Reach] = {}
+        self.conditions: list[LLVMValue] = []
+
+    def addresses(self, pointer: Value) -> _Reach:
+        """Of a tile of pointers: the first bytes of its elements."""
+        if not isinstance(pointer.type, TensorType):
+            address = self._ctx.to_bits(self._ctx.values[pointer][0])
+            return _Reach(address, address, True)
+        op = self._next_op(pointer)
+        if tt.Splat.matches(op):
+            return self.addresses(tt.Splat(op).source)
+        if op.name in _VIEWS or tt.Bitcast.matches(op):
+            return self.addresses(op.operands[0])
+        if not tt.AddPtr.matches(op):
+            raise _UnknownReachError
+        add = tt.AddPtr(op)
+        base, offset = self.addresses(add.pointer), self._fitting(add.offset)
+        size = integer("i64", unit_of(pointer.type))
+        emit = self._ctx.emit
+        low, high = (emit.binary("mul", part, size) for part in (offset.low, offset.high))
+        return _Reach(emit.add(base.low, low), emit.add(base.high, high), True)
+
+    def _next_op(self, value: Value) -> Operation:
+        op = value.defining_op
+        self._ops += 1
+        if op is None or self._ops > _MOST_OPS:
+            raise _UnknownReachError
+        return op
+
+    def _fitting(self, value: Value) -> _Reach:
+        """Of integers, on condition that none has wrapped."""
+        reach = self._integers(value)
+        if not reach.fits and element_of(value.type).bits <= _INT32:
+            self._bounded(reach, element_of(value.type).bits)
+        return reach
+
+    def _bounded(self, reach: _Reach, bits: int) -> None:
+        """Make it a condition that a reach fits a signed integer of so many bits."""
+        emit, half = self._ctx.emit, 1 << bits - 1
+        for value, predicate, limit in (
+            (reach.low, "sge", -half),
+            (reach.high, "slt", half),
+        ):
+            known = value.constant
+            if known is None:
+                self.conditions.append(emit.icmp(predicate, value, limit))
+            elif not -half <= known < half:
+                raise _UnknownReachError
+
+    def _integers(self, value: Value) -> _Reach:
+        known = self._known.get(value)
+        if known is None:
+            known = self._known[value] = self._find_integers(value)
+        return known
+
+    def _find_integers(self, value: Value) -> _Reach:
+        number = constant_value(value)
+        if isinstance(number, int):
+            constant = integer("i64", int(number))
+            return _Reach(constant, constant, True)
+        if not isinstance(value.type, TensorType):
+            wide = self._ctx.emit.cast("sext", self._ctx.values[value][0], "i64")
+            return _Reach(wide, wide, True)
+        op = self._next_op(value)
+        if op.name in _VIEWS:
+            return self._integers(op.operands[0])
+        if tt.MakeRange.matches(op):
+            span = tt.MakeRange(op)
+            return _Reach(integer("i64", span.start), integer("i64", span.end - 1), True)
+        if arith.ExtSI.matches(op):
+            return replace(self._fitting(arith.ExtSI(op).source), fits=True)
+        if arith.AddI.matches(op) or arith.SubI.matches(op):
+            return self._sum(op)
+        if arith.MulI.matches(op):
+            return self._product(op)
+        if arith.RemSI.matches(op):
+            return self._remainder(op)
+        if arith.MinSI.matches(op) or arith.MaxSI.matches(op):
+            return self._extremum(op)
+        raise _UnknownReachError
+
+    def _sum(self, op: Operation) -> _Reach:
+        a, b = (self._integers(value) for value in op.operands)
+        emit = self._ctx.emit
+        if arith.AddI.matches(op):
+            return _Reach(emit.add(a.low, b.low), emit.add(a.high, b.high), False)
+        return _Reach(emit.binary("sub", a.low, b.high), emit.binary("sub", a.high, b.low), False)
+
+    def _product(self, op: Operation) -> _Reach:
+        """Of a range and what is the same in the whole tile."""
+        a, b = (self._fitting(value) for value in op.operands)
+        if a.low == a.high:
+            a, b = b, a
+        if b.low != b.high:
+            raise _UnknownReachError
+        emit = self._ctx.emit
+        for value, reach in zip(op.operands, (a, b), strict=True):
+            if element_of(value.type).bits > _INT32:
+                self._bounded(reach, _INT32)
+        ends = [emit.binary("mul", end, b.low) for end in (a.low, a.high)]
+        turns = emit.icmp("slt", b.low, 0) if b.low.constant is None else None
+        if turns is not None:
+            low, high = emit.select(turns, ends[1], ends[0]), emit.select(turns, ends[0], ends[1])
+        else:
+            low, high = ends if (b.low.constant or 0) >= 0 else reversed(ends)
+        found = _Reach(low, high, False)
+        self._bounded(found, _PRODUCT_BITS)
+        return found
+
+    def _remainder(self, op: Operation) -> _Reach:
+        """What is not negative, modulo what is positive and the same in the whole tile."""
+        a, b = (self._fitting(value) for value in op.operands)
+        if b.low != b.high:
+            raise _UnknownReachError
+        emit = self._ctx.emit
+        self.conditions.append(emit.icmp("sge", a.low, 0))
+        self.conditions.append(emit.icmp("sgt", b.low, 0))
+        return _Reach(integer("i64", 0), emit.add(b.low, -1), True)
+
+    def _extremum(self, op: Operation) -> _Reach:
+        a, b = (self._fitting(value) for value in op.operands)
+        emit = self._ctx.emit
+        predicate = "slt" if arith.MinSI.matches(op) else "sgt"
+        low, high = (
+            emit.select(emit.icmp(predicate, x, y), x, y)
+            for x, y in ((a.low, b.low), (a.high, b.high))
+        )
+        return _Reach(low, high, True)

@@ -1,0 +1,134 @@
+"""`why`, `why-nan` and `why-not-written`."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.debugger.console.text import number_text, summary
+from tkdebug.debugger.why import Line, Why, why, why_not_written
+from tkdebug.errors import UsageError
+from tkdebug.interpreter.buffers import Buffer
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+
+
+def explain(console: Console, rest: str) -> None:
+    """`why`."""
+    _say(console, why(console.debugger.at_stop, _given(rest), console.frame))
+
+
+def explain_nan(console: Console, rest: str) -> None:
+    """`why-nan`."""
+    found = why(console.debugger.at_stop, _given(rest), console.frame, only_nan=True)
+    _say(console, found)
+    if found.computed and not any(line.births for line in found.computed):
+        console.say("no NaN was born in the lines above: it was loaded, or the value is none")
+
+
+def explain_missing(console: Console, rest: str) -> None:
+    """`why-not-written`."""
+    _say(console, why_not_written(console.debugger.at_stop, _given(rest)))
+
+
+def _given(rest: str) -> str:
+    if not rest:
+        raise UsageError("expected an element, such as out[3, 17], or a variable")
+    return rest
+
+
+def _say(console: Console, found: Why) -> None:
+    data = {
+        "what": found.what,
+        "program": found.program,
+        "computed": [_line_data(line) for line in found.computed],
+        "addressed": [_line_data(line) for line in found.addressed],
+        "inputs": list(found.inputs),
+    }
+    console.say(found.what, **data)
+    if found.computed:
+        console.say("computed at, the last line first:")
+        _say_lines(console, found.computed)
+    if found.addressed:
+        console.say("where it was loaded from and stored to, and masks, are from:")
+        _say_lines(console, found.addressed)
+    if found.inputs:
+        console.say(f"with {', '.join(found.inputs)}")
+
+
+def _say_lines(console: Console, lines: Iterable[Line]) -> None:
+    for line in lines:
+        place = line.place
+        text = linecache.getline(place.file, place.line).strip()
+        console.say(console.styled(f"{place.line:5d}  {text}", "bold"))
+        for birth in line.births[:2]:
+            console.say(f"         NaN is born here: {birth}")
+        for name, (buffer, offsets, values) in line.loads.items():
+            shown = _loaded(name, buffer, torch.cat(offsets))
+            console.say(f"         loads {shown}{_held(values)}")
+        for name, values in line.values.items():
+            if name not in line.loads:
+                console.say(f"         {name}{_held(values)}")
+
+
+def _held(values: list[Tensor]) -> str:
+    """` = 3`, or a summary; of several rounds the last one, and how many there were."""
+    rounds = f" in the last of {len(values)} rounds" if len(values) > 1 else ""
+    last = values[0]
+    if not last.numel():
+        return ": masked off"
+    if last.numel() == 1:
+        return f" = {number_text(last.reshape(-1)[0].item())}{rounds}"
+    found = summary(last)
+    parts = [f"{key} {number_text(found[key])}" for key in ("min", "max") if key in found]
+    bad = (("nan", "NaN"), ("inf", "Inf"))
+    parts += [f"{found[key]} {name}" for key, name in bad if found.get(key)]
+    return f": {last.numel()} elements, {', '.join(parts)}{rounds}"
+
+
+def _loaded(name: str, buffer: Buffer, offsets: Tensor) -> str:
+    """The elements of a tensor, as a slice where they are one."""
+    shape, strides = buffer.tensor.shape, buffer.tensor.stride()
+    if not offsets.numel():
+        return f"nothing of {name}"
+    order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    places: dict[int, Tensor] = {}
+    rest = offsets
+    for axis in order:
+        if strides[axis] <= 0:
+            return f"{_distinct(offsets)} elements of {name}"
+        places[axis] = rest // strides[axis]
+        rest = rest % strides[axis]
+    parts, count = [], 1
+    for axis in range(len(shape)):
+        low, high = int(places[axis].min()), int(places[axis].max())
+        parts.append(str(low) if low == high else f"{low}:{high + 1}")
+        count *= high - low + 1
+    unique = _distinct(offsets)
+    shown = f"{name}[{', '.join(parts)}]"
+    return shown if count == unique else f"{unique} elements within {shown}"
+
+
+def _distinct(offsets: Tensor) -> int:
+    return len(set(offsets.reshape(-1).tolist()))
+
+
+def _line_data(line: Line) -> dict[str, Any]:
+    return {
+        "file": line.place.file,
+        "line": line.place.line,
+        "function": line.place.function,
+        "births": line.births,
+        "loads": {
+            name: _loaded(name, buffer, torch.cat(offsets))
+            for name, (buffer, offsets, _) in line.loads.items()
+        },
+        "values": {
+            name: values[0].reshape(-1)[:8].tolist() for name, values in line.values.items()
+        },
+    }

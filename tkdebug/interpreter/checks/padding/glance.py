@@ -1,0 +1,102 @@
+"""Looks at what reductions take in; has padding followed only where that is not plainly right.
+
+In most kernels each reduction is given a masked tile whose fill is neutral to it. Where one is
+given anything else, the batch runs again, and its padding is followed op by op; later launches of
+the kernel begin with that. So do kernels whose dots or loops take padding in, and batches that
+cannot run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.interpreter.checks.padding.check import PaddingOfBatches, mask_given
+from tkdebug.interpreter.checks.padding.facts import PaddingFacts
+from tkdebug.interpreter.checks.padding.flow import combination, neutral_of
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.values import BoxTile, TileValue
+
+
+class _Followed:
+    """In `Module.derived` where a glance was not enough in some launch."""
+
+
+class PaddingCheck(Observer):
+    """`--check padding`."""
+
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._module = module
+        self._facts = PaddingFacts.of(module)
+        self._follows = PaddingOfBatches(self._facts, faults)
+        self.replays = bool(self._facts.reached) and self._facts.is_plain
+        self._is_glance = False
+
+    @property
+    def key(self) -> Hashable:
+        """Plans differ by whether padding is followed from the start."""
+        return type(self), self._is_glance
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Settle whether a glance may do."""
+        is_known = _Followed in self._module.derived
+        self._is_glance = launch.can_replay and self._facts.is_plain and not is_known
+
+    def moments(self, op: Operation) -> Moments:
+        """Before loads that pad, and reductions that may take that in."""
+        if self._is_glance and op in self._facts.reached:
+            return Moments.BEFORE
+        return self._follows.moments(op)
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """A glance at one batch, or its padding."""
+        if not self._is_glance:
+            return self._follows.of_batch(run)
+        return Glance(self._module, self._facts, self._follows)
+
+
+class Glance(Observer):
+    """What the reductions of one batch are given."""
+
+    def __init__(self, module: Module, facts: PaddingFacts, follows: PaddingOfBatches) -> None:
+        self._module = module
+        self._facts = facts
+        self._follows = follows
+        self._padded: set[Operation] = set()
+        self._is_found = False
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """A load masks elements off, or a reduction takes some in."""
+        loads = self._facts.reached.get(op)
+        if loads is None:
+            mask = mask_given(run, op, operands)
+            if not (isinstance(mask, int) and mask):
+                self._padded.add(op)
+        elif not (self._is_found or self._padded.isdisjoint(loads)):
+            self._is_found = not _is_right(op, operands[0])
+
+    def replay(self) -> Observer | None:
+        """Who follows the padding, where that is needed."""
+        if not self._is_found:
+            return None
+        self._module.derived[_Followed] = _Followed
+        return self._follows
+
+
+def _is_right(op: Operation, tile: TileValue) -> bool:
+    """Whether all that is masked off in a reduction's operand is neutral to it.
+
+    Elements outside of the tile's box are its fill. Inside there is no padding: tiles that are
+    masked in different ways have no box in common.
+    """
+    combiner = combination(op)
+    if combiner is None:
+        return True  # of which nothing can be told
+    if not isinstance(tile, BoxTile) or tt.Combining(op).axis not in tile.cropped_axes:
+        return False
+    return not bool((tile.fill != neutral_of(combiner, tile.fill.dtype)).any())

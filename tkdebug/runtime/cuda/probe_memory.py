@@ -1,0 +1,183 @@
+"""Tables of checked launches: zeroed, written and copied to the host in the order of the stream.
+
+A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
+Before the launch it is set to zero, behind it copied, and an event says when that has been done.
+Invariants: nothing here waits unless it is told to; a table is used again when it has been read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+from tkdebug.errors import TkError
+from tkdebug.forks import renew_after_forks
+from tkdebug.runtime.cuda import driver_api
+from tkdebug.runtime.cuda.device import Device
+from tkdebug.runtime.device.platform import ProbeTable
+
+MOST_TABLES = 256
+_SMALLEST_BYTES = 1 << 12
+_NO_TIMING = 2
+# CUstreamCaptureMode (cuda.h): what this thread does breaks no capture of another.
+_RELAXED = 2
+_NO_CONTEXT = (driver_api.INVALID_CONTEXT, driver_api.NOT_INITIALIZED)
+
+
+class _Calls(NamedTuple):
+    """Functions of the driver; handles are numbers."""
+
+    is_capturing: Callable[..., int]
+    zero: Callable[..., int]
+    copy: Callable[..., int]
+    record: Callable[..., int]
+    query: Callable[..., int]
+    synchronize: Callable[..., int]
+    exchange_capture_mode: Callable[..., int]
+
+
+@cache
+def _calls() -> _Calls:
+    handle, size = ctypes.c_void_p, ctypes.c_size_t
+    found = driver_api.raw_function
+    return _Calls(
+        found("cuStreamIsCapturing", handle, handle),
+        found("cuMemsetD8Async", handle, ctypes.c_ubyte, size, handle),
+        found("cuMemcpyDtoHAsync", handle, handle, size, handle),
+        found("cuEventRecord", handle, handle),
+        found("cuEventQuery", handle),
+        found("cuEventSynchronize", handle),
+        found("cuThreadExchangeStreamCaptureMode", handle, keeps_gil=True),
+    )
+
+
+class _Table:
+    """One table.
+
+    Attributes:
+        address: on the device.
+        size_bytes: what of it is used now.
+        host: address of its copy.
+        event: recorded behind the copy.
+        capacity_bytes: of both.
+    """
+
+    __slots__ = ("address", "capacity_bytes", "event", "host", "size_bytes")
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.size_bytes = 0
+        self.address = int(driver_api.call("cuMemAlloc", capacity_bytes))
+        self.host = int(driver_api.call("cuMemHostAlloc", capacity_bytes, 0))
+        self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
+
+
+class CudaProbeMemory:
+    """The tables of one GPU."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._calls = _calls()
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """In a forked child the tables are the parent's, and CUDA is not to be used."""
+        self._lock = threading.Lock()
+        self._free: dict[int, list[_Table]] = {}
+        self._made = 0
+
+    def begin(self, size_bytes: int, stream: int) -> ProbeTable | None:
+        """A table of zeros, for what is launched next on `stream`; None while none is free."""
+        table = self._take(size_bytes)
+        if table is not None:
+            table.size_bytes = size_bytes
+            self._do("cuMemsetD8Async", self._calls.zero, table.address, 0, size_bytes, stream)
+        return table
+
+    def _take(self, size_bytes: int) -> _Table | None:
+        capacity = max(_SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())
+        with self._lock:
+            free = self._free.setdefault(capacity, [])
+            if free:
+                return free.pop()
+            if self._made >= MOST_TABLES:
+                return None
+            self._made += 1
+        try:
+            return self._make(capacity)
+        except TkError:
+            with self._lock:
+                self._made -= 1
+            raise
+
+    def _make(self, capacity_bytes: int) -> _Table:
+        mode = ctypes.c_int(_RELAXED)
+        with self._device.entered():
+            # Allocating is forbidden while some thread captures, but for one that is relaxed.
+            self._calls.exchange_capture_mode(ctypes.addressof(mode))
+            try:
+                return _Table(capacity_bytes)
+            finally:
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+
+    def end(self, table: ProbeTable, stream: int) -> None:
+        """Have the table copied to the host once what was launched on `stream` has ended."""
+        assert isinstance(table, _Table)
+        calls, size = self._calls, table.size_bytes
+        self._do("cuMemcpyDtoHAsync", calls.copy, table.host, table.address, size, stream)
+        self._do("cuEventRecord", calls.record, table.event, stream)
+
+    def read(self, table: ProbeTable, wait: bool = False) -> bytes | None:
+        """The table as its launch left it, None before that has ended."""
+        assert isinstance(table, _Table)
+        with self._device.entered():
+            mode = ctypes.c_int(_RELAXED)
+            self._calls.exchange_capture_mode(ctypes.addressof(mode))
+            try:
+                ask = self._calls.synchronize if wait else self._calls.query
+                status = ask(table.event)
+            finally:
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        if status == driver_api.NOT_READY:
+            return None
+        if status:
+            raise driver_api.cuda_error(status, "what a checked launch found")
+        found = ctypes.string_at(table.host, table.size_bytes)
+        self._give_back(table)
+        return found
+
+    def drop(self, table: ProbeTable) -> None:
+        """Give up a table: what runs may still write into it, so nobody else gets it."""
+        with self._lock:
+            self._made -= 1
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether launches on `stream` become part of a graph."""
+        capturing = ctypes.c_int()
+        place = ctypes.addressof(capturing)
+        status = self._calls.is_capturing(stream, place)
+        if status in _NO_CONTEXT:
+            # A thread that has called nothing of CUDA yet, such as autograd's.
+            self._device.make_current()
+            status = self._calls.is_capturing(stream, place)
+        # Where the question is forbidden, some stream captures, and so is the launch.
+        return bool(status or capturing.value)
+
+    def _give_back(self, table: _Table) -> None:
+        with self._lock:
+            self._free.setdefault(table.capacity_bytes, []).append(table)
+
+    def _do(self, name: str, function: Callable[..., int], *arguments: Any) -> None:
+        status = function(*arguments)
+        if status:
+            raise driver_api.cuda_error(status, f"checked launch: {name}")
+
+
+@cache
+def probe_memory(device: Device) -> CudaProbeMemory:
+    """The tables of `device`."""
+    return CudaProbeMemory(device)

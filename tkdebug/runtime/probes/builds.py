@@ -1,0 +1,89 @@
+"""The builds of a watched kernel: compiled once each, in part beside what else goes on."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import copy_context
+
+from tkdebug.forks import renew_after_forks
+from tkdebug.runtime.compile.native_compilation import NativeCompilation
+from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.runtime.launch.native_kernel import NativeKernel
+
+
+class Build:
+    """One compile, begun when it is first wanted or before.
+
+    Args:
+        src: what to compile for.
+        device: index of the device.
+        begun: the compile, where it was begun.
+        is_quiet: whether hooks do not hear of a failure.
+    """
+
+    def __init__(
+        self,
+        src: Specialization,
+        device: int,
+        begun: NativeCompilation | None = None,
+        is_quiet: bool = False,
+    ) -> None:
+        self.src = src
+        self._device = device
+        self._begun = begun
+        self._is_quiet = is_quiet
+        self._kernel: NativeKernel | None = None
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """A forked child generates its code itself."""
+        # Reentrant, as a hook that is told of the compile may launch the kernel.
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, wait_s: float = 0.0) -> bool:
+        """Lower in this thread, and have code generated in another; whether that is done.
+
+        Args:
+            wait_s: how long to wait for it.
+        """
+        with self._lock:
+            if self._kernel is None and self._thread is None:
+                begun = self._lowered()
+                # A daemon: the script may end before its code is there.
+                self._thread = threading.Thread(
+                    target=copy_context().run,
+                    args=(begun.generate,),
+                    name="tkdebug-build",
+                    daemon=True,
+                )
+                self._thread.start()
+            thread = self._thread
+        if thread is not None:
+            thread.join(wait_s)
+        return thread is None or not thread.is_alive()
+
+    def kernel(self) -> NativeKernel:
+        """The kernel, compiled if it was not.
+
+        Raises:
+            TkError: it does not compile.
+        """
+        with self._lock:
+            if self._kernel is None:
+                begun = self._lowered()
+                if self._thread is not None:
+                    self._thread.join()
+                    self._thread = None
+                begun.generate()
+                if self._is_quiet and begun.failure is not None:
+                    raise begun.failure
+                self._kernel = begun.finish()
+                self._begun = None
+            return self._kernel
+
+    def _lowered(self) -> NativeCompilation:
+        if self._begun is None:
+            self._begun = NativeCompilation(self.src, self._device)
+        return self._begun

@@ -1,0 +1,112 @@
+"""One checked launch: its table, the bounds of its tensors, and what is kept until it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.events import next_launch_id
+from tkdebug.hook_chain import HOOKS
+from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
+    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.probes.passed_arguments import PassedArguments
+
+
+class CheckedLaunch:
+    """A launch of a checked build, which has been given a table.
+
+    Args:
+        kernel: the checked build.
+        memory: that the table is of.
+        grid: programs along x, y and z.
+        stream: handle of the stream.
+        arguments: what was passed.
+        table: all zero.
+    """
+
+    def __init__(
+        self,
+        kernel: NativeKernel,
+        memory: ProbeMemory,
+        grid: Grid,
+        stream: int,
+        arguments: PassedArguments,
+        table: ProbeTable,
+    ) -> None:
+        self._kernel = kernel
+        self._memory = memory
+        self._grid = grid
+        self._stream = stream
+        self._arguments = arguments
+        self._table = table
+        self._launch_id = 0
+
+    @staticmethod
+    def prepare(
+        kernel: NativeKernel,
+        memory: ProbeMemory,
+        grid: Grid,
+        stream: int,
+        arguments: PassedArguments,
+    ) -> CheckedLaunch | None:
+        """A launch with a table; None where all tables are taken, and nobody may wait for one.
+
+        Raises:
+            TkError: the device has no memory for tables.
+        """
+        plan = kernel.binary.probes
+        assert plan is not None
+        size_bytes = table_bytes(len(plan.sites))
+        table = memory.begin(size_bytes, stream)
+        if table is None:
+            CHECKED.collect_oldest()
+            table = memory.begin(size_bytes, stream)
+        if table is None:
+            return None
+        return CheckedLaunch(kernel, memory, grid, stream, arguments, table)
+
+    def launch(self, values: tuple[Any, ...], passed: tuple[Any, ...]) -> None:
+        """Make the launch, with hooks around it where there are any.
+
+        Args:
+            values: a value for each parameter.
+            passed: what a bare kernel's `submit` takes.
+        """
+        if HOOKS.launch:
+            self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
+        else:
+            self.submit_as(next_launch_id())(*self._grid, self._stream, *passed)
+
+    def submit_as(self, launch_id: int) -> Callable[..., NativeKernel | None]:
+        """What makes the launch that hooks know by that id, in the place of `kernel.submit`."""
+        self._launch_id = launch_id
+        return self._submit
+
+    def _submit(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel | None:
+        plan = self._kernel.binary.probes
+        assert plan is not None
+        probes = (self._table.address, *self._arguments.bounds(plan.bounds))
+        try:
+            ran: NativeKernel | None = self._kernel.submit(x, y, z, stream, *passed, probes)
+            self._memory.end(self._table, stream)
+        except BaseException:
+            self._memory.drop(self._table)
+            raise
+        if ran is not None and ran.binary.probes is not None:
+            plan = ran.binary.probes
+        pending = PendingTable(
+            self._memory,
+            self._table,
+            plan,
+            self._kernel.name,
+            self._launch_id,
+            self._grid,
+            self._arguments,
+        )
+        CHECKED.add(pending)
+        return ran

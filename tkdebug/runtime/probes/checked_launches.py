@@ -1,0 +1,160 @@
+"""What checked launches found: kept until the device is done with them, then reported as faults.
+
+A launch leaves its table here. It is read by whoever comes by: the next checked launch, a
+synchronisation of the script's, the end of the script. None of them waits for the device but the
+end, and a launch for which no table is free.
+
+Invariants: launches are reported in the order in which they were made; nothing here holds on to an
+argument; a process reads its own launches only, not those from before it was forked.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tkdebug.errors import TkError
+from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.findings.reporting import report
+from tkdebug.forks import renew_after_forks
+from tkdebug.hook_chain import HOOKS
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
+    from tkdebug.runtime.probes.passed_arguments import PassedArguments
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTable:
+    """A checked launch that was not read yet.
+
+    Attributes:
+        plan: what its table means.
+    """
+
+    memory: ProbeMemory
+    table: ProbeTable
+    plan: ProbePlan
+    kernel: str
+    launch_id: int
+    grid: tuple[int, int, int]
+    arguments: PassedArguments
+
+
+class CheckedLaunches:
+    """Those of this process."""
+
+    def __init__(self) -> None:
+        self._is_registered = False
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """In a forked child nothing is pending."""
+        self._pending: deque[PendingTable] = deque()
+        self._reading = threading.Lock()
+        self._counting = threading.Lock()
+        self._checked = self._captured = self._lost = 0
+        self._told = LaunchCounts(0, 0)
+
+    def add(self, pending: PendingTable) -> None:
+        """Keep a launch that was just made."""
+        self._pending.append(pending)
+        with self._counting:
+            self._checked += 1
+        self._conclude_at_exit()
+
+    def add_captured(self) -> None:
+        """Count a launch that became part of a graph, and so was not checked."""
+        with self._counting:
+            self._captured += 1
+        self._conclude_at_exit()
+
+    def collect(self) -> None:
+        """Report the launches that have ended, without waiting for others."""
+        self._read(waits=0)
+
+    def collect_oldest(self) -> None:
+        """Wait for the oldest launch, and report it and what else has ended."""
+        self._read(waits=1)
+
+    def conclude(self) -> None:
+        """Wait for all launches, report them, and say how many there were."""
+        self._read(waits=len(self._pending))
+        counts = LaunchCounts(self._checked, self._captured)
+        if counts != self._told:
+            HOOKS.record(counts.since(self._told))
+            self._told = counts
+        if self._lost:
+            tell(
+                f"what {self._lost} checked launches found is lost, as the GPU failed before it "
+                "was read"
+            )
+            self._lost = 0
+
+    @property
+    def counts(self) -> LaunchCounts:
+        """How many launches were checked, and how many not as they were captured."""
+        return LaunchCounts(self._checked, self._captured)
+
+    def _read(self, waits: int) -> None:
+        """Report what has ended, waiting for the `waits` oldest."""
+        # A hook that is told of a fault may launch; and one thread at a time keeps the order.
+        if not self._pending or not self._reading.acquire(blocking=waits > 0 and not self._is_mine):
+            return
+        self._reader = threading.get_ident()
+        try:
+            while self._pending and self._read_first(waits > 0):
+                waits -= 1
+        finally:
+            self._reader = 0
+            self._reading.release()
+
+    _reader = 0
+
+    @property
+    def _is_mine(self) -> bool:
+        return self._reader == threading.get_ident()
+
+    def _read_first(self, wait: bool) -> bool:
+        """Report the oldest launch; whether it had ended."""
+        first = self._pending[0]
+        try:
+            found = first.memory.read(first.table, wait)
+        except TkError:
+            # The crash is told as such.
+            first.memory.drop(first.table)
+            self._pending.popleft()
+            self._lost += 1
+            return True
+        if found is None:
+            return False
+        self._pending.popleft()
+        if found.count(0) != len(found):
+            self._report(first, found)
+        return True
+
+    def _report(self, pending: PendingTable, table: bytes) -> None:
+        # Only launches that went wrong need the texts of faults.
+        from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
+
+        passed = pending.arguments
+        launch = CheckedLaunch(
+            pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
+        )
+        for fault in faults_of(pending.plan, table, launch):
+            report(fault)
+
+    def _conclude_at_exit(self) -> None:
+        if not self._is_registered:
+            self._is_registered = True
+            # After the recorder's, so that it runs before it.
+            atexit.register(self.conclude)
+
+
+CHECKED = CheckedLaunches()

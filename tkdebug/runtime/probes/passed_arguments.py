@@ -1,0 +1,89 @@
+"""The arguments of a launch as plain facts: what a checked one is given, and is reported with.
+
+A script passes tensors, a bare launch their addresses. A checked one is also given where each of
+them begins and ends, as it was passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.tensor import unwrap
+from tkdebug.runtime.arguments.specialize import is_tensor_like
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.probe_reports import PassedTensor
+
+# As the kernel compares addresses, as signed numbers.
+_NO_END = (1 << 63) - 1
+_NUMBERS = (bool, int, float)
+
+
+class PassedArguments:
+    """What was passed, without the tensors.
+
+    Attributes:
+        tensors: by name, as `ProbePlan.bounds` has it: `x`, `pair.0`, `desc`.
+        numbers: by the parameter's name, constants too.
+
+    Args:
+        names: of the parameters.
+        values: one for each.
+    """
+
+    def __init__(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        # What the reports of a launch take, they load with torch.
+        from tkdebug.compiler.probes.bounds import byte_bounds
+        from tkdebug.interpreter.probe_reports import PassedTensor
+
+        self.tensors: dict[str, PassedTensor] = {}
+        self.numbers: dict[str, object] = {}
+        self._bounds: dict[str, tuple[int, int]] = {}
+        for name, value in zip(names, values, strict=True):
+            plain = unwrap(value)
+            if isinstance(plain, _NUMBERS):
+                self.numbers[name] = plain
+            for place, tensor in _tensors(name, plain):
+                self.tensors[place] = PassedTensor.of(tensor)
+                self._bounds[place] = byte_bounds(tensor)
+
+    def bounds(self, names: Sequence[str]) -> tuple[int, ...]:
+        """First and end byte of each of these, one after the other.
+
+        Of what has no known extent, such as an address with a type, everything is legal.
+        """
+        return tuple(place for name in names for place in self._bounds.get(name, (0, _NO_END)))
+
+
+def kind_of(grid: tuple[int, int, int], values: Sequence[Any]) -> Hashable:
+    """What the addresses of a launch are made of, but for what it loads.
+
+    Args:
+        grid: of the launch.
+        values: one for each parameter.
+    """
+    facts: list[Hashable] = [grid]
+    for value in values:
+        plain = unwrap(value)
+        if plain.__class__ is int:
+            facts.append(plain)
+        else:
+            for _, tensor in _tensors("", plain):
+                facts += (tuple(tensor.shape), tensor.stride())
+    return tuple(facts)
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors of an argument, by name."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, TensorDescriptor | TensorWrapper):
+        yield from _tensors(name, value.base)
+    elif isinstance(value, tuple) and not is_tensor_like(value):
+        for index, item in enumerate(value):
+            yield from _tensors(f"{name}.{index}", unwrap(item))

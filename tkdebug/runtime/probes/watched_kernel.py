@@ -1,0 +1,216 @@
+"""A native kernel some of whose launches are checked: two builds, and the choice between them.
+
+It stands among a jit function's kernels in the place of the bare build, until nothing new is to be
+expected of its launches. What scripts read off it is the bare build's. The generated launch
+function looks at `watched` of every kernel, which is how this one gets to see arguments; a bare
+kernel pays nothing for that.
+
+Invariants: a script never fails because of a check: where there is no checked build, launches are
+bare; a launch that is timed or captured is bare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.hook_chain import HOOKS
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
+from tkdebug.runtime.launch.timed_launches import TIMED
+from tkdebug.runtime.probes.checked_launch import CheckedLaunch
+from tkdebug.runtime.probes.checked_launches import CHECKED
+from tkdebug.runtime.probes.data_dependence import depends_on_data
+from tkdebug.runtime.probes.launch_kinds import LaunchKinds
+from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.device.platform import ProbeMemory
+    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.native_kernel import NativeKernel
+    from tkdebug.runtime.probes.builds import Build
+
+# Code that is on the disk is there before the bare build could be lowered meanwhile.
+_ON_DISK_S = 0.05
+# What scripts read off a kernel, besides what every `CompiledKernel` has.
+_OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
+_OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
+
+
+class WatchedKernel(CompiledKernel):
+    """A kernel with a checked build.
+
+    Attributes:
+        submit: launches the bare kernel without hooks, as its own does.
+
+    Args:
+        bare: the build that has no checks.
+        checked: the one that has.
+        memory: for checked launches on the kernel's device.
+        retire: called with the bare kernel when no more launches are to be looked at.
+        bare_first: whether the bare build is wanted first: nothing is launched, or it is timed.
+
+    Raises:
+        TkError: the kernel does not compile.
+    """
+
+    mode = "native"
+
+    def __init__(
+        self,
+        bare: Build,
+        checked: Build,
+        memory: ProbeMemory,
+        retire: Callable[[NativeKernel], None],
+        bare_first: bool,
+    ) -> None:
+        self._bare_build = bare
+        self._checked_build: Build | None = checked
+        self._memory = memory
+        self._retire = retire
+        self._kinds = LaunchKinds()
+        self._was_launched = False
+        self.submit: Callable[..., Any] = self._submit_bare
+        first = bare.kernel() if bare_first else self._first_builds(checked)
+        super().__init__(bare.src, first.used_globals)
+        # Looked up in the bare kernel.
+        del self.function, self.kernel
+        self._globals = self.watched
+        self._look_at_all()
+
+    def _first_builds(self, checked: Build) -> NativeKernel:
+        """Compile the checked build, and begin the bare one where there is time for it."""
+        try:
+            if not checked.begin(_ON_DISK_S):
+                self._bare_build.begin()
+        except Exception as error:
+            self._give_up(error)
+        return self._checked_kernel() or self.bare
+
+    def _checked_kernel(self) -> NativeKernel | None:
+        """The checked build; None where there is nothing to check, or it does not compile."""
+        if self._checked_build is None:
+            return None
+        try:
+            kernel = self._checked_build.kernel()
+        except Exception as error:
+            self._give_up(error)
+            return None
+        plan = kernel.binary.probes
+        if plan is None or not plan.sites:
+            self._checked_build = None
+            return None
+        self._kinds.depends_on_data = depends_on_data(plan.module)
+        return kernel
+
+    def _give_up(self, error: Exception) -> None:
+        """No checked build: the bare one says what is wrong, where that is the kernel itself."""
+        self._checked_build = None
+        name = self._bare_build.kernel().name
+        tell(f"kernel {name}: its launches are not checked: {type(error).__name__}: {error}")
+
+    @property
+    def bare(self) -> NativeKernel:
+        """The kernel without checks, compiled if it was not."""
+        return self._bare_build.kernel()
+
+    def __getattr__(self, name: str) -> Any:
+        """What scripts read off the kernel is that of the bare build."""
+        if name in _OF_BARE:
+            if self._was_launched and name in _OF_LOADED:
+                self._init_handles()
+            return getattr(self.bare, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @cached_property
+    def metadata(self) -> KernelMetadata:
+        """The bare kernel's."""
+        return self.bare.metadata
+
+    @cached_property
+    def tile_ir(self) -> str:
+        """The Tile IR after its passes, as text."""
+        return self.bare.tile_ir
+
+    def _init_handles(self) -> None:
+        self.bare._init_handles()  # noqa: SLF001  # as upstream's scripts call it
+
+    def _submit_bare(self, x: int, y: int, z: int, stream: int, *passed: Any) -> Any:
+        return self.bare.submit(x, y, z, stream, *passed)
+
+    def launch_hooked(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> None:
+        """Launch the bare kernel with hooks."""
+        self.bare.launch_hooked(grid, stream, values, passed)
+
+    def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
+        """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
+        stream, passed = self.bare.launch_arguments(values, stream)
+        self.launch_seen(grid, stream, values, passed)
+
+    def launch_seen(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> None:
+        """Launch, checked where that is the launch's turn.
+
+        Args:
+            grid: programs along x, y and z, none of them 0.
+            stream: handle of the stream.
+            values: a value for each parameter.
+            passed: what `submit` takes.
+        """
+        self._was_launched = True
+        CHECKED.collect()
+        checks = self._checks_of(grid, stream, values)
+        if checks is not None:
+            checks.launch(values, passed)
+        elif HOOKS.launch:
+            self.bare.launch_hooked(grid, stream, values, passed)
+        else:
+            self.bare.submit(*grid, stream, *passed)
+
+    def _checks_of(self, grid: Grid, stream: int, values: tuple[Any, ...]) -> CheckedLaunch | None:
+        """How the launch is checked; None where it is bare."""
+        if self._checked_build is None:
+            self._retire(self.bare)
+            return None
+        if KNOBS.check_launches == "none" or TIMED.get():
+            return None
+        if self._memory.is_capturing(stream):
+            CHECKED.add_captured()
+            return None
+        if KNOBS.check_launches == "first" and not self._is_wanted(grid, values):
+            return None
+        kernel = self._checked_kernel()
+        if kernel is None:
+            return None
+        arguments = PassedArguments(self.src.fn.arg_names, values)
+        try:
+            return CheckedLaunch.prepare(kernel, self._memory, grid, stream, arguments)
+        except Exception as error:
+            self._give_up(error)
+            return None
+
+    def _is_wanted(self, grid: Grid, values: tuple[Any, ...]) -> bool:
+        if self._kinds.wants(kind_of(grid, values)):
+            self._look_at_all()
+            return True
+        rest = self._kinds.rest
+        if rest is None:
+            self._retire(self.bare)
+        elif rest:
+            # Loaded by now, so that nothing stands between.
+            self.submit = self.bare.submit
+            # Counts launches down without a Python function, and then is no longer None.
+            self.watched = (*self._globals, (next, chain(repeat(None, rest), repeat(True)), None))
+        else:
+            self._look_at_all()
+        return False
+
+    def _look_at_all(self) -> None:
+        """Have the generated function show launches from the next one on, but for timed ones."""
+        self.watched = (*self._globals, (TIMED.get, False, True))

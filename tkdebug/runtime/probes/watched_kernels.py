@@ -1,0 +1,86 @@
+"""Which kernels of a jit function have a checked build, where launches are checked at all."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tkdebug.findings.reporting import checks_in_force, is_checked
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compile.native_compilation import NativeCompilation
+from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.runtime.launch.timed_launches import TIMED
+from tkdebug.runtime.probes.builds import Build
+from tkdebug.runtime.probes.watched_kernel import WatchedKernel
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.probes.sites import ProbeOptions
+    from tkdebug.runtime.compile.specialization import Specialization
+    from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+    from tkdebug.runtime.launch.native_kernel import NativeKernel
+
+Key = tuple[Hashable, ...]
+# A script whose shapes are constants of its kernels compiles one for each of them.
+MOST_CHECKED_BUILDS = 16
+
+
+class WatchedKernels:
+    """The kernels of one jit function that have a checked build, or had one.
+
+    Args:
+        kernels: the compiled kernels of the function by launch key, changed where one retires.
+    """
+
+    def __init__(self, kernels: dict[Key, CompiledKernel]) -> None:
+        self._kernels = kernels
+        self._made = 0
+
+    def make(
+        self,
+        key: Key,
+        src: Specialization,
+        device: int,
+        begun: NativeCompilation | None,
+        is_warmup: bool,
+    ) -> CompiledKernel:
+        """The kernel for a launch key, with a checked build unless there are too many.
+
+        Args:
+            key: the launch key.
+            src: what the bare build is compiled for.
+            device: index of the device.
+            begun: the compile of the bare build, where it was begun.
+            is_warmup: whether nothing is launched.
+
+        Raises:
+            TkError: it does not compile.
+        """
+        memory = None
+        if self._made < MOST_CHECKED_BUILDS and is_checked(src.fn.__name__):
+            platform = platform_in_force()
+            memory = platform.probe_memory(device) if platform.obstacle() is None else None
+        if memory is None:
+            return (begun or NativeCompilation(src, device)).finish()
+        self._made += 1
+        return WatchedKernel(
+            Build(src, device, begun),
+            Build(replace(src, probes=_probes()), device, is_quiet=True),
+            memory,
+            partial(self._retire, key),
+            bare_first=is_warmup or begun is not None or TIMED.get(),
+        )
+
+    def _retire(self, key: Key, kernel: NativeKernel) -> None:
+        """Put the bare build in the place of one whose launches are looked at no more."""
+        if isinstance(self._kernels.get(key), WatchedKernel):
+            self._kernels[key] = kernel
+
+
+def _probes() -> ProbeOptions:
+    """What is looked for."""
+    from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
+
+    wanted = (*BOUNDS_KINDS, *checks_in_force())
+    return ProbeOptions(frozenset(kind for kind in wanted if kind not in KNOBS.ignored_kinds))
