@@ -59,7 +59,10 @@ class Client:
     def event(self, name):
         """The next event of that name; others in between are skipped."""
         while True:
-            event = self._waiting.get(timeout=20)
+            try:
+                event = self._waiting.get(timeout=20)
+            except queue.Empty:
+                raise AssertionError(f"no event {name}; events: {self.events}") from None
             if event["event"] == name:
                 return event["body"]
             assert event["event"] != "<end>", f"no event {name} any more"

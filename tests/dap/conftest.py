@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "debugger")]
-from client import Client
+from client import Client  # noqa: E402
 
-from tkdebug.compat import install
-from tkdebug.debugger import listen
+from tkdebug.compat import install  # noqa: E402
+from tkdebug.debugger import listen  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +22,7 @@ def listening():
 def debugged(listening):
     """Launches kernels while a client, in a thread of its own, does what a test says."""
     installed = install("interpret")
+    listening.attached.clear()
     connection = socket.create_connection(("127.0.0.1", listening.port))
     client = Client(connection.makefile("rb"), connection.makefile("wb"))
 
@@ -33,7 +34,7 @@ def debugged(listening):
             client.request("setBreakpoints", source={"path": str(path)}, breakpoints=wanted)
         client.request("attach", token=listening.token, **attach)
         client.request("configurationDone")
-        listening.wait(60)
+        assert listening.wait(60)
         found = Future()
 
         def run():

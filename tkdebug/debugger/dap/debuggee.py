@@ -135,9 +135,9 @@ class Debuggee:
     def _stopped(self, stop: Stop) -> None:
         from tkdebug.debugger.programs import ALL
 
-        # Steps follow one program, all else means all of them.
-        self.debugger.select(ALL)
+        # A condition or a step has selected some programs; the others are shown, too.
         programs = self.debugger.at_stop.programs
+        self.debugger.select(ALL)
         self.stop = stop
         self.frames.clear()
         self.references.clear()
