@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 
-KERNEL, MEMCPY, MEMSET, DRIVER = 10, 1, 2, 4
+KERNEL, MEMCPY, MEMSET, DRIVER, RUNTIME = 10, 1, 2, 4, 5
 LAUNCH_KERNEL_EX = 652
 _names: dict[str, ctypes.Array] = {}
 
@@ -87,9 +87,13 @@ def memset(start=3000, end=3100, size_bytes=64, stream=7, call=60, size=88):
     return _record(size, fields)
 
 
-def driver_call(start, call, thread, callback=LAUNCH_KERNEL_EX, status=0):
+def runtime_call(start, call, thread):
+    return driver_call(start, call, thread, callback=211, kind=RUNTIME)
+
+
+def driver_call(start, call, thread, callback=LAUNCH_KERNEL_EX, status=0, kind=DRIVER):
     fields = [
-        (0, "I", DRIVER),
+        (0, "I", kind),
         (4, "I", callback),
         (8, "Q", start),
         (16, "Q", start + 3000),

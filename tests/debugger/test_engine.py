@@ -282,9 +282,9 @@ def test_watches_of_variables():
     watch = lambda debugger: debugger.add(BreakKind.CHANGE, "total.sum().item()")  # noqa: E731
     front = run(kernels.summed, (1,), x, out, 12, set_up=watch, BLOCK=4)
     assert [stop.detail[0].partition(" changed: ")[2] for stop in front.stops] == [
-        "0.0 -> 4.0",
-        "4.0 -> 8.0",
-        "8.0 -> 12.0",
+        "0 -> 4",
+        "4 -> 8",
+        "8 -> 12",
     ]
 
 

@@ -5,6 +5,7 @@ Run with UPDATE_GOLDEN=1 to write them anew.
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ from tkdebug.cli import main
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "transcripts"
 PROMPT = "(tkdebug) "
+
+
+def test_the_page_shows_transcripts_as_they_are():
+    page = (ROOT / "docs" / "debugging.md").read_text()
+    known = [path.read_text() for path in FOLDER.glob("*.txt")]
+    shown = re.findall(r"^```console\n(.*?)^```$", page, flags=re.M | re.S)
+    assert len(shown) >= 5
+    assert [text.splitlines()[0] for text in shown if text not in known] == []
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.txt")))

@@ -44,7 +44,7 @@ def recorded(tmp_path, script):
 def test_json_report_has_schema_1(recorded, script):
     data = json.loads(report(recorded, "json"))
     keys = ["schema", "mode", "times_are_of_a_gpu", "script", "exit_status", "baseline"]
-    keys += ["launches", "faults", "tunings", "others", "gpu_states"]
+    keys += ["launches", "faults", "tunings", "others", "origins", "gpu_states"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
     assert not data["times_are_of_a_gpu"]

@@ -310,6 +310,58 @@ def test_the_range_of_positive_rows():
     assert 'other=float("inf")' in fault.hint
 
 
+@tkdebug.jit
+def cross_entropy(x_ptr, y_ptr, loss_ptr, n, fill, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    x_ptr += row * n
+    largest, total = float("-inf"), 0.0
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < n, other=fill)
+        larger = tl.maximum(largest, tl.max(x, 0))
+        total = total * tl.exp(largest - larger) + tl.sum(tl.exp(x - larger), 0)  # BAD entropy
+        largest = larger
+    label = tl.load(x_ptr + tl.load(y_ptr + row))
+    tl.store(loss_ptr + row, largest + tl.log(total) - label)
+
+
+@pytest.mark.parametrize("n", [5, 21, 24])
+def test_an_online_cross_entropy_padded_by_zero(n):
+    x, y, loss = torch.randn(3, n), torch.arange(3), torch.zeros(3)
+    assert not run(cross_entropy, (3,), x, y, loss, n, float("-inf"), BLOCK=8)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(x, y, reduction="none"))
+    faults = run(cross_entropy, (3,), x, y, loss, n, 0.0, BLOCK=8)
+    if n == 24:
+        assert not faults
+    else:
+        assert only(faults).line == line("BAD entropy")
+        assert only(faults).count == 3
+
+
+@tkdebug.jit
+def group_norm(x_ptr, out_ptr, n, fill, BLOCK: tl.constexpr):
+    group = tl.program_id(0)
+    total, squares = 0.0, 0.0
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + group * n + cols, mask=cols < n, other=fill)
+        total += tl.sum(x)  # BAD group norm
+        squares += tl.sum(x * x)  # BAD squares
+    mean = total / n
+    scale = 1 / tl.sqrt(squares / n - mean * mean + 1e-5)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + group * n + cols, mask=cols < n, other=mean)
+        tl.store(out_ptr + group * n + cols, (x - mean) * scale, mask=cols < n)
+
+
+def test_a_group_norm_padded_by_one():
+    x, out = torch.randn(4, 27), torch.zeros(4, 27)
+    assert not run(group_norm, (4,), x, out, 27, 0.0, BLOCK=8)
+    faults = run(group_norm, (4,), x, out, 27, 1.0, BLOCK=8)
+    assert {fault.line for fault in faults} == {line("BAD group norm"), line("BAD squares")}
+
+
 # Look-alikes that are right
 
 

@@ -56,6 +56,7 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        stacks: whether to record which lines launch others' kernels.
         check_launches: which launches of native kernels are checked; None as the knob says.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
@@ -103,6 +104,7 @@ class Arguments:
     temporary: bool = False
     check_launches: CheckedLaunchesName | None = None
     coredump: bool = True
+    stacks: bool = False
     shell: str = ""
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
@@ -240,8 +242,9 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=parsed.native_target,
         temporary=parsed.temporary,
+        coredump=not (parsed.no_coredump or parsed.stacks),
         check_launches=parsed.check_launches,
-        coredump=not parsed.no_coredump,
+        stacks=parsed.stacks,
     )
 
 

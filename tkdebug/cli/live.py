@@ -58,7 +58,9 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append(f"--check-launches={arguments.check_launches}")
     if arguments.triton is not None:
         command += ["--triton", arguments.triton]
-    if not arguments.coredump:
+    if arguments.stacks:
+        command.append("--stacks")
+    elif not arguments.coredump:
         command.append("--no-coredump")
     if arguments.native_target is not None:
         command += ["--target", arguments.native_target]

@@ -157,6 +157,12 @@ def _add_run(add: AddCommand) -> None:
         help="a kernel that crashes on the GPU leaves no core dump, and no line is named; but "
         "times are CUPTI's, which cannot be beside core dumps, and kernels of others are recorded",
     )
+    run.add_argument(
+        "--stacks",
+        action="store_true",
+        help="record which line of the script, in which modules, launched each kernel of torch's; "
+        "takes every operation some microseconds, and implies --no-coredump",
+    )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
     run.add_argument("-c", metavar="code", help="run that code, as python -c does")

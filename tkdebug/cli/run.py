@@ -64,7 +64,9 @@ def _run_here(
     # The progress line receives a fault first: it makes room for the report of it.
     place = session_place(arguments.session, arguments.temporary)
     with place as (path, kept), progress_line(), telling() as told:
-        recorder = Recorder(path, script=program.name, argv=arguments.target_argv)
+        recorder = Recorder(
+            path, script=program.name, argv=arguments.target_argv, stacks=arguments.stacks
+        )
         ending = run_recorded(arguments, program, recorder, crashes)
         if os.getpid() != owner:
             # A child that the script forked has come to its end here.

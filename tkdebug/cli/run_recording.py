@@ -20,6 +20,7 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_creation import file_behind
 from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compat.gpu_crashes import ArmedCoreDumps
@@ -64,7 +65,7 @@ def run_recorded(
             checks=arguments.checks,
             triton=arguments.triton,
         )
-        with installed, cross_compiling(arguments.native_target):
+        with installed, cross_compiling(arguments.native_target), _origins(arguments, recorder):
             record_baseline()
             if arguments.temporary:
                 HOOKS.break_into = None  # the terminal is the TUI's
@@ -75,3 +76,17 @@ def run_recorded(
         os.environ.pop(SESSION_VARIABLE, None)
         recorder.stop(ending.exit_status)
     return ending
+
+
+@contextlib.contextmanager
+def _origins(arguments: Arguments, recorder: Recorder) -> Iterator[None]:
+    """Which line each operation of torch is called from, where that is asked for."""
+    if not arguments.stacks:
+        yield
+        return
+    if not KNOBS.recording_process or not KNOBS.cupti:
+        tell("--stacks: needs CUPTI and a recording process, which the environment switches off")
+    from tkdebug.runtime.cuda.op_origins import op_origins
+
+    with op_origins(recorder.note_operation):
+        yield

@@ -119,8 +119,22 @@ def tl_functions(is_single: bool) -> SimpleNamespace:
 
     same = (
         *("where", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "abs", "floor"),
-        *("ceil", "maximum", "minimum", "erf", "sigmoid", "zeros_like", "cat"),
+        *("ceil", "maximum", "minimum", "erf", "sigmoid", "zeros_like"),
     )
+
+    def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*operands: Any) -> Any:
+            # torch's functions take no Python numbers, which scalars of one program are.
+            is_number = [isinstance(x, int | float) for x in operands]
+            return function(
+                *(
+                    torch.as_tensor(x) if one else x
+                    for x, one in zip(operands, is_number, strict=True)
+                )
+            )
+
+        return call
+
     types = {
         "float16": torch.float16,
         "bfloat16": torch.bfloat16,
@@ -130,7 +144,8 @@ def tl_functions(is_single: bool) -> SimpleNamespace:
         "int1": torch.bool,
     }
     return SimpleNamespace(
-        **{name: getattr(torch, name) for name in same},
+        **{name: elementwise(getattr(torch, name)) for name in same},
+        cat=torch.cat,
         **types,
         sum=reduced(torch.sum),
         max=reduced(torch.amax),

@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.observed_access import ObservedAccess
 
 
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Why to stop at a moment, and the programs to select there."""
+
+    reason: Reason
+    numbers: tuple[int, ...] = ()
+    detail: tuple[str, ...] = ()
+    programs: frozenset[int] | None = None
+
+
 @dataclass(slots=True)
 class Search:
     """A search for the last moment before a horizon.
@@ -37,23 +47,14 @@ class Search:
         goal: where a step back may end; None for breakpoints.
         element: whose last write is looked for.
         found: the last moment so far.
-        reason: of the stop there.
+        hit: the stop there.
     """
 
     horizon: Moment
     goal: Goal | None = None
     element: Element | None = None
     found: Moment | None = None
-    reason: Reason = Reason.STEP
-    numbers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Hit:
-    reason: Reason
-    numbers: tuple[int, ...] = ()
-    detail: tuple[str, ...] = ()
-    programs: frozenset[int] | None = None
+    hit: Hit | None = None
 
 
 class Finder:
@@ -69,7 +70,7 @@ class Finder:
     def __init__(self, session: LaunchSession) -> None:
         self.goal: Goal | None = None
         self.search: Search | None = None
-        self.pending = _Hit(Reason.ARRIVED)
+        self.pending = Hit(Reason.ARRIVED)
         self.is_pausing = False
         self._session = session
         self._accessed: list[tuple[Breakpoint, str]] = []
@@ -136,7 +137,7 @@ class Finder:
 
     def arrived(self, here: Here) -> None:
         """The moment that was gone to."""
-        hit, self.pending = self.pending, _Hit(Reason.ARRIVED)
+        hit, self.pending = self.pending, Hit(Reason.ARRIVED)
         self._watches.clear()
         self._stop(here, hit)
 
@@ -155,8 +156,7 @@ class Finder:
         if search.element is None:
             hit = self._goal_hit(search.goal, here) if search.goal else self._hit(here, True)
         if hit is not None:
-            search.found, search.reason = here.moment, hit.reason
-            search.numbers = hit.numbers
+            search.found, search.hit = here.moment, hit
 
     def searched(self) -> None:
         """All moments before the horizon have been seen: prepare to go to the last one found."""
@@ -164,13 +164,13 @@ class Finder:
         assert search is not None
         if search.found is not None:
             self.search = None
-            self.pending = _Hit(search.reason, search.numbers)
+            self.pending = search.hit or Hit(Reason.STEP)
             session.go_to(search.found)
             return
         start = session.execution.searched_from(search.horizon)
         if start.op == 0:
             self.search = None
-            self.pending = _Hit(Reason.BEGINNING)
+            self.pending = Hit(Reason.BEGINNING)
             session.go_to(Moment(1, 0))
             return
         search.horizon = Moment(start.op + 1, 0)
@@ -182,7 +182,7 @@ class Finder:
         if search is not None:
             if search.element is not None and is_write and here.moment < search.horizon:
                 if search.element.touches(access):
-                    search.found, search.reason = here.moment, Reason.WATCH
+                    search.found, search.hit = here.moment, Hit(Reason.WATCH)
                     return
         wanted = BreakKind.WRITE if is_write else BreakKind.READ
         for one, element in self._data:
@@ -212,23 +212,23 @@ class Finder:
         from tkdebug.fault_text import describe
 
         detail = tuple(describe(fault).splitlines())
-        self.pending = _Hit(Reason.FAULT, tuple(one.number for one in matching), detail)
+        self.pending = Hit(Reason.FAULT, tuple(one.number for one in matching), detail)
         self._session.go_to(here.moment)
         raise Rewind
 
     # Hits
 
-    def _hit(self, here: Here, is_search: bool) -> _Hit | None:
+    def _hit(self, here: Here, is_search: bool) -> Hit | None:
         session = self._session
         accessed, self._accessed = self._accessed, []
         if self.is_pausing and not is_search:
             self.is_pausing = False
-            return _Hit(Reason.PAUSE)
+            return Hit(Reason.PAUSE)
         if accessed:
             kept = self._counted([one for one, _ in accessed], here)
             detail = tuple(text for one, text in accessed if one in kept)
             if kept:
-                return _Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
+                return Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
         candidates: list[Breakpoint] = []
         if here.mark is None:
             if self._ops:
@@ -242,20 +242,20 @@ class Finder:
         if hit is None and here.mark is not None and here.mark.kind is MarkKind.BREAK:
             place = (here.moment.op, here.mark.location.line)
             if self._breaks and session.selection.is_here(here.run) and place != self._last_line:
-                hit = _Hit(Reason.CALL)
+                hit = Hit(Reason.CALL)
         if is_search:
             return hit
         stepped = self._goal_hit(self.goal, here) if self.goal is not None else None
         return hit or stepped
 
-    def _goal_hit(self, goal: Goal | None, here: Here) -> _Hit | None:
+    def _goal_hit(self, goal: Goal | None, here: Here) -> Hit | None:
         if goal is None or not goal.ends_at(here.mark):
             return None
         if not self._session.selection.is_here(here.run):
             return None
-        return _Hit(Reason.STEP)
+        return Hit(Reason.STEP)
 
-    def _breakpoint_hit(self, candidates: Iterable[Breakpoint], here: Here) -> _Hit | None:
+    def _breakpoint_hit(self, candidates: Iterable[Breakpoint], here: Here) -> Hit | None:
         session = self._session
         met: list[Breakpoint] = []
         programs: set[int] | None = None
@@ -282,9 +282,9 @@ class Finder:
         if not met:
             return None
         narrowed = None if programs is None else frozenset(programs)
-        return _Hit(Reason.BREAKPOINT, tuple(m.number for m in met), tuple(problems), narrowed)
+        return Hit(Reason.BREAKPOINT, tuple(m.number for m in met), tuple(problems), narrowed)
 
-    def _watch_hit(self, here: Here) -> _Hit | None:
+    def _watch_hit(self, here: Here) -> Hit | None:
         session = self._session
         if not session.selection.is_here(here.run):
             return None
@@ -298,7 +298,7 @@ class Finder:
         if not kept:
             return None
         detail = tuple(text for one, text in found if one in kept)
-        return _Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
+        return Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
 
     def _counted(self, met: list[Breakpoint], here: Here) -> list[Breakpoint]:
         """Those of the breakpoints met that stop; log points print."""
@@ -323,7 +323,7 @@ class Finder:
         for one in met:
             one.hits += 1
 
-    def _stop(self, here: Here, hit: _Hit) -> None:
+    def _stop(self, here: Here, hit: Hit) -> None:
         mark = here.mark or here.context
         self._last_line = None if mark is None else (here.moment.op, mark.location.line)
         self._session.stop(here, hit.reason, hit.numbers, hit.detail, hit.programs)

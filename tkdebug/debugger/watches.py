@@ -82,4 +82,5 @@ def _shown(before: Any, now: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    return str(value.item() if isinstance(value, Tensor) and value.numel() == 1 else value)
+    number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+    return f"{number:.6g}" if isinstance(number, float) else str(number)

@@ -43,7 +43,7 @@ _PACKED_FIELDS = (
     ("registers", "<i4"),
     ("static_shared_bytes", "<i4"),
     ("dynamic_shared_bytes", "<i4"),
-    ("padding", "<i4"),
+    ("origin", "<i4"),
     ("size_bytes", "<i8"),
 )
 _PAGE = 256  # batches read at a time
@@ -147,6 +147,7 @@ def unpacked(recorded: Recorded[ActivityBatch]) -> Iterator[Activity]:
         columns["dynamic_shared_bytes"],
         columns["size_bytes"],
         columns["graph"],
+        columns["origin"],
         strict=True,
     )
     names, process = batch.names, recorded.process

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from tkdebug.storage import stored
+from tkdebug.errors import Frame
+from tkdebug.storage import SHORT, stored
 
 ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
 
@@ -32,6 +34,7 @@ class Activity:
         dynamic_shared_bytes: shared memory that the launch asked for.
         size_bytes: of a copy or fill.
         graph: CUPTI's number of the CUDA graph that launched it, 0 for none.
+        origin: `number` of the `Origin` that it was launched from, 0 where that is not known.
     """
 
     kind: str
@@ -50,6 +53,23 @@ class Activity:
     dynamic_shared_bytes: int
     size_bytes: int
     graph: int
+    origin: int = 0
+
+
+@stored("origins")
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in the script others' kernels were launched from.
+
+    Attributes:
+        number: unique in its process.
+        frame: the line that called the operation of torch.
+        scopes: names of those around it, outermost first: modules, `record_function`, Proton's.
+    """
+
+    number: int
+    frame: Frame
+    scopes: tuple[Annotated[str, SHORT], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tkdebug.instrument.apart.client import CannotStart, RecordingProcess
 from tkdebug.instrument.store import Event
-from tkdebug.instrument.writer import SessionWriter
+from tkdebug.instrument.writer import SessionWriter, flush_at_process_exit
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
@@ -40,6 +40,7 @@ class EventSink:
     def __init__(self, path: Path, is_child: bool, left: Callable[[], None]) -> None:
         self._path = path
         self._left = left
+        self._is_child = is_child
         self._writer = SessionWriter(path, is_child=is_child)
         self._moving = threading.RLock()
         self._is_closed = False
@@ -79,6 +80,8 @@ class EventSink:
                 return None
             process.failed = self._left
             self.process = process
+            if self._is_child:
+                flush_at_process_exit(self)
             self.put = process.put
         self._writer.rest()
         return process
@@ -104,6 +107,7 @@ class EventSink:
     def after_fork_in_child(self) -> None:
         """The process is the parent's."""
         self._moving = threading.RLock()
+        self._is_child = True
         if self.process is not None:
             self.process.leave()
             self._left()

@@ -76,6 +76,7 @@ class GpuRecording:
         measured: called with each launch whose time is known, or will never be.
         told: called with records for the session.
         switched: called with whether CUPTI times launches from now on.
+        has_origins: whether it is recorded what launches others' kernels.
 
     Attributes:
         is_on: whether it does.
@@ -87,7 +88,10 @@ class GpuRecording:
         measured: Callable[[Measured], None],
         told: Callable[[object], None],
         switched: Callable[[bool], None],
+        *,
+        has_origins: bool = False,
     ) -> None:
+        self._has_origins = has_origins
         self._told_measured = measured
         self._told = told
         self._switched = switched
@@ -141,7 +145,7 @@ class GpuRecording:
 
         cupti = Cupti(find_cupti())
         return DeviceRecording(
-            Collection(cupti, buffers),
+            Collection(cupti, buffers, has_origins=self._has_origins and process is not None),
             self._make_taker(cupti, process),
             self._told,
             self._on_round,
@@ -152,7 +156,7 @@ class GpuRecording:
         if process is not None:
             from tkdebug.instrument.apart.taker import JoinApart
 
-            return JoinApart(process, cupti.version)
+            return JoinApart(process, cupti.version, self._has_origins)
         from tkdebug.instrument.cupti.activity_join import ActivityJoin
         from tkdebug.instrument.cupti.collection import names_at
         from tkdebug.instrument.cupti.recording import JoinHere

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import SessionError
@@ -53,6 +53,7 @@ class Recorder:
         mode: how kernels run, as shown in reports until the first launch tells.
         join: add to the session that another process created instead of creating one.
         output: also record what goes through `sys.stdout` and `sys.stderr`.
+        stacks: record which line launched others' kernels; `note_operation` has to be told.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Recorder:
         mode: str = "interpret",
         join: bool = False,
         output: bool = True,
+        stacks: bool = False,
     ) -> None:
         self.path = file_behind(Path(path))
         self._start_info = RunStart(
@@ -89,7 +91,9 @@ class Recorder:
             profiler=self._profiler_took,
             timed=True,
         )
-        self._gpu = GpuRecording(self._on_measured, self._on_record, self._on_switched)
+        self._gpu = GpuRecording(
+            self._on_measured, self._on_record, self._on_switched, has_origins=stacks
+        )
         self._device_times: DeviceTimes | None = None
         self._stored_places: set[tuple[object, ...]] = set()
         self._scope_metrics: dict[int, dict[str, object]] = {}
@@ -171,6 +175,12 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:
         self.stop(0 if error is None else 1)
+
+    def note_operation(self, start_ns: int, end_ns: int, code: CodeType, line: int) -> None:
+        """An operation of torch's, called at that line, has ended; launches nothing before CUDA."""
+        packer = self._packer
+        if packer is not None:
+            packer.note_operation(start_ns, end_ns, code, line)
 
     def _put(self, event: Event) -> None:
         assert self._sink is not None

@@ -23,6 +23,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from tkdebug.instrument.child_ends import store_before_ending
 from tkdebug.instrument.store import Event, SessionStore
@@ -263,12 +264,20 @@ class SessionWriter:
 
             # A multiprocessing child ends by os._exit, which runs finalizers but no atexit; they
             # are cleared before the after-fork calls, so they are registered from one.
-            util.register_after_fork(self, SessionWriter._flush_at_process_exit)
+            util.register_after_fork(self, flush_at_process_exit)
 
-    def _flush_at_process_exit(self) -> None:
+
+class _Flushes(Protocol):
+    def flush(self) -> None:
+        """Wait until all events so far are in the file."""
+
+
+def flush_at_process_exit(writer: _Flushes) -> None:
+    """Flush where this is a multiprocessing child, which ends without what `atexit` knows."""
+    if "multiprocessing.util" in sys.modules:
         from multiprocessing import util
 
-        util.Finalize(self, self.flush, exitpriority=-100)
+        util.Finalize(writer, writer.flush, exitpriority=-100)
 
 
 def _follow_forks(writer: SessionWriter) -> None:

@@ -70,7 +70,8 @@ def _say_lines(console: Console, lines: Iterable[Line]) -> None:
             console.say(f"         NaN is born here: {birth}")
         for name, (buffer, offsets, values) in line.loads.items():
             shown = _loaded(name, buffer, torch.cat(offsets))
-            console.say(f"         loads {shown}{_held(values)}")
+            rounds = f" in {len(values)} rounds" if len(values) > 1 else ""
+            console.say(f"         loads {shown}{_held([torch.cat(values)])}{rounds}")
         for name, values in line.values.items():
             if name not in line.loads:
                 console.say(f"         {name}{_held(values)}")

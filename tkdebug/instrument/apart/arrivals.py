@@ -22,9 +22,17 @@ from tkdebug.instrument.apart.launch_texts import (
     encode_stream,
     grid_text,
 )
-from tkdebug.instrument.apart.ring import ENDED, JOINED, TIME_SOURCES, TIMED, PackedLaunch
+from tkdebug.instrument.apart.ring import (
+    ENDED,
+    JOINED,
+    OPERATION,
+    TIME_SOURCES,
+    TIMED,
+    PackedLaunch,
+)
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.layouts import layout_of
+from tkdebug.instrument.cupti.op_spans import OpSpans
 from tkdebug.instrument.cupti.parsing import RecordError
 from tkdebug.instrument.device_records import LostActivities
 from tkdebug.instrument.store import EncodedLaunch, Event, LaunchEnded, LaunchStarted, Told
@@ -61,6 +69,7 @@ class Arrivals:
         self._ends: list[LaunchEnded] = []
         self._join: ActivityJoin | None = None
         self._version = 0
+        self._spans: OpSpans | None = None
         self._rounds: list[Round] = []
         self._names: dict[int, str] = {}
         self._asked: set[int] = set()
@@ -101,7 +110,8 @@ class Arrivals:
         elif kind == "made":
             self._made(Made(*parts[0]), parts[1])
         elif kind == "cupti":
-            (self._version,) = parts
+            self._version, has_origins = parts
+            self._spans = OpSpans() if has_origins else None
         elif kind == "round":
             self._rounds.append(parts[0])
         elif kind == "names":
@@ -130,7 +140,7 @@ class Arrivals:
         return self._taken()
 
     def _is_known(self, launch: PackedLaunch) -> bool:
-        return launch.variant == ENDED or (
+        return launch.variant in (ENDED, OPERATION) or (
             launch.variant in self._variants
             and launch.facts in self._facts
             and (not launch.scopes or launch.scopes in self._scopes)
@@ -140,6 +150,9 @@ class Arrivals:
         if launch.variant == ENDED:
             source = TIME_SOURCES[launch.flags]
             self._ends.append(LaunchEnded(launch.launch, launch.start_ns, None, source))
+        elif launch.variant == OPERATION:
+            if self._spans is not None:
+                self._spans.add(launch.thread, launch.start_ns, launch.end_ns, launch.facts)
         else:
             self._events.append(self._started(launch))
 
@@ -180,7 +193,9 @@ class Arrivals:
 
             layout = layout_of(self._version)
             assert layout is not None
-            self._join = ActivityJoin(layout, self._known_names, self._measured, self._told)
+            self._join = ActivityJoin(
+                layout, self._known_names, self._measured, self._told, self._spans
+            )
         return self._join
 
     def joined(self) -> list[Event]:
@@ -240,7 +255,7 @@ class Arrivals:
             is_killed: it did not say that it is done.
         """
         for launch in self._waiting:
-            if launch.variant == ENDED or launch.variant in self._variants:
+            if launch.variant in (ENDED, OPERATION, *self._variants):
                 self._add(launch)
         self._waiting = []
         for taken in self._rounds:

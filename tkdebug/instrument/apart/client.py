@@ -78,6 +78,7 @@ class RecordingProcess:
             self._line_tables = LineTables(self._send_line_table)
             with theirs:
                 self._start(theirs.fileno())
+            self.ring.close_descriptor()
             self._await_start()
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             self._channel.close()

@@ -12,17 +12,22 @@ import itertools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from time import time_ns
+from types import CodeType
 from typing import Any, Protocol
 
+from tkdebug.errors import Frame
 from tkdebug.hook_chain import PackableKernel
 from tkdebug.instrument.apart.ring import (
     HEADER_BYTES,
     MASK,
+    OPERATION,
     SCALARS,
     SLOT_BYTES,
     RingWriter,
     slot_format,
 )
+from tkdebug.instrument.device_records import Origin
+from tkdebug.instrument.store import Told
 from tkdebug.scopes import SCOPES, ScopeWatcher
 
 # How a scalar is packed, by the kind of its parameter.
@@ -107,6 +112,7 @@ class LaunchPacker:
         self._scope_numbers = itertools.count(1)
         self._kept: list[dict[Hashable, int]] = []
         self._kept_count = 0
+        self._origins: dict[tuple[CodeType, int, tuple[str, ...]], int] = {}
         self._state = state
         self.time_of = time_of
         self.notes: dict[object, Note] = {}
@@ -175,6 +181,19 @@ class LaunchPacker:
             return number
 
         return describe
+
+    def note_operation(self, start_ns: int, end_ns: int, code: CodeType, line: int) -> None:
+        """Note an operation of torch's that the script called at that line."""
+        scopes = () if SCOPES.is_plain else SCOPES.path(self._watcher)
+        origin = self._origins.get((code, line, scopes))
+        if origin is None:
+            origin = self._origins[code, line, scopes] = len(self._origins) + 1
+            frame = Frame(code.co_filename, line, code.co_name)
+            self._send("event", Told(Origin(origin, frame, scopes), time_ns()))
+        number = self._ring.next_number()
+        if number < self._ring.limit or self._ring.await_room(number):
+            here = self._here.native_id
+            self._ring.put(number, OPERATION, origin, 0, 0, 0, 0, here, 0, start_ns, end_ns, 0, 0)
 
     def _count_kept(self) -> None:
         """Begin anew where every launch passes something else; the other side does so, too."""

@@ -38,6 +38,8 @@ assert _SLOT.size == SLOT_BYTES
 # In the place of a variant: the slot tells how the launch ended. `start_ns` is how long it took on
 # the device, `flags` how that was obtained, as an index of `TIME_SOURCES`.
 ENDED = 0xFFFFFFFF
+# The slot tells of an operation of torch: its thread, start and end, and as `facts` its origin.
+OPERATION = 0xFFFFFFFE
 TIME_SOURCES = ("events", "events-at-most", "host")
 
 # Flags of a launch: CUPTI has the call that made it; CUPTI's time is the launch's.
@@ -89,6 +91,10 @@ class RingWriter:
         self.limit = SLOTS
         self._is_read = is_read
 
+    def close_descriptor(self) -> None:
+        """The other side has it; the memory stays."""
+        os.close(self.descriptor)
+
     def await_room(self, number: int) -> bool:
         """Wait until the slot of that number is free; False where nobody reads any more."""
         while True:
@@ -106,19 +112,24 @@ class RingWriter:
         if number >= self.limit and not self.await_room(number):
             return True
         try:
-            how = (0, 0, duration_ns, 0, 0, TIME_SOURCES.index(source))
-            slot = (ENDED, 0, launch, 0, 0, 0, *how, b"", number + 1)
-            _SLOT.pack_into(self.memory, slot_offset(number), *slot)
+            how = TIME_SOURCES.index(source)
+            self.put(number, ENDED, 0, launch, 0, 0, 0, 0, 0, duration_ns, 0, 0, how)
         except (ValueError, struct.error):
             self.leave_empty(number)
             return False
         return True
 
+    def put(self, number: int, *fields: int) -> None:
+        """Fill the slot of that number: the fields of `PackedLaunch` before its scalars.
+
+        Raises:
+            struct.error: one of them does not fit.
+        """
+        _SLOT.pack_into(self.memory, slot_offset(number), *fields, b"", number + 1)
+
     def leave_empty(self, number: int) -> None:
         """Fill the slot of a number that no launch came of."""
-        _SLOT.pack_into(
-            self.memory, slot_offset(number), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"", number + 1
-        )
+        self.put(number, *[0] * 12)
 
 
 def slot_offset(number: int) -> int:

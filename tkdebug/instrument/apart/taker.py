@@ -15,12 +15,13 @@ class JoinApart:
     Args:
         process: that.
         version: of CUPTI, which says how its records lie in memory.
+        has_origins: whether operations of torch are told of.
     """
 
-    def __init__(self, process: RecordingProcess, version: int) -> None:
+    def __init__(self, process: RecordingProcess, version: int, has_origins: bool) -> None:
         self._process = process
         process.names_at = names_at
-        process.send("cupti", version)
+        process.send("cupti", version, has_origins)
 
     def take(self, collect: Callable[[], Round]) -> set[int]:
         """Hand a round over; the devices are those of rounds that were joined meanwhile."""

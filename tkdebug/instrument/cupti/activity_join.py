@@ -21,6 +21,7 @@ from tkdebug.instrument.cupti.layouts import (
     LAUNCH_CALLBACK,
     MEMCPY,
     MEMSET,
+    RUNTIME,
     Layout,
 )
 from tkdebug.instrument.cupti.parsing import records_by_kind
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tkdebug.instrument.activities import Packed
+    from tkdebug.instrument.cupti.op_spans import OpSpans
     from tkdebug.instrument.cupti.parsing import Records
 
 # A launch whose call is known and whose kernel is not, although later ones of the stream are: it
@@ -88,6 +90,7 @@ class ActivityJoin:
         names: gives the texts at addresses in that process.
         measured: called with each launch that ran, or of which it is known that no record comes.
         told: called with records for the session.
+        spans: what others' kernels are launched from, where that is asked for.
 
     Attributes:
         made: notes a launch; from any thread.
@@ -99,7 +102,9 @@ class ActivityJoin:
         names: Callable[[list[int]], Mapping[int, str]],
         measured: Callable[[Measured], None],
         told: Callable[[object], None],
+        spans: OpSpans | None = None,
     ) -> None:
+        self._spans = spans
         self._layout = layout
         self._names = names
         self._measured = measured
@@ -129,6 +134,10 @@ class ActivityJoin:
         clock = taken.clock
         read = [records_by_kind(data, self._layout) for data in taken.buffers]
         for records in read:
+            if self._spans is not None:
+                for kind in {DRIVER, RUNTIME} & records.keys():
+                    self._spans.add_calls(records[kind], clock.offset_ns)
+            records.pop(RUNTIME, None)
             if DRIVER in records:
                 calls = calls_of(records.pop(DRIVER), LAUNCH_CALLBACK, clock.offset_ns)
                 self._joiner.add((), calls)
@@ -143,6 +152,8 @@ class ActivityJoin:
         for launch in joined.lost:
             self._measured(Measured(launch, None))
         self._drop_captured(now_ns)
+        if self._spans is not None:
+            self._spans.forget()
         if taken.dropped:
             self._told(LostActivities(taken.dropped, "CUPTI had no room for them"))
         return {
@@ -195,6 +206,9 @@ class ActivityJoin:
             packed, texts, calls = _packed(records, names, clock.offset_ns)
             is_ours = self._settle(packed, calls)
             kept = np.ones(len(packed), bool) if is_last else is_ours | (packed["kind"] > 0)
+            if self._spans is not None:
+                places = np.flatnonzero(kept & ~is_ours)
+                packed["origin"][places] = self._spans.origins_of(calls[places])
             if kept.any():
                 self._told(make_batch(packed[kept], texts))
             if not kept.all():

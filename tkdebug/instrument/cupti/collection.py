@@ -11,7 +11,7 @@ import time
 
 from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.activity_join import Clock
-from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, MEMSET
+from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, MEMSET, RUNTIME
 from tkdebug.instrument.cupti.library import Cupti
 
 # Calls of the driver cost nothing that could be measured (H200: 7.8 us a launch with and without,
@@ -29,11 +29,15 @@ class Collection:
     Args:
         cupti: the library.
         buffers: the memory that it fills.
+        has_origins: also record calls of the runtime, by which torch launches.
     """
 
-    def __init__(self, cupti: Cupti, buffers: ActivityBuffers) -> None:
+    def __init__(
+        self, cupti: Cupti, buffers: ActivityBuffers, *, has_origins: bool = False
+    ) -> None:
         self.cupti = cupti
         self._buffers = buffers
+        self._kinds = (*KINDS, RUNTIME) if has_origins else KINDS
         self._enabled: list[int] = []
 
     def start(self, is_ours: bool = False) -> None:
@@ -52,7 +56,7 @@ class Collection:
         self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
         self.cupti.register(self._buffers.requested, self._buffers.completed)
         try:
-            for kind in KINDS:
+            for kind in self._kinds:
                 self.cupti.call("cuptiActivityEnable", kind)
                 self._enabled.append(kind)
         except BaseException:

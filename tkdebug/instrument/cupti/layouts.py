@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MEMCPY = 1
 MEMSET = 2
 DRIVER = 4
+RUNTIME = 5
 CONCURRENT_KERNEL = 10
 # CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx (cupti_driver_cbid.h): what our launches call.
 LAUNCH_CALLBACK = 652
@@ -83,6 +84,7 @@ FIELDS: Mapping[int, Mapping[str, tuple[str, int]]] = {
         "returnValue": ("<u4", 36),
     },
 }
+FIELDS = {**FIELDS, RUNTIME: FIELDS[DRIVER]}
 
 # CUpti_ActivityMemcpyKind
 COPY_KINDS: Mapping[int, str] = {
@@ -117,7 +119,7 @@ class Layout:
 
 
 def _sizes(kernel: int, memcpy: int, memset: int) -> Mapping[int, int]:
-    return {CONCURRENT_KERNEL: kernel, MEMCPY: memcpy, MEMSET: memset, DRIVER: 40}
+    return {CONCURRENT_KERNEL: kernel, MEMCPY: memcpy, MEMSET: memset, DRIVER: 40, RUNTIME: 40}
 
 
 # Looked at: nvidia-cuda-cupti-cu12 12.1.105 to 12.9.79, nvidia-cuda-cupti 13.0.48 to 13.5.25.

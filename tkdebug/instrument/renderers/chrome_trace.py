@@ -15,9 +15,10 @@ from itertools import chain
 
 from tkdebug.events import ArgumentInfo
 from tkdebug.instrument.activities import recorded_activities
-from tkdebug.instrument.device_records import Activity
+from tkdebug.instrument.device_records import Activity, Origin
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.kernel_names import activity_name, demangled
+from tkdebug.instrument.origin_totals import recorded_origins
 from tkdebug.instrument.records import FaultGroup, Launch, RunInfo, ScopeSpan
 from tkdebug.instrument.renderers.json_format import recorded_launches
 from tkdebug.instrument.session import Session
@@ -80,9 +81,11 @@ def _launch_events(
 def _other_events(
     session: Session, run: RunInfo, streams: _GpuStreams
 ) -> Iterator[dict[str, object]]:
+    origins = recorded_origins(session)
     for activity in recorded_activities(session):
         if not activity.launch:
-            yield from streams.events(activity, _other_event(activity, run))
+            origin = origins.get((activity.process, activity.origin))
+            yield from streams.events(activity, _other_event(activity, run, origin))
 
 
 class _GpuStreams:
@@ -104,7 +107,12 @@ class _GpuStreams:
         yield {**event, "tid": self._tracks[place]}
 
 
-def _other_event(activity: Activity, run: RunInfo) -> dict[str, object]:
+def _other_event(activity: Activity, run: RunInfo, origin: Origin | None) -> dict[str, object]:
+    details = _activity_details(activity)
+    if origin is not None:
+        frame = origin.frame
+        details["launched_at"] = f"{frame.file}:{frame.line} in {frame.function}"
+        details["scopes"] = origin.scopes
     return {
         "ph": "X",
         "name": activity_name(activity.kind, activity.name, activity.graph > 0),
@@ -112,7 +120,7 @@ def _other_event(activity: Activity, run: RunInfo) -> dict[str, object]:
         "pid": activity.process,
         "ts": (activity.start_ns - run.start_ns) / 1e3,
         "dur": activity.duration_ns / 1e3,
-        "args": _activity_details(activity),
+        "args": details,
     }
 
 

@@ -13,6 +13,7 @@ from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.kernel_names import demangled
 from tkdebug.instrument.known_faults import baseline_outcome
 from tkdebug.instrument.nvml import slowdown_names
+from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.session import Session
@@ -53,12 +54,29 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     for total in session.other_totals()[1]:
         yield separator + json_text(_other(total))
         separator = ",\n"
+    yield '],\n"origins": ['
+    separator = "\n"
+    for line in origin_totals(session):
+        yield separator + json_text(_origin(line))
+        separator = ",\n"
     yield '],\n"gpu_states": ['
     separator = "\n"
     for state in session.records(GpuState):
         yield separator + json_text(_state(state))
         separator = ",\n"
     yield "]}\n"
+
+
+def _origin(total: OriginTotal) -> dict[str, object]:
+    origin = total.origin
+    return {
+        "file": None if origin is None else origin.frame.file,
+        "line": None if origin is None else origin.frame.line,
+        "function": None if origin is None else origin.frame.function,
+        "scopes": () if origin is None else origin.scopes,
+        "count": total.count,
+        "total_ns": total.total_ns,
+    }
 
 
 def _baseline(session: Session, faults: tuple[FaultGroup, ...]) -> dict[str, object] | None:

@@ -6,6 +6,7 @@ Nothing that a session holds acts on the terminal (`terminal_text`).
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 
 from tkdebug import fault_text
@@ -15,7 +16,8 @@ from tkdebug.instrument import gpu_health
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_names import activity_name
-from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
+from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
+from tkdebug.instrument.records import SCOPE_SEPARATOR, FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
@@ -47,6 +49,11 @@ def render(
     if totals:
         yield "\nalso on the GPU, launched by others\n"
         for line in _other_lines(totals, view.width):
+            yield visible(line) + "\n"
+    origins = origin_totals(session)
+    if origins:
+        yield "\nof these, by the line that launched them\n"
+        for line in _origin_lines(origins, view.width):
             yield visible(line) + "\n"
     for warning in gpu_health.warnings(session):
         yield f"warning: {visible_line(warning)}\n"
@@ -96,6 +103,24 @@ def _other_lines(totals: Sequence[ActivityTotal], width: int | None) -> Iterator
             visible_line(activity_name(total.kind, total.name, total.in_graph)), MAX_NAME_CHARS
         )
         rows.append((name, f"{total.count:,}", *map(format_ns, times)))
+    yield from table_lines(rows, width)
+    left = totals[MAX_OTHERS:]
+    if left:
+        rest = format_ns(sum(total.total_ns for total in left))
+        yield f"… and {len(left):,} more, {rest} in all"
+
+
+def _origin_lines(totals: Sequence[OriginTotal], width: int | None) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("", "count", "total", "in")]
+    for total in totals[:MAX_OTHERS]:
+        place, scopes = "(no line is known)", ""
+        if total.origin is not None:
+            frame = total.origin.frame
+            place = f"{os.path.basename(frame.file)}:{frame.line} {frame.function}"
+            scopes = SCOPE_SEPARATOR.join(total.origin.scopes)
+        texts = (cut(visible_line(text), MAX_NAME_CHARS) for text in (place, scopes))
+        place, scopes = texts
+        rows.append((place, f"{total.count:,}", format_ns(total.total_ns), scopes))
     yield from table_lines(rows, width)
     left = totals[MAX_OTHERS:]
     if left:

@@ -24,7 +24,6 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ops.table import OPS
-from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.padding.facts import (
     Axes,
     PaddingFacts,
@@ -34,23 +33,25 @@ from tkdebug.interpreter.checks.padding.facts import (
 )
 from tkdebug.interpreter.checks.padding.flow import (
     combination,
+    is_filled,
+    mask_given,
     name_of,
     neutral_of,
     neutral_text,
+    numbers,
     padding_of_product,
     padding_of_results,
 )
 from tkdebug.interpreter.checks.padding.worlds import World, different, differs
 from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_touched, stored_value
-from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.values import BoxTile, DescriptorTile, TileValue
+from tkdebug.interpreter.values import BoxTile, TileValue
 
 _SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
 _MOST_WORLDS = 8
@@ -273,11 +274,9 @@ class PaddingTracker(ShadowValues[Origin]):
         """Whether elements that are left out change nothing where they are."""
         type_ = tt.Combining(op).sources[0].type
         axis = tt.Combining(op).axis + 1
-        if isinstance(tile, BoxTile) and tile.cropped_axes == (axis - 1,):
-            low, high = tile.box[axis - 1]
-            if not bool(left_out.narrow(axis, low, high - low).any()):
-                neutral = neutral_of(combiner, tile.fill.dtype)
-                return not bool((tile.fill != neutral).any())
+        if isinstance(tile, BoxTile):
+            if is_filled(tile, left_out, neutral_of(combiner, tile.fill.dtype)):
+                return True
         values = self._ev.full(tile, type_)
         neutral = neutral_of(combiner, values.dtype)
         if left_out.numel() == left_out.shape[axis]:
@@ -295,12 +294,12 @@ class PaddingTracker(ShadowValues[Origin]):
         cleaned: dict[int, Tensor] = {}
         for place, dim in ((0, -1), (1, -2)):
             shadow = each[place]
-            if shadow is None:
+            if shadow is None or is_filled(operands[place], shadow, 0):
                 continue
             shadow = ev.full(shadow, dot.factors[place].type)
             shadow = shadow & ~shadow.all(dim, keepdim=True)
             values = ev.full(operands[place], dot.factors[place].type)
-            if bool((shadow & (_numbers(values) != 0)).any()):
+            if bool((shadow & (numbers(values) != 0)).any()):
                 cleaned[place] = shadow
         return [result], cleaned
 
@@ -325,6 +324,19 @@ class PaddingTracker(ShadowValues[Origin]):
         result = pad if self._is_blank(carried) else None
         if result is None and each[place] is not None:
             result = pad & each[place]  # type: ignore[operator]
+        if result is not None:
+            # What is padding still is followed as such.
+            pad = pad & ~result
+            if not bool(pad.any()):
+                return [result], {}
+        combiner = combination(op)
+        if len(others) == 1 and combiner is not None and op not in self._worlds:
+            taken = operands[others[0]]
+            neutral = neutral_of(combiner, self._ev.dtype_of(op.result.type))
+            if is_filled(taken, pad, neutral) or not bool(
+                (pad & (self._ev.dense(taken, op.result.type) != neutral)).any()
+            ):
+                return [result], {}
         return [result], {place: pad}
 
     # What would be without it
@@ -509,20 +521,6 @@ class PaddingTracker(ShadowValues[Origin]):
             tensor=access.buffer.name,
             hint=world.hint,
         )
-
-
-def mask_given(ev: Evaluator, op: Operation, operands: Sequence[TileValue]) -> TileValue:
-    """The mask of a load that has one, or that a descriptor makes."""
-    if tt.DescriptorLoad.matches(op):
-        descriptor, *offsets = operands
-        assert isinstance(descriptor, DescriptorTile)
-        return descriptor_access(ev, descriptor, ir.shape_of(op.result.type), offsets)[1]
-    mask = mask_of(op)
-    return operands[next(at for at, value in enumerate(op.operands) if value is mask)]
-
-
-def _numbers(values: Tensor) -> Tensor:
-    return values.float() if values.element_size() == 1 and values.is_floating_point() else values
 
 
 def _shown(value: Tensor) -> str:

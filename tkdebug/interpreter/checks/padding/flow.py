@@ -16,6 +16,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.padding.facts import Axes
 from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
@@ -26,8 +27,9 @@ from tkdebug.interpreter.checks.shadow_flow import (
     selected_shadows,
     united,
 )
+from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.reductions import combiner_of
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.values import BoxTile, DescriptorTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
@@ -183,3 +185,28 @@ def padding_of_product(ev: Evaluator, op: Operation, shadows: Shadows) -> Tensor
             whole = ev.full(shadow, value.type)
             total = united(total, whole.all(dim, keepdim=True))
     return total
+
+
+def mask_given(ev: Evaluator, op: Operation, operands: Sequence[TileValue]) -> TileValue:
+    """The mask of a load that has one, or that a descriptor makes."""
+    if tt.DescriptorLoad.matches(op):
+        descriptor, *offsets = operands
+        assert isinstance(descriptor, DescriptorTile)
+        return descriptor_access(ev, descriptor, ir.shape_of(op.result.type), offsets)[1]
+    mask = mask_of(op)
+    return operands[next(at for at, value in enumerate(op.operands) if value is mask)]
+
+
+def is_filled(tile: TileValue, shadow: Tensor, value: float) -> bool:
+    """Whether shadowed elements are certainly that value: the fill of a box, and outside of it."""
+    if not isinstance(tile, BoxTile) or bool((numbers(tile.fill) != value).any()):
+        return False
+    for axis, (low, high) in enumerate(tile.box, 1):
+        if shadow.dim() > axis and shadow.shape[axis] > 1:
+            shadow = shadow.narrow(axis, low, high - low)
+    return not bool(shadow.any())
+
+
+def numbers(values: Tensor) -> Tensor:
+    """Floats that torch can compare with numbers: fp8 is widened."""
+    return values.float() if values.element_size() == 1 and values.is_floating_point() else values
