@@ -383,6 +383,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "architecture that interpreted kernels are compiled for besides, such as sm_90a",
     ),
     Knob(
+        "advise",
+        {"TKDEBUG_ADVISE": _parse_bool},
+        False,
+        bool,
+        "with cross_compile: interpreted launches are looked at for what would make them faster",
+    ),
+    Knob(
         "override_arch",
         {"TKDEBUG_OVERRIDE_ARCH": _parse_target, "TRITON_OVERRIDE_ARCH": _parse_target},
         None,
@@ -455,6 +462,7 @@ class Knobs:
     cache_size_bytes: int
     codegen_timeout_s: float
     cross_compile: str | None
+    advise: bool
     override_arch: str | None
     default_fp_fusion: bool
     triton_version: str

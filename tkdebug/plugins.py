@@ -19,7 +19,9 @@ from tkdebug.terminal_text import tell, visible_line
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-Group = Literal["tkdebug.passes", "tkdebug.checks", "tkdebug.renderers", "tkdebug.hooks"]
+Group = Literal[
+    "tkdebug.passes", "tkdebug.checks", "tkdebug.renderers", "tkdebug.hooks", "tkdebug.remarks"
+]
 _PREFIX = "tkdebug."
 _T = TypeVar("_T")
 

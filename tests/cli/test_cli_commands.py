@@ -74,7 +74,7 @@ def test_report_file_has_the_format_that_its_name_says(session, run_main, tmp_pa
 def test_report_file_whose_name_says_no_format_is_refused(session, run_main, tmp_path):
     status, _, err = run_main("report", session, "-o", tmp_path / "out.html")
     assert status == 2
-    assert "expected one of .txt, .json, .sarif, .xml, or --format text|json|" in err
+    assert "expected one of .txt, .json, .sarif, .xml, .csv, or --format text|json|" in err
     assert not (tmp_path / "out.html").exists()
 
 

@@ -45,6 +45,7 @@ def test_json_report_has_schema_1(recorded, script):
     data = json.loads(report(recorded, "json"))
     keys = ["schema", "mode", "times_are_of_a_gpu", "script", "exit_status", "baseline"]
     keys += ["launches", "faults", "tunings", "others", "origins", "gpu_states"]
+    keys += ["remarks", "launch_costs", "line_costs"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
     assert not data["times_are_of_a_gpu"]

@@ -54,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.lines import lines_command
 
                 return lines_command(arguments)
+            case "advise":
+                from tkdebug.cli.advise import advise_command
+
+                return advise_command(arguments)
             case "crash":
                 from tkdebug.cli.crash import crash_command
 

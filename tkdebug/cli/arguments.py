@@ -34,6 +34,9 @@ _OPTIONS_WITH_VALUE = (
 _DEBUG_OPTIONS_WITH_VALUE = ("-c", "--command", "-x", "--commands")
 
 
+_USUAL_ARCH = "sm_90a"
+
+
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """A parsed command line; what does not belong to the command is left at its default.
@@ -56,6 +59,9 @@ class Arguments:
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
+        max_slowdown_percent: how much slower kernels may be before `compare` fails; None for any.
+        advise: whether `run` looks at launches for advice.
+        times: a run on a GPU by whose times `advise` weighs kernels.
         stacks: whether to record which lines launch others' kernels.
         check_launches: which launches of native kernels are checked; None as the knob says.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
@@ -73,6 +79,7 @@ class Arguments:
         "compare",
         "passes",
         "lines",
+        "advise",
         "crash",
         "doctor",
         "completion",
@@ -106,6 +113,9 @@ class Arguments:
     coredump: bool = True
     stacks: bool = False
     shell: str = ""
+    times: Path | None = None
+    advise: bool = False
+    max_slowdown_percent: float | None = None
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
     port: int | None = None
@@ -140,12 +150,27 @@ def parse(argv: Sequence[str]) -> Arguments:
             )
         case "compare":
             return Arguments(
-                "compare", earlier=parsed.before, session=parsed.after, format=parsed.format
+                "compare",
+                earlier=parsed.before,
+                session=parsed.after,
+                format=parsed.format,
+                max_slowdown_percent=parsed.max_slowdown,
             )
         case "passes":
             return _passes_arguments(parsed, program)
         case "lines":
             return _lines_arguments(parsed, program)
+        case "advise":
+            return Arguments(
+                "advise",
+                target=parsed.target,
+                target_argv=tuple(program),
+                is_module=parsed.module,
+                format=parsed.format,
+                output=parsed.output,
+                native_target=parsed.native_target,
+                times=parsed.times,
+            )
         case "crash":
             return Arguments("crash", dump=parsed.dump, format=parsed.format)
         case "completion":
@@ -240,11 +265,12 @@ def _run_arguments(
         ignored=tuple(dict.fromkeys(kind for kinds in parsed.ignore for kind in kinds)),
         baseline=parsed.baseline,
         update_baseline=parsed.update_baseline,
-        native_target=parsed.native_target,
+        native_target=parsed.native_target or (_USUAL_ARCH if parsed.advise else None),
         temporary=parsed.temporary,
         coredump=not (parsed.no_coredump or parsed.stacks),
         check_launches=parsed.check_launches,
         stacks=parsed.stacks,
+        advise=parsed.advise,
     )
 
 

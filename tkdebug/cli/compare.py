@@ -8,10 +8,13 @@ from tkdebug.cli.statuses import FAULT_STATUS
 from tkdebug.instrument.comparison import compare
 from tkdebug.instrument.renderers import comparison_json, comparison_text
 from tkdebug.instrument.session import Session
+from tkdebug.terminal_text import tell
 
 
 def compare_command(arguments: Arguments) -> int:
-    """Print what differs; the result is the exit status, 3 where faults are new.
+    """Print what differs; the result is the exit status.
+
+    3 where faults are new, or kernels are slower than was allowed.
 
     Raises:
         SessionError: a session cannot be read.
@@ -28,4 +31,8 @@ def compare_command(arguments: Arguments) -> int:
                 comparison_text.render(comparison, before, after, view), styled=view.style.is_on
             )
     new = any(group.fault.fails for group in comparison.new_faults)
-    return FAULT_STATUS if new else 0
+    allowed = arguments.max_slowdown_percent
+    slower = comparison.slower(allowed) if allowed is not None else ()
+    for change in slower:
+        tell(f"{change.kernel}: slower than before by more than {allowed:g} %")
+    return FAULT_STATUS if new or slower else 0

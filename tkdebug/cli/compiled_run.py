@@ -56,12 +56,15 @@ def check_output(arguments: Arguments) -> None:
 
 
 @contextlib.contextmanager
-def compiled_run(arguments: Arguments, needs_code: bool = False) -> Iterator[CompiledRun]:
+def compiled_run(
+    arguments: Arguments, needs_code: bool = False, advises: bool = False
+) -> Iterator[CompiledRun]:
     """The session that `arguments.target` names, or that of running it.
 
     Args:
         arguments: of the command line.
         needs_code: whether there is nothing to show of kernels that are only interpreted.
+        advises: whether launches are looked at for advice, for which they are interpreted.
 
     Raises:
         SessionError: the session cannot be read.
@@ -77,10 +80,10 @@ def compiled_run(arguments: Arguments, needs_code: bool = False) -> Iterator[Com
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
     check_variables()
     check_importable()
-    target = _native_target(arguments.native_target, needs_code)
+    target = _native_target(arguments.native_target, needs_code, advises)
     with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "run.tkd"
-        status = _record(program, path, target)
+        status = _record(program, path, target, advises)
         with Session.open(path) as session:
             _tell_of_faults(session, program.name)
             _tell_of_end(session, program.name, status, target)
@@ -94,7 +97,8 @@ def refuse_options_of_scripts(arguments: Arguments, what: str) -> None:
         UsageError: there is such an option.
     """
     if arguments.native_target is not None:
-        asked = f"--target {arguments.native_target}"
+        option = "--arch" if arguments.command == "advise" else "--target"
+        asked = f"{option} {arguments.native_target}"
     elif arguments.target_argv:
         asked = f"-- {' '.join(arguments.target_argv)}"
     else:
@@ -144,7 +148,7 @@ def is_session(path: Path) -> bool:
     return False
 
 
-def _native_target(asked: str | None, needs_code: bool) -> str | None:
+def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | None:
     """What to compile for besides; None for nothing."""
     from tkdebug.runtime.compile.cross_compilation import obstacle
     from tkdebug.runtime.device.platform import platform_in_force
@@ -154,25 +158,26 @@ def _native_target(asked: str | None, needs_code: bool) -> str | None:
     if asked is not None and not needs_code and is_unsupported_gpu(asked):
         return None
     if asked is not None:
-        check_known("--target", asked, "" if needs_code else " or none")
-    elif platform_in_force().obstacle() is None:
+        check_known("--arch" if advises else "--target", asked, "" if needs_code else " or none")
+    elif not advises and platform_in_force().obstacle() is None:
         return None  # kernels are compiled for the device that is there
     reason = obstacle(asked or USUAL_TARGET)
     if reason is None:
         return asked or USUAL_TARGET
     if asked is not None:
-        raise UsageError(f"--target {asked}: {reason}")
+        raise UsageError(f"{'--arch' if advises else '--target'} {asked}: {reason}")
     tell(f"Tile IR only: {reason}")
     return None
 
 
-def _record(program: Program, path: Path, target: str | None) -> int:
+def _record(program: Program, path: Path, target: str | None, advises: bool = False) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
     from tkdebug.knobs import KNOBS, NO_CHECKS
 
     recorder = Recorder(path, script=program.name, argv=program.argv[1:], output=False)
-    with _stdout_to_stderr(), KNOBS.scope(cross_compile=target or KNOBS.cross_compile):
+    knobs = KNOBS.scope(cross_compile=target or KNOBS.cross_compile, advise=advises or KNOBS.advise)
+    with _stdout_to_stderr(), knobs:
         recorder.start()
         os.environ[SESSION_VARIABLE] = str(recorder.path)
         status = 1

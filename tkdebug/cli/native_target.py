@@ -72,16 +72,20 @@ def check_target_of_run(arguments: Arguments, mode: ModeName) -> None:
 
 
 @contextlib.contextmanager
-def cross_compiling(asked: str | None) -> Iterator[None]:
-    """Compile what is interpreted inside for `asked`, too, in child processes as well."""
+def cross_compiling(asked: str | None, advises: bool = False) -> Iterator[None]:
+    """Compile what is interpreted inside for `asked`, too, in child processes as well.
+
+    With `advises` launches are looked at for advice.
+    """
     if asked is None:
         yield
         return
     from tkdebug.compat.process_environment import Environment
 
-    environment = Environment({VARIABLE: asked})
+    variables = {VARIABLE: asked, **({"TKDEBUG_ADVISE": "1"} if advises else {})}
+    environment = Environment(variables)
     try:
-        with KNOBS.scope(cross_compile=asked):
+        with KNOBS.scope(cross_compile=asked, advise=advises or KNOBS.advise):
             yield
     finally:
         environment.restore()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -20,7 +21,15 @@ from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
-REPORT_FORMATS = (*FORMATS, "chrome-trace", "sarif", "junit")
+REPORT_FORMATS = (
+    *FORMATS,
+    "chrome-trace",
+    "sarif",
+    "junit",
+    "speedscope",
+    "hatchet",
+    "csv",
+)
 _REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
 PASS_FORMATS = ("text", "json", "html")
@@ -145,6 +154,12 @@ def _add_run(add: AddCommand) -> None:
         f"SASS without a GPU ({_ARCHITECTURES})",
     )
     run.add_argument(
+        "--advise",
+        action="store_true",
+        help="record what would make interpreted kernels faster, for sm_90a or --target; the "
+        "report shows it",
+    )
+    run.add_argument(
         "--check-launches",
         choices=CHECKED_LAUNCHES,
         metavar="WHICH",
@@ -253,6 +268,16 @@ def _triton_version(text: str) -> str:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
 
+def _percent(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of percent, such as 5")
+    return value
+
+
 def _kinds(text: str) -> tuple[str, ...]:
     try:
         return parse_kinds(text)
@@ -293,12 +318,19 @@ def _add_compare(add: AddCommand) -> None:
     compare = add(
         "compare",
         help="what differs between two runs",
-        description="Compare two recorded runs: times by kernel, and faults that are new or gone. "
-        "The exit status is 3 where a fault is new.",
+        description="Compare two recorded runs: times by kernel and whether they changed for "
+        "certain, registers and spills, and faults and remarks that are new or gone. The exit "
+        "status is 3 where a fault is new, or --max-slowdown is exceeded.",
         allow_abbrev=False,
     )
     compare.add_argument("before", type=Path, metavar="before.tkd", help=_SESSION_HELP)
     compare.add_argument("after", type=Path, metavar="after.tkd", help="a later one")
+    compare.add_argument(
+        "--max-slowdown",
+        type=_percent,
+        metavar="PERCENT",
+        help="exit with 3 where a kernel is slower by more than that, with 99 %% confidence",
+    )
     _add_format(compare, FORMATS)
 
 
@@ -350,6 +382,34 @@ def _add_lines(add: AddCommand) -> None:
     _add_format(lines, FORMATS)
     _add_output(lines)
     _add_architecture(lines, "sm_90a by default")
+
+
+def _add_advise(add: AddCommand) -> None:
+    advise = add(
+        "advise",
+        help="why kernels take as long as they do, and what would help",
+        description="Say at which lines kernels lose time, why, and what would help, the largest "
+        "predicted gain first. The script is run for it: its kernels are interpreted and compiled, "
+        "no GPU is needed. What it prints goes to stderr. Of a recorded run, what was recorded.",
+        epilog=_ASKED_EPILOG,
+        allow_abbrev=False,
+    )
+    advise.add_argument("target", metavar="script.py|run.tkd")
+    advise.add_argument("-m", dest="module", action="store_true", help="the target is a module")
+    advise.add_argument(
+        "--arch",
+        dest="native_target",
+        metavar="ARCH",
+        help=f"compile and predict for that architecture ({_ARCHITECTURES}); sm_90a by default",
+    )
+    advise.add_argument(
+        "--times",
+        type=Path,
+        metavar="run.tkd",
+        help="a run on a GPU, whose times say how much each kernel counts",
+    )
+    _add_format(advise, FORMATS)
+    _add_output(advise)
 
 
 def _add_crash(add: AddCommand) -> None:
@@ -425,6 +485,7 @@ _COMMANDS = (
     _add_compare,
     _add_passes,
     _add_lines,
+    _add_advise,
     _add_crash,
     _add_doctor,
     _add_completion,

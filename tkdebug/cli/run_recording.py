@@ -65,7 +65,8 @@ def run_recorded(
             checks=arguments.checks,
             triton=arguments.triton,
         )
-        with installed, cross_compiling(arguments.native_target), _origins(arguments, recorder):
+        compiling = cross_compiling(arguments.native_target, arguments.advise)
+        with installed, compiling, _origins(arguments, recorder):
             record_baseline()
             if arguments.temporary:
                 HOOKS.break_into = None  # the terminal is the TUI's

@@ -8,10 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
-from tkdebug.events import AutotuneChoice, Fault, KernelCompiled, LaunchProgress
+from tkdebug.events import AutotuneChoice, Fault, KernelCompiled, LaunchProgress, LaunchRecord
 from tkdebug.hook_chain import HOOKS, Hook, LaunchHook
+from tkdebug.instrument.kernel_objects import KernelObject
 
-__all__ = ["HookHandle", "add_hook"]
+__all__ = [
+    "HookHandle",
+    "KernelObject",
+    "add_hook",
+    "kernel_launch_enter",
+    "kernel_launch_exit",
+]
+
+ToolCallback = Callable[[KernelObject], None]
 
 
 class HookHandle:
@@ -70,3 +79,45 @@ def add_hook(
     )
     HOOKS.add(hook)
     return HookHandle(hook)
+
+
+def kernel_launch_enter(tool_callback: ToolCallback, kernel_object: object = None) -> HookHandle:
+    """Call a profiler's function before each launch.
+
+    Args:
+        tool_callback: gets a `KernelObject`: name, source, line table, registers, shared memory,
+            grid, correlation id, cubin.
+        kernel_object: only launches of this kernel: the `@jit` function, its name, or the
+            `KernelObject` of another launch; None for all.
+
+    Returns:
+        A handle whose `remove()` undoes this; also usable as a context manager.
+    """
+    return add_hook(enter=_calling(tool_callback, kernel_object))
+
+
+def kernel_launch_exit(tool_callback: ToolCallback, kernel_object: object = None) -> HookHandle:
+    """Call a profiler's function after each launch; its `KernelObject` has `duration_ns` then.
+
+    Arguments and result are those of `kernel_launch_enter`.
+    """
+    return add_hook(exit=_calling(tool_callback, kernel_object))
+
+
+def _calling(tool_callback: ToolCallback, kernel_object: object) -> LaunchHook:
+    only = _name_of(kernel_object)
+
+    def call(kernel: object, launch: LaunchRecord) -> None:
+        if only is None or launch.kernel == only:
+            tool_callback(KernelObject(kernel, launch))
+
+    return call
+
+
+def _name_of(kernel_object: object) -> str | None:
+    if kernel_object is None or isinstance(kernel_object, str):
+        return kernel_object
+    name = getattr(kernel_object, "__name__", None) or getattr(kernel_object, "name", None)
+    if not isinstance(name, str):
+        raise TypeError(f"kernel_object: got {kernel_object!r}, expected a kernel or its name")
+    return name

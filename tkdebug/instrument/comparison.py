@@ -10,17 +10,29 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
+from tkdebug.instrument.advice import AT_THE_ROOF, Advice, advice_of
+from tkdebug.instrument.code_changes import CodeFigures, code_figures
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.time_changes import TimeChange, time_changes
 
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """A kernel in both runs; None in the one that did not launch it."""
+    """A kernel in both runs; None in the one that did not launch it.
+
+    Attributes:
+        time: how its time changed, of all launches that were timed; None for one run only.
+        code_before: what its machine code needs; None where it was not compiled natively.
+        code_after: alike.
+    """
 
     kernel: str
     before: KernelSummary | None
     after: KernelSummary | None
+    time: TimeChange | None = None
+    code_before: CodeFigures | None = None
+    code_after: CodeFigures | None = None
 
     @property
     def mean_ratio(self) -> float | None:
@@ -46,6 +58,8 @@ class Comparison:
         new_faults: those that only the later run has.
         gone_faults: those that only the earlier run has.
         kept_faults: how many both have.
+        new_remarks: of advice, those that only the later run has.
+        gone_remarks: those that only the earlier run has.
     """
 
     before: RunInfo
@@ -54,6 +68,21 @@ class Comparison:
     new_faults: tuple[FaultGroup, ...]
     gone_faults: tuple[FaultGroup, ...]
     kept_faults: int
+    new_remarks: tuple[Advice, ...] = ()
+    gone_remarks: tuple[Advice, ...] = ()
+
+    def slower(self, least_percent: float) -> tuple[KernelChange, ...]:
+        """Kernels that are certainly slower by so much, of runs on a GPU."""
+        if "interpret" in self.before.mode or "interpret" in self.after.mode:
+            return ()
+        least = 1 + least_percent / 100
+        return tuple(
+            change
+            for change in self.kernels
+            if change.time is not None
+            and change.time.verdict == "slower"
+            and change.time.low > least
+        )
 
 
 def compare(before: Session, after: Session) -> Comparison:
@@ -64,6 +93,9 @@ def compare(before: Session, after: Session) -> Comparison:
     """
     old = {summary.kernel: summary for summary in before.kernel_summaries()}
     new = {summary.kernel: summary for summary in after.kernel_summaries()}
+    times = time_changes(before, after)
+    old_code, new_code = code_figures(before), code_figures(after)
+    old_remarks, new_remarks = _remarks(before), _remarks(after)
     old_faults = {_identity(before, group): group for group in before.fault_groups()}
     new_faults = {_identity(after, group): group for group in after.fault_groups()}
     came = {key: g for key, g in new_faults.items() if g.fault.is_open and key not in old_faults}
@@ -71,11 +103,32 @@ def compare(before: Session, after: Session) -> Comparison:
     return Comparison(
         before.run(),
         after.run(),
-        tuple(KernelChange(name, old.get(name), new.get(name)) for name in {**new, **old}),
+        tuple(
+            KernelChange(
+                name,
+                old.get(name),
+                new.get(name),
+                times.get(name),
+                old_code.get(name),
+                new_code.get(name),
+            )
+            for name in {**new, **old}
+        ),
         tuple(came.values()),
         tuple(went.values()),
         sum(key in old_faults for key in new_faults),
+        tuple(one for key, one in new_remarks.items() if key not in old_remarks),
+        tuple(one for key, one in old_remarks.items() if key not in new_remarks),
     )
+
+
+def _remarks(session: Session) -> dict[tuple[str, str, str], Advice]:
+    """What advice says, by kernel, kind and text of the line; a kernel at its roof is no remark."""
+    return {
+        (one.kernel, one.kind, _text(session, one.file, one.line)): one
+        for one in advice_of(session)
+        if one.kind != AT_THE_ROOF
+    }
 
 
 def _identity(session: Session, group: FaultGroup) -> tuple[object, ...]:

@@ -14,7 +14,16 @@ from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
 from tkdebug.instrument.records import FaultGroup
-from tkdebug.instrument.renderers import chrome_trace, json_format, junit, sarif, text_format
+from tkdebug.instrument.renderers import (
+    chrome_trace,
+    csv_format,
+    hatchet,
+    json_format,
+    junit,
+    sarif,
+    speedscope,
+    text_format,
+)
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.plugins import Plugin, loaded, names
@@ -43,6 +52,9 @@ RENDERERS: Mapping[str, Renderer] = {
     "chrome-trace": chrome_trace.render,
     "sarif": sarif.render,
     "junit": junit.render,
+    "speedscope": speedscope.render,
+    "hatchet": hatchet.render,
+    "csv": csv_format.render,
 }
 # What a file's name says of its format; a Chrome trace ends in .json, too, and has to be asked for.
 SUFFIXES: Mapping[str, str] = {
@@ -50,6 +62,7 @@ SUFFIXES: Mapping[str, str] = {
     ".json": "json",
     ".sarif": "sarif",
     ".xml": "junit",
+    ".csv": "csv",
 }
 
 

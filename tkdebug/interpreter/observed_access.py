@@ -17,6 +17,7 @@ from tkdebug.interpreter.hyperslabs import (
     Hyperslab,
     Intervals,
     are_injective,
+    batch_positions,
     hyperslabs_of,
     intervals_of,
 )
@@ -135,6 +136,17 @@ class ObservedAccess:
             access = self._access
             self._intervals = None if access is None else intervals_of(self._run, access)
         return self._intervals  # type: ignore[return-value]
+
+    def rows(self) -> int | None:
+        """How many programs it is of; None where it is no affine tile."""
+        return None if self._access is None else batch_positions(self._run, self._access).shape[0]
+
+    def touch_rows(self, rows: Tensor) -> Touched:
+        """The elements of some of its programs, which are counted up to `rows()`."""
+        from tkdebug.interpreter.checked_access import narrowed  # which imports what imports this
+
+        assert self._access is not None
+        return touched_by(self._run, narrowed(self._run, self._access, rows))
 
     @property
     def is_empty(self) -> bool:

@@ -22,7 +22,7 @@ from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.plugin_passes import ForeignPass
 from tkdebug.compiler.passes.raise_to_dot import RaiseToDot
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
-from tkdebug.compiler.rewriting.rewriter import Rewriter, RewriteRecord
+from tkdebug.compiler.rewriting.rewriter import PassRemark, Rewriter, RewriteRecord
 from tkdebug.compiler.rewriting.saved_module import SavedModule
 from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
@@ -50,12 +50,14 @@ class PassRun:
     Attributes:
         time_ns: of the pass alone, without checks and snapshots.
         error: why it failed, "" when it did not.
+        remarks: why it left ops as they are.
     """
 
     name: str
     time_ns: int
     records: tuple[RewriteRecord, ...]
     error: str = ""
+    remarks: tuple[PassRemark, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -164,7 +166,9 @@ def _run_pass(pass_: Pass, module: Module, on_run: RunCallback | None) -> PassRu
             reason = str(error) or type(error).__name__
             on_run(PassRun(pass_.name, time_ns, tuple(rewriter.records), reason), module)
         raise
-    return PassRun(pass_.name, time.perf_counter_ns() - start_ns, tuple(rewriter.records))
+    time_ns = time.perf_counter_ns() - start_ns
+    remarks = tuple({(one.op_id, one.kind): one for one in rewriter.remarks}.values())
+    return PassRun(pass_.name, time_ns, tuple(rewriter.records), remarks=remarks)
 
 
 def _run_foreign(pass_: ForeignPass, module: Module) -> PassRun:

@@ -40,6 +40,22 @@ class RewriteRecord:
     erased_locations: tuple[Location, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PassRemark:
+    """Why a pass left an op as it is, where it could have made something faster of it.
+
+    Attributes:
+        op_id: the op, as it is called before the pass.
+        kind: what it did not get: "pipelined", "tensor-cores" or "wgmma"; passes may add others.
+        reason: why, as the end of a sentence that begins with "because".
+    """
+
+    pass_name: str
+    op_id: int
+    kind: str
+    reason: str
+
+
 class Rewriter:
     """The only way in which passes change a module."""
 
@@ -47,6 +63,7 @@ class Rewriter:
         self.module = module
         self.pass_name = pass_name
         self.records: list[RewriteRecord] = []
+        self.remarks: list[PassRemark] = []
         self._built: list[Operation] = []
         # Ops waiting for their place before an anchor, which is in the list of the same block,
         # erased from it, or waiting itself.
@@ -55,6 +72,10 @@ class Rewriter:
         # The changed blocks, each with the ops that are still in its list but moved away.
         self._dirty: dict[Block, set[Operation]] = {}
         self._absorbed: dict[Operation, list[Location]] = {}
+
+    def remark(self, op: Operation, kind: str, reason: str) -> None:
+        """Say why `op` did not get what `kind` names; a pass may say it again, the last counts."""
+        self.remarks.append(PassRemark(self.pass_name, op.id, kind, reason))
 
     # Changes
 

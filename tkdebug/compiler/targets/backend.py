@@ -19,7 +19,7 @@ from tkdebug.errors import Frame, UnsupportedError
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.ir.core import Operation
-    from tkdebug.compiler.passes.pipeline import Pass, RunCallback, SnapshotCallback
+    from tkdebug.compiler.passes.pipeline import Pass, PassRun, RunCallback, SnapshotCallback
     from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
     from tkdebug.compiler.targets.target import Target
     from tkdebug.linemap.op_place import OpPlace
@@ -169,6 +169,11 @@ class GeneratedKernel(Protocol):
     @property
     def is_cached(self) -> bool:
         """Whether the code was taken from the disk."""
+        ...
+
+    @property
+    def passes(self) -> Sequence[PassRun]:
+        """What the passes between Tile IR and lowering did."""
         ...
 
     def binary(self) -> Binary:

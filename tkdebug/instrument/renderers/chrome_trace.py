@@ -4,6 +4,8 @@ What CUPTI recorded is there whoever launched it, on tracks of the GPU's streams
 times; what others launched has a category that begins with "other". A thread that entered scopes
 has a track, too; its scopes are times of the host.
 
+Where the GPU's own times are known, an arrow leads from the host's launch to each kernel.
+
 The format is Google's "Trace Event Format"; times in it are microseconds, here since the run began.
 """
 
@@ -25,6 +27,7 @@ from tkdebug.instrument.session import Session
 
 Track = tuple[int, int]  # process, stream
 _FIRST_GPU_TRACK = 1 << 20
+_HOST_TRACK = _FIRST_GPU_TRACK - 1
 
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
@@ -60,6 +63,7 @@ def _launch_events(
 ) -> Iterator[dict[str, object]]:
     free_ns: dict[Track, int] = {}
     processes: set[int] = set()
+    hosts: set[int] = set()
     for launch in recorded_launches(session):
         if launch.process not in processes:
             processes.add(launch.process)
@@ -67,7 +71,13 @@ def _launch_events(
         told = first_faults.get((launch.process, launch.id), [])
         if launch.device_start_ns is not None:
             start_ns = launch.device_start_ns - run.start_ns
-            yield from streams.events(launch, _event(launch, start_ns, told))
+            arrow = f"0x{launch.seq:x}"
+            event = {**_event(launch, start_ns, told), "bind_id": arrow, "flow_in": True}
+            yield from streams.events(launch, event)
+            if launch.process not in hosts:
+                hosts.add(launch.process)
+                yield _track_name(launch.process, _HOST_TRACK, "launches by the host")
+            yield _host_event(launch, run, arrow)
             continue
         track = (launch.process, launch.stream)
         if track not in free_ns:
@@ -76,6 +86,22 @@ def _launch_events(
         start_ns = max(launch.start_ns, free_ns.get(track, 0))
         free_ns[track] = start_ns + (launch.duration_ns or 0)
         yield _event(launch, start_ns - run.start_ns, told)
+
+
+def _host_event(launch: Launch, run: RunInfo, arrow: str) -> dict[str, object]:
+    """When the host launched what a GPU ran later; how long launching took is not recorded."""
+    return {
+        "ph": "X",
+        "name": f"launch {launch.kernel}",
+        "cat": "launch",
+        "pid": launch.process,
+        "tid": _HOST_TRACK,
+        "ts": (launch.start_ns - run.start_ns) / 1e3,
+        "dur": 0,
+        "bind_id": arrow,
+        "flow_out": True,
+        "args": {"launch": launch.id},
+    }
 
 
 def _other_events(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from tkdebug.instrument.comparison import Comparison, KernelChange
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import KernelSummary, RunInfo
+from tkdebug.instrument.renderers.advice_formats import advice_data
 from tkdebug.instrument.renderers.json_format import fault_object
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.time_changes import TimeChange
 
 COMPARISON_SCHEMA = 1
 
@@ -24,6 +27,8 @@ def render(comparison: Comparison, before: Session, after: Session) -> Iterator[
             "new_faults": [fault_object(group) for group in comparison.new_faults],
             "gone_faults": [fault_object(group) for group in comparison.gone_faults],
             "kept_faults": comparison.kept_faults,
+            "new_remarks": advice_data(comparison.new_remarks),
+            "gone_remarks": advice_data(comparison.gone_remarks),
         },
         indent=1,
     )
@@ -41,6 +46,22 @@ def _kernel(change: KernelChange) -> dict[str, object]:
         "after": _summary(change.after),
         "mean_ratio": change.mean_ratio,
         "min_ratio": change.min_ratio,
+        "time": _time(change.time),
+        "code_before": None if change.code_before is None else asdict(change.code_before),
+        "code_after": None if change.code_after is None else asdict(change.code_after),
+    }
+
+
+def _time(change: TimeChange | None) -> dict[str, object] | None:
+    if change is None:
+        return None
+    is_known = change.verdict != "unknown"
+    return {
+        "ratio": change.ratio,
+        "low": change.low if is_known else None,
+        "high": change.high if is_known else None,
+        "launches": change.launches,
+        "verdict": change.verdict,
     }
 
 

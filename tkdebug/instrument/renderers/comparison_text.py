@@ -13,6 +13,7 @@ from tkdebug.instrument.records import KernelSummary
 from tkdebug.instrument.renderers.text_format import counted, fault_lines, run_line
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.time_changes import CONFIDENCE_PERCENT, TimeChange
 from tkdebug.terminal_style import PLAIN_VIEW, View
 from tkdebug.terminal_text import visible, visible_line
 
@@ -33,8 +34,14 @@ def render(
         yield "\n"
         for line in _table(comparison.kernels, view.width):
             yield visible(line) + "\n"
+        for line in _changes(comparison):
+            yield visible(line) + "\n"
     else:
         yield "\nno kernels were launched\n"
+    for what, remarks in (("new", comparison.new_remarks), ("gone", comparison.gone_remarks)):
+        for one in remarks:
+            place = f"{one.file}:{one.line}"
+            yield visible(f"{what} remark: {place} {one.kernel} [{one.kind}] {one.message}") + "\n"
     yield (
         f"\n{counted(len(comparison.new_faults), 'new fault')}, "
         f"{len(comparison.gone_faults):,} gone, {comparison.kept_faults:,} in both\n"
@@ -48,6 +55,33 @@ def render(
             yield f"\n{what}: {first}\n"
             # What has gone needs no hint.
             yield from (f"{line}\n" for line in rest if what == "new")
+
+
+def _changes(comparison: Comparison) -> Iterator[str]:
+    """Times that changed for certain, and code that needs more or less."""
+    if comparison.before.mode == comparison.after.mode == "native":
+        for change in comparison.kernels:
+            if change.time is not None and change.time.verdict in ("slower", "faster"):
+                yield _certain(visible_line(change.kernel), change.time)
+    for change in comparison.kernels:
+        old, new = change.code_before, change.code_after
+        if old is None or new is None or old == new:
+            continue
+        figures = (
+            ("registers", old.registers, new.registers),
+            ("spilled bytes", old.spill_bytes, new.spill_bytes),
+            ("bytes of shared memory", old.shared_bytes, new.shared_bytes),
+        )
+        parts = [f"{what} {a} -> {b}" for what, a, b in figures if a != b]
+        yield f"{visible_line(change.kernel)}: {', '.join(parts)}"
+
+
+def _certain(kernel: str, time: TimeChange) -> str:
+    return (
+        f"{kernel}: {time.verdict}, {time.ratio:.3f}x the time "
+        f"({CONFIDENCE_PERCENT} % confidence: {time.low:.3f} to {time.high:.3f}, "
+        f"{time.launches[0]:,} and {time.launches[1]:,} launches)"
+    )
 
 
 def _table(kernels: tuple[KernelChange, ...], width: int | None) -> Iterator[str]:

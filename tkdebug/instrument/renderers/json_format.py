@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from tkdebug.events import AutotuneChoice
 from tkdebug.findings.baseline import as_json
+from tkdebug.instrument.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.kernel_names import demangled
@@ -15,6 +16,7 @@ from tkdebug.instrument.known_faults import baseline_outcome
 from tkdebug.instrument.nvml import slowdown_names
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.records import FaultGroup, Launch
+from tkdebug.instrument.renderers.advice_formats import advice_data
 from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
@@ -63,6 +65,22 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     separator = "\n"
     for state in session.records(GpuState):
         yield separator + json_text(_state(state))
+        separator = ",\n"
+    advice = advice_of(session)
+    yield '],\n"remarks": ['
+    separator = "\n"
+    for remark in advice_data(advice):
+        yield separator + json_text(remark)
+        separator = ",\n"
+    yield '],\n"launch_costs": ['
+    separator = "\n"
+    for cost in launch_costs(session):
+        yield separator + json_text(asdict(cost))
+        separator = ",\n"
+    yield '],\n"line_costs": ['
+    separator = "\n"
+    for line_cost in line_costs(session):
+        yield separator + json_text(asdict(line_cost))
         separator = ",\n"
     yield "]}\n"
 

@@ -18,6 +18,7 @@ from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_names import activity_name
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.records import SCOPE_SEPARATOR, FaultGroup, KernelSummary, RunInfo
+from tkdebug.instrument.renderers.advice_report import advice_lines
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
@@ -66,6 +67,8 @@ def render(
         yield "\n"
         for line in _tuning_lines(tuning):
             yield visible(line) + "\n"
+    for line in advice_lines(session):
+        yield visible(line)
     counting = [group for group in faults if group.fault.is_open]
     yield f"\n{counted(len(counting), 'fault')}\n"
     for group in counting:

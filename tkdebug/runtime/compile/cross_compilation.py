@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
 
 def obstacle(target: str) -> str | None:
@@ -33,7 +36,9 @@ def tell_unsupported(target: str) -> None:
     tell(f"{unsupported_gpu(target)}; kernels are interpreted and not compiled for it")
 
 
-def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object]) -> None:
+def cross_compile(
+    src: Specialization, values: Sequence[Any], seen: dict[object, NativeCompilation | None]
+) -> NativeCompilation | None:
     """Compile a kernel that is about to be interpreted for `KNOBS.cross_compile` too.
 
     Args:
@@ -41,20 +46,23 @@ def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object])
         values: what it is launched with, of which native code knows the alignment.
         seen: what this kernel was compiled for already; added to.
 
+    Returns:
+        The compile; None where there was none, or it failed.
+
     Raises:
         UsageError: tkdebug compiles for no such architecture.
     """
     target = KNOBS.cross_compile
     key = (target, alignment_key(src.fn.params, values))
     if target is None or key in seen:
-        return
-    seen.add(key)
+        return seen.get(key)
+    seen[key] = None
     from tkdebug.compiler.targets.backend import target_of, targets, unsupported_gpu
-    from tkdebug.runtime.compile.native_compilation import compile_native_kernel
+    from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
     if unsupported_gpu(target) is not None:
         tell_unsupported(target)
-        return
+        return None
     try:
         target_of(target)
     except UnsupportedError:
@@ -63,10 +71,13 @@ def cross_compile(src: Specialization, values: Sequence[Any], seen: set[object])
         ) from None
     options = src.options if src.options.arch else replace(src.options, arch=target)
     try:
-        compile_native_kernel(replace(src, alignment=key[1], options=options), 0)
+        compilation = NativeCompilation(replace(src, alignment=key[1], options=options), 0)
+        compilation.finish()
+        seen[key] = compilation
     except TkError as error:
         tell(f"{src.fn.__name__} for {target}: {error}")
     except Exception as error:
         # A mistake of the compiler's must not keep a kernel from being interpreted.
         reason = f"mistake in tkdebug: {type(error).__name__}: {error}"
         tell(f"{src.fn.__name__} for {target}: {reason}")
+    return seen[key]

@@ -89,6 +89,26 @@ class NativeCompilation:
         return self._lowered.module.code_key
 
     @property
+    def generated(self) -> GeneratedKernel | None:
+        """The kernel with its code; None before `generate`, and where it failed."""
+        return self._compiled
+
+    @property
+    def options(self) -> LaunchOptions:
+        """What it is compiled with."""
+        return self._src.options
+
+    @property
+    def kernel_hash(self) -> str:
+        """That of its specialisation."""
+        return self._src.hash
+
+    @property
+    def tile_ops(self) -> Mapping[int, OpPlace] | None:
+        """The ops of its Tile IR; None where no hook wants to know of compiles."""
+        return None if self._lowered is None else self._lowered.tile_ops
+
+    @property
     def failure(self) -> Exception | None:
         """Why it failed, as far as it has come."""
         return self._failure

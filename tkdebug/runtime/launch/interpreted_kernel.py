@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module, SourceLocation
+    from tkdebug.interpreter.launch_profile import LaunchProfile
+    from tkdebug.runtime.advising.launches import Advisor
+    from tkdebug.runtime.compile.native_compilation import NativeCompilation
     from tkdebug.runtime.compile.specialization import Specialization
 
 _NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
@@ -60,7 +63,8 @@ class InterpretedKernel(CompiledKernel):
         super().__init__(src, used_globals)
         self.module = module
         self.breakpoints = breakpoints
-        self._cross_compiled: set[object] = set()
+        self._cross_compiled: dict[object, NativeCompilation | None] = {}
+        self._compilation: NativeCompilation | None = None
         self.asm = Artifacts(
             self.name,
             {"source": lambda: src.fn.kernel_source.text, "ttir": lambda: self.tile_ir},
@@ -90,7 +94,7 @@ class InterpretedKernel(CompiledKernel):
             # Before the launch, whose time it is no part of.
             from tkdebug.runtime.compile.cross_compilation import cross_compile
 
-            cross_compile(self.src, values, self._cross_compiled)
+            self._compilation = cross_compile(self.src, values, self._cross_compiled)
         capture = capture_in_force()
         if capture is None:
             self._launch(grid, values, is_told=True)
@@ -144,6 +148,29 @@ class InterpretedKernel(CompiledKernel):
                 return
         given = runtime_values(self.src.specs, values)
         arguments = dict(zip(self.src.fn.arg_names, values, strict=True))
+        profile = self._profile(grid, values)
         run_module(
-            self.module, given, grid, record, self.name, is_told=is_told, arguments=arguments
+            self.module,
+            given,
+            grid,
+            record,
+            self.name,
+            is_told=is_told,
+            arguments=arguments,
+            observers=() if profile is None else (profile,),
         )
+        if profile is not None and self._compilation is not None:
+            launch_id = 0 if record is None else record.id
+            self._advisor.launched(profile, self._compilation, grid, launch_id)
+
+    def _profile(self, grid: Grid, values: tuple[Any, ...]) -> LaunchProfile | None:
+        """Who counts what a launch does, where advice is asked for."""
+        if not KNOBS.advise or self._compilation is None:
+            return None
+        return self._advisor.observer(grid, values)
+
+    @cached_property
+    def _advisor(self) -> Advisor:
+        from tkdebug.runtime.advising.launches import Advisor
+
+        return Advisor(self.name, self.hash, self.module)

@@ -1,7 +1,8 @@
-"""Hooks of plugins (entry points `tkdebug.hooks`), added before the first kernel is compiled."""
+"""Hooks of plugins (entry points `tkdebug.hooks`), and tools in C, before the first compile."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
@@ -10,12 +11,19 @@ from typing import Any
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.plugins import Plugin, loaded
 
+# Names shared libraries (`instrument.native_tools`).
+TOOL_VARIABLE = "TKDEBUG_TOOL"
+
 
 @cache
 def add_plugin_hooks() -> None:
     """Add them to the chain, once in a process; forked children have them already."""
     for plugin, hook in loaded("tkdebug.hooks", Hook):
         HOOKS.add(_guarded(plugin, hook))
+    if os.environ.get(TOOL_VARIABLE):
+        from tkdebug.instrument.native_tools import load_tools_of_environment
+
+        load_tools_of_environment()
 
 
 def _guarded(plugin: Plugin, hook: Hook) -> Hook:

@@ -17,13 +17,21 @@ from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.passes.gpu.copy_layouts import widen_copies
 from tkdebug.compiler.passes.gpu.loop_pipeline import LoopPipeline, has_carried_dot, trip_count
-from tkdebug.compiler.passes.gpu.pipelined_loads import PipelinedLoad, pipelined_loads
+from tkdebug.compiler.passes.gpu.pipelined_loads import (
+    PipelinedLoad,
+    Refusal,
+    pipelined_loads,
+)
 from tkdebug.compiler.passes.gpu.ring_space import fitting_buffers
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 def _no_scratch(op: Operation) -> int:
     return 0
+
+
+def _unheard(op: Operation, reason: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +94,38 @@ class PipelineLoops:
     def _pipeline(
         self, loop: Operation, infos: Mapping[Value, AxisInfo], rewriter: Rewriter
     ) -> None:
-        plan = self._plan(loop, infos)
+        plan = self._plan(loop, infos, lambda op, reason: rewriter.remark(op, "pipelined", reason))
         if plan.distance > 0:
             LoopPipeline(loop, plan.loads, plan.buffers, plan.distance, rewriter).build()
         rewriter.commit()
 
-    def _plan(self, loop: Operation, infos: Mapping[Value, AxisInfo]) -> _Plan:
+    def _plan(
+        self,
+        loop: Operation,
+        infos: Mapping[Value, AxisInfo],
+        refuse: Refusal = _unheard,
+    ) -> _Plan:
         """What of a loop can run ahead, and how far."""
         asked = scf.For(loop).num_stages
         stages = asked if isinstance(asked, int) else self.num_stages
-        if stages < 2 or not _is_innermost(loop) or trip_count(loop) in (0, 1):
+        if not _is_innermost(loop) or trip_count(loop) in (0, 1):
             return _Plan([], 0, 0)
-        if not infos[scf.For(loop).step].non_negative:
+        needs_dot = not isinstance(asked, int)
+        reason = ""
+        if stages < 2:
+            reason = f"num_stages is {stages}"
+        elif not infos[scf.For(loop).step].non_negative:
             # The loop says that its step is positive, but not to the analysis of what runs ahead.
+            reason = "the step of the loop is not known to be positive"
+        if reason:
+            for load in pipelined_loads(loop, infos, needs_dot):
+                refuse(load.op, reason)
             return _Plan([], 0, 0)
-        loads = pipelined_loads(loop, infos, needs_dot=not isinstance(asked, int))
+        loads = pipelined_loads(loop, infos, needs_dot, refuse)
         buffers = self._buffers(loop, loads, stages) if loads else 0
+        if loads and buffers < 2:
+            for load in loads:
+                refuse(load.op, "two buffers of what it copies do not fit into shared memory")
         refills = buffers < stages and _can_refill(loop, loads)
         return _Plan(loads, buffers, buffers if refills else buffers - 1)
 

@@ -8,8 +8,9 @@ elements of a thread fill a copy of at least 4 bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
@@ -90,8 +91,19 @@ class PipelinedLoad:
         return MemDescType(shape_of(type_), element_of(type_), self.layout, True)
 
 
+# Told of a load that is not copied ahead, and why.
+Refusal: TypeAlias = Callable[[Operation, str], None]
+
+
+def _unheard(op: Operation, reason: str) -> None:
+    pass
+
+
 def pipelined_loads(
-    loop: Operation, infos: Mapping[Value, AxisInfo], needs_dot: bool
+    loop: Operation,
+    infos: Mapping[Value, AxisInfo],
+    needs_dot: bool,
+    refuse: Refusal = _unheard,
 ) -> list[PipelinedLoad]:
     """The loads of `loop` that can be copied ahead.
 
@@ -99,29 +111,48 @@ def pipelined_loads(
         loop: an `scf.for`.
         infos: facts about pointers and masks.
         needs_dot: take only those whose values reach a dot.
+        refuse: told of the others, unless no dot needs them.
     """
     written = _written(loop)
-    if written is None:
-        return []
     found = []
     for op in loop.regions[0].block.operations:
-        if op.name != LOAD and (not tt.Load.matches(op) or not _is_plain(op)):
+        if op.name != LOAD and not tt.Load.matches(op):
             continue
         if needs_dot and not _reaches_dot(op, loop):
             continue
-        lookups = loads_behind(loop, op.operands)
-        if lookups is None or any(tt.Load(lookup).volatile for lookup in lookups):
+        reason = _obstacle(loop, op, written)
+        if reason:
+            refuse(op, reason)
             continue
-        if written and any(_root(accessed(x)) in {None, *written} for x in (op, *lookups)):
-            continue
-        if BackwardSlice.of(loop, op.operands, [lookup.result for lookup in lookups]) is None:
-            continue
-        load = replace(_with_buffer(op), lookups=tuple(lookups))
-        if load.is_bulk or _copy_bytes(load, infos) >= _MIN_COPY_BYTES:
+        load = replace(_with_buffer(op), lookups=tuple(loads_behind(loop, op.operands) or ()))
+        copied = _MIN_COPY_BYTES if load.is_bulk else _copy_bytes(load, infos)
+        if copied >= _MIN_COPY_BYTES:
             found.append(load)
+        else:
+            refuse(
+                op,
+                f"only {copied} bytes follow each other at an address that is known to be "
+                f"a multiple of them, and an asynchronous copy takes {_MIN_COPY_BYTES} at least",
+            )
     # What others are addressed by is in registers earlier than it could be copied.
     looked_up = {lookup for load in found for lookup in load.lookups}
     return [load for load in found if load.op not in looked_up]
+
+
+def _obstacle(loop: Operation, op: Operation, written: set[Value] | None) -> str:
+    """Why a load cannot be copied ahead, "" where it can."""
+    if written is None:
+        return "the loop writes memory, or waits, in a way that loads must not overtake"
+    if op.name != LOAD and not _is_plain(op):
+        return "it is scalar, volatile, or fills with something else than 0"
+    lookups = loads_behind(loop, op.operands)
+    if lookups is None or any(tt.Load(lookup).volatile for lookup in lookups):
+        return "its address is loaded in the iteration itself"
+    if written and any(_root(accessed(x)) in {None, *written} for x in (op, *lookups)):
+        return "the loop stores through the same argument"
+    if BackwardSlice.of(loop, op.operands, [lookup.result for lookup in lookups]) is None:
+        return "its address depends on what the iteration before computed"
+    return ""
 
 
 def _is_plain(op: Operation) -> bool:

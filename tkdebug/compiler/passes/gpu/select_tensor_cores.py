@@ -51,7 +51,7 @@ class SelectTensorCores:
         num_warps = tt.Func(module.function).num_warps
         for op in module.walk():
             if tt.Dot.matches(op):
-                self._annotate(op, num_warps)
+                self._annotate(op, num_warps, rewriter)
                 for access in self._accesses(op):
                     OpView(access).layout = tt.Dot(op).layout
                     rewriter.record_change(access, "lie-as-sums")
@@ -67,12 +67,18 @@ class SelectTensorCores:
         size_bytes = math.prod(shape_of(op.result.type)) * element_of(op.result.type).bits // 8
         return _stores_of(op) if size_bytes > self.target.shared_bytes_per_block else []
 
-    def _annotate(self, op: Operation, num_warps: int) -> None:
+    def _annotate(self, op: Operation, num_warps: int, rewriter: Rewriter) -> None:
         dot, shape = tt.Dot(op), shape_of(op.result.type)
-        if self._fits_wgmma(op, num_warps):
+        no_wgmma = self._wgmma_obstacle(op, num_warps)
+        no_mma = self._mma_obstacle(op)
+        if no_wgmma and no_mma:
+            rewriter.remark(op, "tensor-cores", no_mma)
+        elif no_wgmma and self.target.has(WGMMA):
+            rewriter.remark(op, "wgmma", no_wgmma)
+        if not no_wgmma:
             dot.unit = "wgmma"
             dot.layout = _wgmma_layout(shape, num_warps)
-        elif self._fits_mma(op):
+        elif not no_mma:
             dot.unit = "mma"
             dot.layout = _mma_layout(op, shape, num_warps)
             dot.k_width = max(1, 32 // element_of(dot.a.type).bits)
@@ -102,41 +108,62 @@ class SelectTensorCores:
         room = self.target.shared_bytes_per_block - _OTHER_SHARED_BYTES
         return words > _FMA_WORDS and size_bytes <= room
 
-    def _fits_wgmma(self, op: Operation, num_warps: int) -> bool:
-        a, b = (element_of(value.type).name for value in (tt.Dot(op).a, tt.Dot(op).b))  # type: ignore[union-attr]
+    def _wgmma_obstacle(self, op: Operation, num_warps: int) -> str:
+        """Why warpgroup instructions do not compute a dot, "" where they do."""
+        dot = tt.Dot(op)
+        a, b = (element_of(value.type).name for value in (dot.a, dot.b))  # type: ignore[union-attr]
         acc = str(element_of(op.result.type))
         shape = shape_of(op.result.type)
-        if not self.target.has(WGMMA) or len(shape) != 2 or num_warps % 4:
-            return False
-        k_bytes = shape_of(tt.Dot(op).a.type)[1] * element_of(tt.Dot(op).a.type).bits // 8
+        if not self.target.has(WGMMA):
+            return f"{self.target} has none"
+        if len(shape) != 2:
+            return f"the product has {len(shape)} dimensions, expected 2"
+        if num_warps % 4:
+            return f"num_warps is {num_warps}, and a warpgroup has 4"
+        k = shape_of(dot.a.type)[1]
+        k_bytes = k * element_of(dot.a.type).bits // 8
         if shape[0] < 64 or shape[1] < 16 or k_bytes < _WGMMA_K_BYTES:
-            return False
+            return f"the tile is {shape[0]}x{shape[1]}x{k}, expected 64 rows, 16 columns at least"
         if _wgmma_n(shape, num_warps) < 8:
-            return False
-        if a == b and a in ("f16", "bf16"):
-            return acc == "f32"
-        if a in _FP8 and b in _FP8:
-            return acc == "f32"
-        if a == b == "f32" and tt.Dot(op).input_precision == "tf32":
-            return acc == "f32"
-        return a == b == "i8" and acc == "i32"
+            return f"{num_warps} warps leave each warpgroup fewer than 8 columns"
+        halves = a == b and a in ("f16", "bf16")
+        fp8 = a in _FP8 and b in _FP8
+        tf32 = a == b == "f32" and dot.input_precision == "tf32"
+        if halves or fp8 or tf32:
+            return "" if acc == "f32" else f"sums are {acc}, expected f32"
+        if a == b == "i8" and acc == "i32":
+            return ""
+        return _types_text(dot)
 
-    def _fits_mma(self, op: Operation) -> bool:
-        a, b = (str(element_of(value.type)) for value in (tt.Dot(op).a, tt.Dot(op).b))
+    def _mma_obstacle(self, op: Operation) -> str:
+        """Why tensor cores do not compute a dot by mma.sync, "" where they do."""
+        dot = tt.Dot(op)
+        a, b = (str(element_of(value.type)) for value in (dot.a, dot.b))
         acc = str(element_of(op.result.type))
         # Rows and columns that a small tile lacks are those that it has, computed again.
-        if shape_of(tt.Dot(op).a.type)[-1] < 256 // element_of(tt.Dot(op).a.type).bits:
-            return False
+        k, least = shape_of(dot.a.type)[-1], 256 // element_of(dot.a.type).bits
+        if k < least:
+            return f"the tile is {k} long along k, expected {least} at least"
+        fits = False
         if a == b == "f16":
-            return acc in ("f16", "f32")
-        if a == b == "bf16":
-            return acc == "f32"
-        if a == b == "f32":
-            precision = tt.Dot(op).input_precision
-            return acc == "f32" and precision in ("tf32", "tf32x3")
-        if a in _FP8 and b in _FP8:
-            return acc == "f32" and self.target.has(FP8_MMA)
-        return a == b == "i8" and acc == "i32"
+            fits = acc in ("f16", "f32")
+        elif a == b == "bf16":
+            fits = acc == "f32"
+        elif a == b == "f32":
+            fits = acc == "f32" and dot.input_precision in ("tf32", "tf32x3")
+        elif a in _FP8 and b in _FP8:
+            fits = acc == "f32" and self.target.has(FP8_MMA)
+        elif a == b == "i8":
+            fits = acc == "i32"
+        return "" if fits else _types_text(dot)
+
+
+def _types_text(dot: tt.Dot) -> str:
+    """What is multiplied, as a reason."""
+    a, b = (str(element_of(value.type)) for value in (dot.a, dot.b))
+    acc = str(element_of(dot.result.type))
+    precision = f' with input_precision="{dot.input_precision}"' if a == b == "f32" else ""
+    return f"it multiplies {a} by {b} into {acc}{precision}, which they do not take"
 
 
 def _wgmma_warps(shape: tuple[int, ...], num_warps: int) -> tuple[int, int]:

@@ -1,0 +1,100 @@
+"""The kernels of `kernels/`: what is planted where, and what advice says of them.
+
+python tests/advise/corpus.py [SIZE]     # a line for each kernel, and how many are right
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tkdebug
+from tkdebug import compat
+from tkdebug.advice.records import LaunchCost, Remark
+from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.knobs import KNOBS
+
+KERNELS = Path(__file__).parent / "kernels"
+PLANTED = tuple(sorted(p.stem for p in KERNELS.glob("*_first.py"))) + tuple(
+    sorted(p.stem for p in KERNELS.glob("*_more.py"))
+)
+GOOD = tuple(sorted(p.stem for p in KERNELS.glob("good_*.py")))
+_SIZE = 512
+_MARK = "# <- "
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What advice says of one case: the launch's cost, and remarks, the best first."""
+
+    cost: LaunchCost
+    remarks: tuple[Remark, ...]
+
+
+def run(file: str, case: str, size: int = _SIZE, arch: str = "sm_90a") -> Told:
+    """Interpret one case and judge it."""
+    costs: list[LaunchCost] = []
+    remarks: list[Remark] = []
+
+    def record(event: object) -> None:
+        if isinstance(event, LaunchCost):
+            costs.append(event)
+        elif isinstance(event, Remark):
+            remarks.append(event)
+
+    hook = Hook(record=record, compiled=lambda kernel: None)
+    knobs = KNOBS.scope(cross_compile=arch, advise=True)
+    with knobs, compat.install(mode="interpret", quick=True):
+        HOOKS.add(hook)
+        try:
+            make = runpy.run_path(str(KERNELS / f"{file}.py"))["CASES"][case]
+            launch = make(size) if file in GOOD else make("planted", size)
+            launch()
+        finally:
+            HOOKS.remove(hook)
+    remarks.sort(key=lambda r: r.better_ns / r.predicted_ns)
+    return Told(costs[0], tuple(remarks))
+
+
+def cases(file: str) -> tuple[str, ...]:
+    """The names of a file's cases, in order."""
+    with compat.install(mode="interpret", quick=True):
+        return tuple(runpy.run_path(str(KERNELS / f"{file}.py"))["CASES"])
+
+
+def planted_at(file: str, kernel: str) -> tuple[int, str]:
+    """Line and kind of what is planted in a kernel."""
+    lines = (KERNELS / f"{file}.py").read_text().splitlines()
+    start = next(n for n, text in enumerate(lines) if text.startswith(f"def {kernel}("))
+    for number in range(start, len(lines)):
+        if _MARK in lines[number]:
+            return number + 1, lines[number].partition(_MARK)[2].strip()
+    raise AssertionError(f"nothing is planted in {kernel}")
+
+
+def main() -> None:
+    size = int(sys.argv[1]) if len(sys.argv) > 1 else _SIZE
+    right = total = 0
+    for file in PLANTED:
+        for case in cases(file):
+            told = run(file, case, size)
+            line, kind = planted_at(file, told.cost.kernel)
+            first = told.remarks[0] if told.remarks else None
+            is_right = first is not None and (first.line, first.kind) == (line, kind)
+            total, right = total + 1, right + is_right
+            found = "-" if first is None else f"{first.kind}:{first.line}"
+            speedup = 1.0 if first is None else first.predicted_ns / first.better_ns
+            print(f"{'ok' if is_right else '--'} {case:20} {kind:20} {found:28} {speedup:8.3g}x")
+    print(f"{right} of {total} planted")
+    for file in GOOD:
+        for case in cases(file):
+            told = run(file, case, size)
+            kinds = ", ".join(f"{r.kind}:{r.line}" for r in told.remarks)
+            print(f"{'--' if kinds else 'ok'} {case:20} {told.cost.bound:24} {kinds}")
+
+
+if __name__ == "__main__":
+    assert tkdebug.__version__
+    main()

@@ -1,0 +1,109 @@
+"""Advice on kernels of which the cause is known. `corpus.py` scores all of them."""
+
+import json
+from pathlib import Path
+
+import corpus
+import pytest
+
+from tkdebug.cli import main
+from tkdebug.compiler.targets.backend import backend_of, target_of
+
+# One for each way in which facts are gathered; `corpus.py` has the others.
+SOME = (
+    ("memory_first", "column_sum"),
+    ("memory_more", "apply_weights"),
+    ("compute_first", "digits"),
+    ("compute_more", "matmul_half_sums"),
+    ("compute_more", "row_dot"),
+)
+
+pytestmark = pytest.mark.skipif(
+    backend_of(target_of("sm_90a")).obstacle() is not None, reason="needs code generation"
+)
+
+
+@pytest.mark.parametrize(("file", "case"), SOME, ids=[case for _, case in SOME])
+def test_the_planted_cause_ranks_first_at_its_line(file, case):
+    told = corpus.run(file, case)
+    line, kind = corpus.planted_at(file, told.cost.kernel)
+    assert told.remarks, f"nothing is said of {case}"
+    first = told.remarks[0]
+    assert (first.kind, first.line) == (kind, line), first.message
+    assert first.better_ns < first.predicted_ns
+    assert "predicted: " in first.message
+
+
+@pytest.mark.parametrize("case", ["softmax", "transpose"])
+def test_nothing_is_said_of_a_kernel_at_its_roof(case):
+    told = corpus.run("good_memory", case)
+    assert told.remarks == ()
+    assert told.cost.bound == "memory"
+
+
+def test_bytes_and_flops_are_those_of_the_kernel():
+    told = corpus.run("good_memory", "add")
+    n = 512 * 512
+    assert (told.cost.read_bytes, told.cost.written_bytes) == (8 * n, 4 * n)
+    assert told.cost.flops == n
+    assert told.cost.tensor_flops == 0
+    assert told.cost.is_exact
+
+
+def test_products_are_counted_on_the_unit_that_computes_them():
+    size = 512
+    told = corpus.run("compute_more", "matmul_half_sums", size)
+    assert told.cost.tensor_flops == 2 * size**3
+
+
+SCRIPT = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def copy_columns(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i * n + tl.program_id(0), tl.load(x + i * n + tl.program_id(0)))
+
+@triton.jit
+def tiny(x):
+    tl.store(x + tl.arange(0, 32), 1.0)
+
+x = torch.ones((512, 512), device="cuda")
+copy_columns[(512,)](x, torch.empty_like(x), 512, BLOCK=512)
+for _ in range(60):
+    tiny[(1,)](x)
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("advise") / "script.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_the_command_ranks_remarks_by_predicted_gain(script, capfd):
+    assert main(["advise", str(script), "--format", "json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    remarks = data["remarks"]
+    assert [r["rank"] for r in remarks] == list(range(1, len(remarks) + 1))
+    gains = [r["predicted_gain"] for r in remarks]
+    assert gains == sorted(gains, reverse=True)
+    assert all(0 <= gain < 1 for gain in gains)
+    places = {(Path(r["file"]).name, r["line"], r["kind"]) for r in remarks}
+    assert ("script.py", 7, "uncoalesced") in places
+    assert ("script.py", 10, "launch-bound") in places
+
+
+def test_the_command_says_what_it_predicts(script, capfd):
+    assert main(["advise", str(script)]) == 0
+    out = capfd.readouterr().out
+    assert "32 sectors of 32 bytes where 4 would do" in out
+    assert "on an H100 SXM" in out
+
+
+def test_an_unknown_architecture_is_one_line(script, capfd):
+    assert main(["advise", str(script), "--arch", "sm_12"]) == 2
+    err = capfd.readouterr().err
+    assert "--arch" in err or "sm_12" in err
+    assert "Traceback" not in err

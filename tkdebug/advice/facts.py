@@ -1,0 +1,195 @@
+"""What is known of one launch: accesses, products, instructions, resources. Plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tkdebug.errors import Frame
+from tkdebug.linemap.resources import Occupancy
+
+AccessKind = Literal["load", "store", "atomic"]
+# How the data of an access travels.
+AccessPath = Literal["registers", "copy", "bulk"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFacts:
+    """All executions of one access to global memory.
+
+    Attributes:
+        frame: where it is.
+        tensor: name of the argument, "" where it is none.
+        element_bytes: of what a pointer points to.
+        executions: by all programs together.
+        tile_elems: elements of the tile.
+        elements: of them those that masks let through, in all executions.
+        requests: warp instructions in one execution.
+        sectors: of 32 bytes that one execution's requests touch, each request counted for itself.
+        needed_sectors: as many as its bytes would fill without gaps.
+        lines: of 128 bytes, counted alike.
+        program_sectors: sectors that one execution touches, each once.
+        width_bytes: of the access of one thread.
+        possible_bytes: widest access that there would be for the tile (16 bytes at most).
+        in_loop: whether it is in a loop.
+        loop_depends: whether its addresses depend on what the loop has loaded.
+        is_gather: whether its addresses come from memory.
+        repeated: share of executions that access what the same program accessed the time before.
+        same_address: most times that one address is accessed, in the launch.
+        overfetch_bytes: of sectors that the launch reads or writes through it and does not need.
+        why_narrow: why `width_bytes` is not more, "" where it is what is possible.
+        exact: whether counts are of all elements, not of a sample.
+    """
+
+    op_id: int
+    frame: Frame
+    kind: AccessKind
+    path: AccessPath
+    tensor: str
+    element_bytes: int
+    executions: int
+    tile_elems: int
+    elements: int
+    requests: float
+    sectors: float
+    needed_sectors: float
+    lines: float
+    program_sectors: float
+    width_bytes: int
+    possible_bytes: int
+    in_loop: bool = False
+    loop_depends: bool = False
+    is_gather: bool = False
+    repeated: float = 0.0
+    same_address: int = 1
+    overfetch_bytes: int = 0
+    why_narrow: str = ""
+    exact: bool = True
+
+    @property
+    def on_share(self) -> float:
+        """Elements that masks let through, of all."""
+        possible = self.executions * self.tile_elems
+        return self.elements / possible if possible else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DotFacts:
+    """All executions of one matrix product.
+
+    Attributes:
+        flops: of all of them.
+        unit: "wgmma", "mma" or "fma".
+        bits: of an operand's element; 19 for tf32.
+        operands: as text, such as "f16".
+        why: why the unit is no better, "" where it is the best.
+        passes: products that one is made of: 3 for tf32x3.
+    """
+
+    op_id: int
+    frame: Frame
+    flops: int
+    unit: str
+    bits: int
+    operands: str
+    why: str = ""
+    passes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFacts:
+    """All accesses to shared memory of one op.
+
+    Attributes:
+        wavefronts: of 128 bytes, in all executions.
+        needed: as many as there would be without bank conflicts.
+    """
+
+    op_id: int
+    frame: Frame
+    what: str
+    wavefronts: float
+    needed: float
+
+
+@dataclass(frozen=True, slots=True)
+class LineCode:
+    """Machine instructions of one line, as a launch executes them.
+
+    Attributes:
+        by_pipe: instructions of warps, by what executes them ("fp64", "special", …); "issue" is
+            all of them.
+        by_cause: those of them that come of an op that is slow, by its kind ("integer-division").
+        per_element: by kind, instructions that such an op takes for one element.
+    """
+
+    frame: Frame
+    by_pipe: Mapping[str, float]
+    by_cause: Mapping[str, float] = field(default_factory=dict)
+    per_element: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Products of which a program throws away whole tiles.
+
+    Attributes:
+        share: of the executions whose tile is masked out in whole.
+    """
+
+    frame: Frame
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One launch.
+
+    Attributes:
+        frame: the kernel's `def`.
+        programs: of the grid.
+        chain: loads from memory that wait for each other in one program, in number.
+        pipelined_chain: the same for loads that run iterations ahead, divided by how far.
+        why_not_pipelined: by op of a load, why it is not.
+        read_bytes: of sectors that are read, each once.
+        written_bytes: alike.
+        flops: of fp32 and fp64 arithmetic without products of tensor cores.
+        exact: whether bytes are of all elements.
+    """
+
+    kernel: str
+    kernel_hash: str
+    frame: Frame
+    target: str
+    grid: tuple[int, int, int]
+    num_warps: int
+    num_stages: int
+    occupancy: Occupancy
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    accesses: tuple[AccessFacts, ...]
+    dots: tuple[DotFacts, ...]
+    shared: tuple[SharedFacts, ...]
+    code: tuple[LineCode, ...]
+    chain: float
+    pipelined_chain: float
+    why_not_pipelined: Mapping[int, str]
+    read_bytes: int
+    written_bytes: int
+    flops: int
+    discarded: tuple[Discarded, ...] = ()
+    local_lines: Mapping[Frame, float] = field(default_factory=dict)
+    exact: bool = True
+
+    @property
+    def programs(self) -> int:
+        """Of the grid."""
+        x, y, z = self.grid
+        return x * y * z
+
+    @property
+    def tensor_flops(self) -> int:
+        """Of products on tensor cores."""
+        return sum(dot.flops for dot in self.dots if dot.unit != "fma")

@@ -1,0 +1,200 @@
+"""How long a launch takes, predicted: work by resource, over what a GPU does of it in a second.
+
+The model is simple on purpose, and `docs/advise.md` has all of it. Each resource has a time of its
+own; they overlap, the largest counts most (a sum of fourth powers). Remarks are made by changing
+the work that one cause adds, and asking again.
+
+Invariant: predictions are for steady state (`steady_s`) unless the grid is what is looked at, so
+that a small test problem gets the remarks of the large one it stands for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tkdebug.advice.facts import AccessFacts, KernelFacts
+from tkdebug.advice.machines import LINE_BYTES, SECTOR_BYTES, Machine
+
+_POWER = 4
+# Blocks begin and end: registers and shared memory are set up, arguments are read.
+_BLOCK_S = 300e-9
+# Instructions in flight that keep the four schedulers of a multiprocessor busy.
+_BUSY_WARPS = 12
+# Atomics on one address follow each other so far apart.
+ATOMIC_S = 1.2e-9
+# What one multiprocessor gets of the second-level cache.
+_SM_BYTES_PER_CYCLE = 64
+# Requests on their way that a multiprocessor keeps track of.
+_REQUESTS_IN_FLIGHT = 300
+_LONE_SECTOR = 3
+_CACHED_BYTES = 20 << 20
+# Of products on tensor cores and of memory, what the best kernels reach.
+TENSOR_SHARE = 0.75
+MEMORY_SHARE = 0.92
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a launch asks of each resource.
+
+    Attributes:
+        dram_bytes: moved from and to memory, each sector once.
+        l2_bytes: moved from and to the second-level cache.
+        l1_wavefronts: of 128 bytes, through the first-level cache and shared memory.
+        pipes: instructions of warps by pipe; "issue" is all of them.
+        tensor_s: that tensor cores take at their peak, all of them busy.
+        atomic_s: that the most used address takes.
+        waits: for memory, of one program after the other.
+        requests: to memory.
+        spread: blocks of a multiprocessor at a time.
+        warps: of a multiprocessor at a time.
+    """
+
+    dram_bytes: float
+    l2_bytes: float
+    l1_wavefronts: float
+    pipes: Mapping[str, float]
+    tensor_s: float
+    atomic_s: float
+    waits: float
+    requests: float
+    blocks: int
+    warps: int
+    programs: int
+    extra_pipes: Mapping[str, float] = field(default_factory=dict)
+
+
+def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
+    """What the products take on tensor cores at the share of their peak that is reached."""
+    total = 0.0
+    for dot in facts.dots:
+        if dot.unit == "fma":
+            continue
+        peak = machine.tensor_flops.get(dot.bits) or machine.tensor_flops[16] * 16 / dot.bits
+        share = 1.0 if dot.unit == "wgmma" else machine.mma_share
+        total += dot.flops * dot.passes / (peak * share * TENSOR_SHARE)
+    return total
+
+
+def l2_bytes(access: AccessFacts) -> float:
+    """Through the second-level cache: an execution's sectors, of which the first has copies.
+
+    Sectors without their neighbours cost more: measured on columns of a matrix.
+    """
+    alone = access.sectors > 2 * access.needed_sectors
+    scale = _LONE_SECTOR if alone else 1
+    return access.executions * access.program_sectors * SECTOR_BYTES * scale
+
+
+def _dram_bytes(facts: KernelFacts) -> float:
+    """From and to memory; operands of products that fit the second-level cache lie there."""
+    moved = facts.read_bytes + facts.written_bytes
+    return 0 if facts.dots and moved < _CACHED_BYTES else moved
+
+
+def work_of(facts: KernelFacts, machine: Machine) -> Work:
+    """The work of a launch."""
+    pipes: dict[str, float] = {}
+    for line in facts.code:
+        for pipe, count in line.by_pipe.items():
+            pipes[pipe] = pipes.get(pipe, 0.0) + count
+    shared = sum(s.wavefronts for s in facts.shared)
+    local = sum(facts.local_lines.values())
+    direct = [a for a in facts.accesses if a.path != "bulk"]
+    return Work(
+        dram_bytes=_dram_bytes(facts),
+        l2_bytes=sum(map(l2_bytes, facts.accesses)),
+        l1_wavefronts=sum(a.executions * a.lines for a in direct) + shared + local,
+        pipes=pipes,
+        tensor_s=tensor_seconds(facts, machine),
+        atomic_s=max((a.same_address for a in facts.accesses if a.kind == "atomic"), default=0)
+        * ATOMIC_S,
+        waits=facts.chain + facts.pipelined_chain,
+        requests=sum(a.executions * a.requests for a in direct if a.path == "registers"),
+        blocks=max(1, facts.occupancy.blocks),
+        warps=max(1, facts.occupancy.warps),
+        programs=facts.programs,
+    )
+
+
+def resource_seconds(work: Work, machine: Machine) -> dict[str, float]:
+    """The time of each resource, were there nothing else and the grid endless."""
+    cycles = machine.cycles_per_s
+    busy = min(1.0, work.warps / _BUSY_WARPS)
+    times = {
+        "memory": work.dram_bytes / (machine.dram_bytes_per_s * MEMORY_SHARE),
+        "L2 cache": work.l2_bytes / machine.l2_bytes_per_s,
+        "L1 and shared memory": work.l1_wavefronts / cycles,
+        "tensor cores": work.tensor_s,
+        "atomics": work.atomic_s,
+        "latency": work.programs
+        / (machine.sms * work.blocks)
+        * (work.waits * machine.memory_latency_s + _BLOCK_S),
+        "requests in flight": work.requests
+        * machine.memory_latency_s
+        / (machine.sms * _REQUESTS_IN_FLIGHT),
+    }
+    for pipe, count in work.pipes.items():
+        rate = machine.warps_per_cycle.get(pipe)
+        if rate is not None:
+            times[f"{pipe} instructions"] = count / (rate * cycles * busy)
+    return times
+
+
+def together(times: Mapping[str, float]) -> float:
+    """Times that overlap."""
+    largest = max(times.values(), default=0.0)
+    if largest <= 0:
+        return 0.0
+    total: float = sum((t / largest) ** _POWER for t in times.values())
+    return largest * float(total ** (1 / _POWER))
+
+
+def steady_s(work: Work, machine: Machine) -> float:
+    """Time of the launch's work on a GPU that is full of it."""
+    return together(resource_seconds(work, machine))
+
+
+# The grid against the GPU
+
+_OF_SMS = ("L1 and shared memory", "tensor cores", "latency")
+
+
+def grid_s(work: Work, machine: Machine, balanced: bool = False) -> float:
+    """Time of the launch as its grid fills the GPU; `balanced`: were programs divisible."""
+    times = resource_seconds(work, machine)
+    share = work.programs / machine.sms
+    imbalance = max(1.0, 1 / share) if balanced else math.ceil(share) / share
+    for name in times:
+        if name in _OF_SMS or name.endswith("instructions"):
+            times[name] *= imbalance
+    waves = work.programs / (machine.sms * work.blocks)
+    times["latency"] = max(1.0, waves) * (work.waits * machine.memory_latency_s + _BLOCK_S)
+    busy = min(machine.sms, work.programs)
+    times["bytes of a multiprocessor"] = work.l2_bytes / (
+        busy * machine.clock_hz * _SM_BYTES_PER_CYCLE
+    )
+    return together(times)
+
+
+def program_s(work: Work, machine: Machine) -> float:
+    """Time of one program that has a multiprocessor for itself."""
+    alone = replace(work, warps=max(1, work.warps // work.blocks), blocks=1)
+    times = resource_seconds(alone, machine)
+    scale = machine.sms / max(1, work.programs)
+    return together({name: t * scale for name, t in times.items()})
+
+
+def bound_of(work: Work, machine: Machine) -> tuple[str, float]:
+    """The resource that takes longest, and its share of the predicted time."""
+    times = resource_seconds(work, machine)
+    name = max(times, key=lambda n: times[n])
+    total = together(times)
+    return name, times[name] / total if total else 0.0
+
+
+def wavefronts_of(bytes_: float) -> float:
+    """Wavefronts that so many bytes take without gaps."""
+    return bytes_ / LINE_BYTES

@@ -1,0 +1,435 @@
+"""The rules: each names a cause at a line, and what the launch would take without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
+from tkdebug.advice.machines import SECTOR_BYTES, Machine
+from tkdebug.advice.model import TENSOR_SHARE, Work, l2_bytes, work_of
+from tkdebug.errors import Frame
+
+# A next power of two may leave up to half of a tile masked off.
+_MASKED_SHARE = 0.5
+# Instructions an element: more than a fast function takes, and what one takes.
+_SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause.
+
+    Attributes:
+        frame: its line.
+        kind: such as "uncoalesced".
+        message: what is there, why that costs, and what would help.
+        better: the work without the cause; of the same grid.
+    """
+
+    frame: Frame
+    kind: str
+    message: str
+    better: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What rules look at.
+
+    Attributes:
+        work: of all of it.
+    """
+
+    facts: KernelFacts
+    machine: Machine
+    work: Work
+
+
+Rule = Callable[[Launch], Iterator[Finding]]
+
+
+def _lines(
+    launch: Launch, kind_of: Callable[[AccessFacts], bool]
+) -> Mapping[tuple[Frame, str], list[AccessFacts]]:
+    """Accesses by line and kind: several of one line are one cause."""
+    found: dict[tuple[Frame, str], list[AccessFacts]] = {}
+    for access in launch.facts.accesses:
+        if access.executions and kind_of(access):
+            found.setdefault((access.frame, access.kind), []).append(access)
+    return found
+
+
+def coalescing(launch: Launch) -> Iterator[Finding]:
+    """Requests that touch more sectors than their bytes need."""
+
+    def wastes(access: AccessFacts) -> bool:
+        return access.sectors > 1.5 * access.needed_sectors and access.requests >= 1
+
+    for (frame, verb), accesses in _lines(launch, wastes).items():
+        worst = max(accesses, key=lambda a: a.executions * a.sectors)
+        per = worst.sectors / worst.requests
+        ideal = max(1.0, worst.needed_sectors / worst.requests)
+        gather = worst.is_gather
+        what = "addresses come from memory" if gather else "neighbouring lanes are not neighbours"
+        help_ = (
+            "sort or group the indices, or gather whole rows of 32 bytes or more"
+            if gather
+            else "let the last axis of the tile run along the stride of 1, or lay the tensor out so"
+        )
+        message = (
+            f"{verb}{_of(worst)}: a warp's request touches {per:.3g} sectors of {SECTOR_BYTES} "
+            f"bytes where {ideal:.2g} would do, because {what}; {help_}"
+        )
+        work = launch.work
+        for access in accesses:
+            needed = min(access.sectors, access.needed_sectors)
+            least = min(access.program_sectors, needed)
+            work = replace(
+                work,
+                dram_bytes=max(0.0, work.dram_bytes - access.overfetch_bytes),
+                l2_bytes=work.l2_bytes
+                - l2_bytes(access)
+                + least * access.executions * SECTOR_BYTES,
+                l1_wavefronts=work.l1_wavefronts
+                - max(0.0, access.lines - max(access.requests, needed / 4)) * access.executions,
+            )
+        yield Finding(frame, "gather" if gather else "uncoalesced", message, work)
+
+
+def narrow_accesses(launch: Launch) -> Iterator[Finding]:
+    """Accesses of a thread that could be wider."""
+
+    def is_narrow(access: AccessFacts) -> bool:
+        return (
+            access.path == "registers"
+            and access.kind != "atomic"
+            and access.width_bytes < min(4, access.possible_bytes)
+            and access.sectors <= 1.5 * access.needed_sectors + access.requests
+            and access.tile_elems >= 128
+        )
+
+    for (frame, verb), accesses in _lines(launch, is_narrow).items():
+        access = accesses[0]
+        wide = access.possible_bytes / access.width_bytes
+        count = sum(a.requests * a.executions for a in accesses)
+        fewer = count * (1 - 1 / wide)
+        work = replace(
+            launch.work,
+            requests=launch.work.requests - fewer,
+            l1_wavefronts=launch.work.l1_wavefronts - fewer,
+            pipes=_without(launch.work.pipes, {"lsu": fewer, "issue": 2 * fewer}),
+        )
+        why = f", because {access.why_narrow}" if access.why_narrow else ""
+        message = (
+            f"{verb}{_of(access)}: {access.width_bytes} bytes a thread where "
+            f"{access.possible_bytes} are possible{why}"
+        )
+        yield Finding(frame, "narrow-access", message, work)
+
+
+def pipelining(launch: Launch) -> Iterator[Finding]:
+    """Loads in loops that nothing runs ahead of."""
+    facts = launch.facts
+    rounds = {a.op_id: a for a in facts.accesses if a.in_loop and a.kind == "load"}
+    seen: set[Frame] = set()
+    for op_id, access in rounds.items():
+        if access.path != "registers" or access.frame in seen:
+            continue
+        reason = facts.why_not_pipelined.get(op_id)
+        if reason is None and access.loop_depends:
+            reason = "its address depends on what the loop has loaded before"
+        elif reason is None and not facts.dots:
+            reason = (
+                "only loads for tl.dot run ahead by themselves; "
+                "tl.range(…, num_stages=3) asks for others"
+            )
+        if reason is None:
+            continue
+        seen.add(access.frame)
+        per_program = access.executions / facts.programs
+        ahead = max(1, facts.num_stages - 1) if not access.loop_depends else 4
+        saved = per_program * (1 - 1 / ahead)
+        work = replace(launch.work, waits=max(0.0, launch.work.waits - saved))
+        if access.width_bytes < 4:
+            # Copies that run ahead are wide, too.
+            fewer = access.requests * access.executions * (1 - access.width_bytes / 16)
+            removed = {"lsu": fewer, "issue": 4 * fewer, "int": 2 * fewer}
+            work = replace(
+                work,
+                requests=work.requests - fewer,
+                l1_wavefronts=max(0.0, work.l1_wavefronts - fewer),
+                pipes=_without(work.pipes, removed),
+            )
+        message = f"load{_of(access)}: each round of the loop waits for it, because {reason}"
+        yield Finding(access.frame, "not-pipelined", message, work)
+
+
+def tensor_cores(launch: Launch) -> Iterator[Finding]:
+    """Products that a better unit could compute."""
+    machine = launch.machine
+    for frame, dots in _dots_by_line(launch.facts).items():
+        dot = max(dots, key=lambda d: d.flops)
+        if not dot.why or not dot.flops:
+            continue
+        flops = sum(d.flops * d.passes for d in dots)
+        bits = dot.bits if dot.bits <= 16 else 19
+        if dot.operands == "f64":
+            continue
+        peak = machine.tensor_flops.get(bits, machine.tensor_flops[16])
+        best = flops / (peak * TENSOR_SHARE)
+        pipes = launch.work.pipes
+        now = 0.0
+        if dot.unit == "fma":
+            kind = "no-tensor-cores"
+            fma = flops / 64
+            pipes = _without(pipes, {"fp32": fma, "issue": fma})
+            message = f"dot: computed by FMA units, because {dot.why}"
+            if dot.operands == "f32":
+                message += '; input_precision="tf32" or "tf32x3", or 16-bit operands, use them'
+            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
+            loads = _shared_loads(launch.facts, frame)
+        else:
+            kind = "no-wgmma"
+            now = flops / (peak * machine.mma_share * TENSOR_SHARE)
+            message = f"dot: computed by mma.sync and not by wgmma, because {dot.why}"
+            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
+            loads = _shared_loads(launch.facts, frame)
+            pipes = _without(pipes, {"issue": _products(launch.facts, frame)})
+        work = replace(
+            launch.work,
+            tensor_s=launch.work.tensor_s - now + best,
+            pipes=_without(pipes, {"lsu": loads, "issue": loads}),
+            l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared - loads),
+        )
+        yield Finding(frame, kind, message, work)
+
+
+def _shared_loads(facts: KernelFacts, frame: Frame) -> float:
+    return sum(c.by_pipe.get("lsu", 0.0) for c in facts.code if c.frame == frame)
+
+
+def _products(facts: KernelFacts, frame: Frame) -> float:
+    """Instructions of tensor cores."""
+    return sum(c.by_pipe.get("tensor", 0.0) for c in facts.code if c.frame == frame)
+
+
+def _dots_by_line(facts: KernelFacts) -> Mapping[Frame, list[DotFacts]]:
+    found: dict[Frame, list[DotFacts]] = {}
+    for dot in facts.dots:
+        found.setdefault(dot.frame, []).append(dot)
+    return found
+
+
+_SLOW = {
+    "integer-division": (
+        "integer division by a value that is known at run time only takes {:.0f} instructions an "
+        "element; make the divisor a tl.constexpr, or divide by powers of two"
+    ),
+    "fp64": "fp64 arithmetic: compute in fp32 where that is precise enough, and look for float64 "
+    "scalars and constants that widen it",
+    "slow-function": "a function of {:.0f} instructions an element: a cheaper form (tl.exp2, x * x "
+    "for pow, tl.math.rsqrt, fast_…) takes fewer",
+}
+
+
+def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
+    """Instructions that come of slow operations, by line."""
+    for line in launch.facts.code:
+        for cause, count in line.by_cause.items():
+            share = count / max(1.0, line.by_pipe["issue"])
+            per_element = line.per_element.get(cause, 1.0)
+            if cause != "fp64" and per_element < _SLOW_INSTRUCTIONS:
+                continue
+            kept = min(1.0, _FAST_INSTRUCTIONS / per_element)
+            removed = {pipe: number * share * (1 - kept) for pipe, number in line.by_pipe.items()}
+            if cause == "fp64":
+                # The same number of instructions, on another pipe; conversions are gone.
+                moved = removed.get("fp64", 0.0)
+                removed = {"fp64": line.by_pipe.get("fp64", 0.0), "issue": 0.0}
+                removed["convert"] = line.by_pipe.get("convert", 0.0)
+                removed["fp32"] = -moved
+            work = replace(launch.work, pipes=_without(launch.work.pipes, removed))
+            yield Finding(line.frame, cause, _SLOW[cause].format(per_element), work)
+
+
+def spills(launch: Launch) -> Iterator[Finding]:
+    """Registers that went to memory."""
+    facts = launch.facts
+    total = sum(facts.local_lines.values())
+    if not facts.spill_bytes or not total:
+        return
+    frame = max(facts.local_lines, key=lambda f: facts.local_lines[f])
+    work = replace(
+        launch.work,
+        l1_wavefronts=launch.work.l1_wavefronts - total,
+        pipes=_without(launch.work.pipes, {"lsu": total, "issue": total}),
+    )
+    message = (
+        f"{facts.spill_bytes} bytes a thread are spilled to memory ({facts.registers} registers), "
+        f"most of it here; smaller tiles or more warps than {facts.num_warps} hold less a thread"
+    )
+    yield Finding(frame, "spill", message, work)
+
+
+def bank_conflicts(launch: Launch) -> Iterator[Finding]:
+    """Shared memory that is accessed by turns."""
+    lines: dict[Frame, list[float]] = {}
+    for shared in launch.facts.shared:
+        both = lines.setdefault(shared.frame, [0.0, 0.0])
+        both[0] += shared.wavefronts
+        both[1] += shared.needed
+    for frame, (wavefronts, needed) in lines.items():
+        if wavefronts < 1.5 * needed:
+            continue
+        work = replace(launch.work, l1_wavefronts=launch.work.l1_wavefronts - wavefronts + needed)
+        message = (
+            f"shared memory: {wavefronts / needed:.2g} wavefronts where 1 would do "
+            "(bank conflicts); another tile shape or order of axes spreads them"
+        )
+        yield Finding(frame, "bank-conflict", message, work)
+
+
+def occupancy(launch: Launch) -> Iterator[Finding]:
+    """Registers or shared memory that keep blocks out."""
+    facts, fits = launch.facts, launch.facts.occupancy
+    by = [name for name in fits.limited_by if name in ("registers", "shared memory")]
+    if not by or fits.percent > 40:
+        return
+    others = min(n for name, n in fits.limits.items() if name not in by)
+    blocks = min(others, max(2 * fits.blocks, 1))
+    if blocks <= fits.blocks:
+        return
+    per_block = fits.warps // max(1, fits.blocks)
+    work = replace(launch.work, blocks=blocks, warps=blocks * per_block)
+    what = (
+        f"{facts.registers} registers a thread"
+        if by[0] == "registers"
+        else f"{facts.shared_bytes} bytes of shared memory a block"
+    )
+    message = (
+        f"occupancy {fits.percent:.0f} %: {what} let {fits.blocks} blocks "
+        f"({fits.warps} of {fits.max_warps} warps) on a multiprocessor; smaller tiles or "
+        + ("maxnreg" if by[0] == "registers" else "fewer stages")
+        + f" for {blocks} blocks"
+    )
+    kind = "low-occupancy-registers" if by[0] == "registers" else "low-occupancy-shared"
+    yield Finding(facts.frame, kind, message, work)
+
+
+def masked_off(launch: Launch) -> Iterator[Finding]:
+    """Tiles of which masks leave little, and products that are thrown away."""
+    facts = launch.facts
+    known = [a for a in facts.accesses if a.tile_elems > 1 and a.exact]
+    if known:
+        widest = max(known, key=lambda a: a.executions * a.tile_elems)
+        share = widest.on_share
+        if share < _MASKED_SHARE:
+            kept = min(1.0, 2 * share)
+            work = replace(
+                launch.work,
+                pipes={pipe: n * kept for pipe, n in launch.work.pipes.items()},
+                l1_wavefronts=launch.work.l1_wavefronts * kept,
+                tensor_s=launch.work.tensor_s * kept,
+            )
+            message = (
+                f"{widest.kind}{_of(widest)}: masks leave {100 * share:.2g} % of its "
+                f"{widest.tile_elems} elements; a smaller block, or a grid that ends where the "
+                "data does, does no work for the others"
+            )
+            yield Finding(widest.frame, "masked-off", message, work)
+    for discarded in facts.discarded:
+        if discarded.share < 0.1:
+            continue
+        kept = 1 - discarded.share
+        work = replace(
+            launch.work,
+            tensor_s=launch.work.tensor_s * kept,
+            pipes={pipe: n * kept for pipe, n in launch.work.pipes.items()},
+            l1_wavefronts=launch.work.l1_wavefronts * kept,
+            l2_bytes=launch.work.l2_bytes * kept,
+            waits=launch.work.waits * kept,
+        )
+        message = (
+            f"{100 * discarded.share:.2g} % of the products are masked out in whole; end the loop "
+            "where the mask does"
+        )
+        yield Finding(discarded.frame, "masked-off", message, work)
+
+
+def redundant_loads(launch: Launch) -> Iterator[Finding]:
+    """Loads that get the same in each round."""
+
+    def repeats(access: AccessFacts) -> bool:
+        return access.kind == "load" and access.repeated > 0.9 and access.in_loop
+
+    for (frame, _), accesses in _lines(launch, repeats).items():
+        access = accesses[0]
+        rounds = access.executions / launch.facts.programs
+        if rounds < 2:
+            continue
+        gone = (1 - 1 / rounds) * access.executions
+        work = replace(
+            launch.work,
+            l2_bytes=launch.work.l2_bytes - l2_bytes(access) * (1 - 1 / rounds),
+            l1_wavefronts=launch.work.l1_wavefronts - gone * access.lines,
+            requests=launch.work.requests - gone * access.requests,
+            pipes=_without(
+                launch.work.pipes, {"lsu": gone * access.requests, "issue": gone * access.requests}
+            ),
+        )
+        message = (
+            f"load{_of(access)}: the same elements in each of {rounds:.4g} rounds of the loop; "
+            "load them before it"
+        )
+        yield Finding(frame, "redundant-load", message, work)
+
+
+def atomics(launch: Launch) -> Iterator[Finding]:
+    """Atomics that meet at one address."""
+
+    def meets(access: AccessFacts) -> bool:
+        return access.kind == "atomic" and access.same_address > 1000
+
+    for (frame, _), accesses in _lines(launch, meets).items():
+        access = max(accesses, key=lambda a: a.same_address)
+        per_program = max(1.0, access.elements / launch.facts.programs)
+        work = replace(launch.work, atomic_s=launch.work.atomic_s / per_program)
+        if per_program < 2:
+            work = replace(work, atomic_s=launch.work.atomic_s / 32)
+        message = (
+            f"atomic{_of(access)}: {access.same_address} of them on one address, one after the "
+            "other; sum up in the program first (tl.sum), or spread them over copies"
+        )
+        yield Finding(frame, "atomic-contention", message, work)
+
+
+def _of(access: AccessFacts) -> str:
+    return f" of `{access.tensor}`" if access.tensor else ""
+
+
+def _without(pipes: Mapping[str, float], removed: Mapping[str, float]) -> dict[str, float]:
+    return {
+        pipe: max(0.0, pipes.get(pipe, 0.0) - removed.get(pipe, 0.0))
+        for pipe in {**pipes, **removed}
+    }
+
+
+RULES: tuple[Rule, ...] = (
+    coalescing,
+    narrow_accesses,
+    pipelining,
+    tensor_cores,
+    slow_arithmetic,
+    spills,
+    bank_conflicts,
+    occupancy,
+    masked_off,
+    redundant_loads,
+    atomics,
+)
+
+
+def look_at(facts: KernelFacts, machine: Machine) -> Launch:
+    """A launch with its work."""
+    return Launch(facts, machine, work_of(facts, machine))

@@ -1,0 +1,46 @@
+"""`tkdebug advise`: why kernels take as long as they do, and what would help, line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.compiled_run import check_output, compiled_run
+from tkdebug.cli.places import put_out
+from tkdebug.errors import UsageError
+from tkdebug.instrument.advice import advice_of
+from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
+from tkdebug.instrument.session import Session
+
+
+def advise_command(arguments: Arguments) -> int:
+    """Print the remarks on stdout, or write them into a file; the result is the exit status.
+
+    Raises:
+        TkError: there is nothing to show, or something about the command line is wrong.
+    """
+    check_output(arguments)
+    times_ns = {} if arguments.times is None else _times_ns(arguments.times)
+    with compiled_run(arguments, needs_code=True, advises=True) as run:
+        advice = advice_of(run.session, times_ns)
+        if arguments.format == "json":
+            put_out((advice_json(advice),), arguments.output)
+        else:
+            put_out(advice_text(advice, run.session.source_line), arguments.output)
+        return run.status
+
+
+def _times_ns(path: Path) -> dict[str, float]:
+    """The mean time of a launch by kernel, of a run on a GPU.
+
+    Raises:
+        UsageError: it has no such times.
+    """
+    with Session.open(path) as session:
+        if "native" not in session.run().mode:
+            raise UsageError(f"--times {path}: its kernels did not run on a GPU")
+        return {
+            summary.kernel: summary.total_ns / summary.finished
+            for summary in session.kernel_summaries()
+            if summary.finished
+        }

@@ -1,0 +1,234 @@
+"""What a launch does, counted: how often each block runs, what each access touches.
+
+Responsible for exact counts and for a few addresses of each access, from which requests of warps
+follow once its layout is known. Not responsible for what any of it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import arith, scf
+from tkdebug.compiler.ir import Operation, Region
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.touched import Touched
+from tkdebug.interpreter.values import TileValue
+
+# Executions of an access whose addresses are kept, each of so many programs.
+_MOST_SAMPLES = 12
+_ROWS_OF_SAMPLE = 2
+# Elements that are listed one by one in a launch; beyond, gathers are counted by sample.
+_MOST_LISTED = 1 << 26
+_SECTOR_BYTES = 32
+
+
+@dataclass(slots=True)
+class AccessProfile:
+    """One access of a kernel, in all its executions.
+
+    Attributes:
+        tensor: name of the argument that it was last on.
+        executions: by all programs together.
+        elements: that masks let through, in all executions.
+        samples: of single executions: byte addresses (n,) and positions in the tile (n,).
+        compared: executions that were compared with the one before of the same program.
+        repeated: of them, those with the same addresses.
+    """
+
+    op: Operation
+    kind: str
+    itemsize: int
+    shape: tuple[int, ...]
+    tensor: str = ""
+    executions: int = 0
+    elements: int = 0
+    samples: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    compared: int = 0
+    repeated: int = 0
+    calls: int = 0
+    exact: bool = True
+    last: dict[int, Tensor] = field(default_factory=dict)
+
+
+class Footprint:
+    """Which sectors and elements of one allocation were accessed through one op."""
+
+    def __init__(self, buffer: Buffer, device: torch.device) -> None:
+        self.itemsize = buffer.itemsize
+        count = buffer.tensor.untyped_storage().nbytes() // self.itemsize
+        self.seen = torch.zeros(count, dtype=torch.bool, device=device)
+
+    @property
+    def element_bytes(self) -> int:
+        """Of elements that were accessed, each once."""
+        return int(self.seen.sum()) * self.itemsize
+
+    @property
+    def sector_bytes(self) -> int:
+        """Of sectors that were accessed, each once."""
+        return sectors_of([self]) * _SECTOR_BYTES
+
+
+def sectors_of(footprints: Sequence[Footprint]) -> int:
+    """Sectors of one allocation that any of them has."""
+    union: Tensor | None = None
+    for footprint in footprints:
+        per = max(1, _SECTOR_BYTES // footprint.itemsize)
+        padded = torch.nn.functional.pad(footprint.seen, (0, -footprint.seen.numel() % per))
+        sectors = padded.view(-1, per).any(1)
+        if union is None or union.numel() < sectors.numel():
+            union, sectors = sectors, union if union is not None else sectors
+        union[: sectors.numel()] |= sectors
+    return 0 if union is None else int(union.sum())
+
+
+class LaunchProfile(Observer):
+    """Counts one launch.
+
+    Attributes:
+        programs: of the grid.
+        entered: how many programs entered each region of control flow, rounds of loops counted.
+        accesses: by op, in the order in which they first ran.
+        footprints: by storage and op.
+        most_per_address: by op of an atomic, most times that one address was accessed.
+        selects: executions of each select on tiles, and those that took nothing of its first value.
+    """
+
+    follows_accesses = True
+    is_passive = True
+
+    def __init__(self) -> None:
+        self.programs = 0
+        self.entered: dict[Region, int] = {}
+        self.accesses: dict[Operation, AccessProfile] = {}
+        self.footprints: dict[tuple[int, Operation], Footprint] = {}
+        self.most_per_address: dict[Operation, Tensor] = {}
+        self.selects: dict[Operation, tuple[int, int]] = {}
+        self._listed = 0
+
+    def moments(self, op: Operation) -> Moments:
+        """At the edges of regions, and before selects."""
+        if scf.Loop.matches(op) or scf.If.matches(op):
+            return Moments.REGIONS
+        is_select = arith.Select.matches(op) and isinstance(op.results[0].type, ir.TensorType)
+        return Moments.BEFORE if is_select else Moments.NEVER
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Count programs."""
+        x, y, z = launch.grid
+        self.programs = x * y * z
+
+    def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
+        """Count who enters."""
+        self.entered[region] = self.entered.get(region, 0) + _active(run)
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Count selects that throw a tile away."""
+        total, nothing = self.selects.get(op, (0, 0))
+        if total > 64 * self.programs:
+            return
+        condition = run.dense(operands[0], arith.Select(op).condition.type)
+        rows = condition.reshape(condition.shape[0], -1)
+        empty = ~rows.any(1)
+        if rows.shape[0] == 1:  # which stands for all programs
+            gone = int(empty) * _active(run)
+        else:
+            gone = int((empty if run.active is None else empty & run.active).sum())
+        self.selects[op] = total + _active(run), nothing + gone
+
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Count a load."""
+        self._count(run, access, "load")
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Count a store."""
+        self._count(run, access, "store")
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Count an atomic, by address too."""
+        self._count(run, access, "atomic")
+        if self._may_list(access):
+            places = access.touch().places
+            buffer = access.buffer
+            count = buffer.tensor.untyped_storage().nbytes() // buffer.itemsize
+            counted = torch.bincount(places, minlength=count)
+            known = self.most_per_address.get(access.op)
+            if known is not None and known.numel() == counted.numel():
+                counted += known
+            self.most_per_address[access.op] = counted
+
+    def _count(self, run: EvaluatorState, access: ObservedAccess, kind: str) -> None:
+        profile = self.accesses.get(access.op)
+        if profile is None:
+            profile = AccessProfile(access.op, kind, access.itemsize, access.shape)
+            self.accesses[access.op] = profile
+        profile.tensor = access.buffer.name or ""
+        rows = access.rows()
+        profile.executions += _active(run) if rows is None else rows
+        self._mark(access, profile)
+        call, profile.calls = profile.calls, profile.calls + 1
+        wanted = call < 4 or call & (call - 1) == 0
+        if wanted and len(profile.samples) < _MOST_SAMPLES * _ROWS_OF_SAMPLE:
+            self._sample(access, profile, rows)
+
+    def _mark(self, access: ObservedAccess, profile: AccessProfile) -> None:
+        """Note what is touched; elements are counted where that is cheap or not too many."""
+        key = access.buffer.storage_key, access.op
+        footprint = self.footprints.get(key)
+        if footprint is None or footprint.itemsize != access.itemsize:
+            device = access.buffer.tensor.device
+            footprint = self.footprints[key] = Footprint(access.buffer, device)
+        slabs = access.hyperslabs()
+        if slabs is not None:
+            for slab in slabs:
+                slab.view(footprint.seen)[...] = True
+                profile.elements += slab.count
+        elif self._may_list(access):
+            touched = access.touch()
+            footprint.seen[touched.places] = True
+            profile.elements += touched.places.numel()
+            self._listed += touched.places.numel()
+        else:
+            profile.exact = False
+
+    def _may_list(self, access: ObservedAccess) -> bool:
+        return self._listed < _MOST_LISTED
+
+    def _sample(self, access: ObservedAccess, profile: AccessProfile, rows: int | None) -> None:
+        if rows is None:
+            if not self._may_list(access):
+                return
+            touched = access.touch()
+            chosen = touched.programs[:1] if touched.programs.numel() else touched.programs
+        elif rows:
+            picked = torch.tensor([0] if rows < 3 else [0, rows // 2])
+            touched = access.touch_rows(picked)
+            chosen = torch.unique(touched.programs)
+        else:
+            return
+        for program in chosen.tolist():
+            self._keep(profile, access, touched.chosen(touched.programs == program), program)
+
+    def _keep(
+        self, profile: AccessProfile, access: ObservedAccess, touched: Touched, program: int
+    ) -> None:
+        addresses = touched.places * access.itemsize
+        last = profile.last.get(program)
+        if last is not None and profile.calls <= 4:
+            profile.compared += 1
+            profile.repeated += torch.equal(last, addresses)
+        profile.last[program] = addresses
+        profile.samples.append((addresses, touched.lanes))
+
+
+def _active(run: EvaluatorState) -> int:
+    return run.programs if run.active is None else int(run.active.sum())

@@ -1,0 +1,229 @@
+"""Accesses to global memory of one launch: counted addresses laid out as the GPU's threads do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tkdebug.advice.facts import AccessFacts, AccessKind, AccessPath
+from tkdebug.compiler.analysis.axis_facts import AxisInfo
+from tkdebug.compiler.analysis.axis_info import analyse
+from tkdebug.compiler.analysis.requests import SECTOR_BYTES, Requests, requests_of
+from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_of, vector_elems
+from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, edges_from
+from tkdebug.compiler.ir.types import TensorType, encoding_of, shape_of
+from tkdebug.compiler.layouts import LinearLayout
+from tkdebug.errors import Frame
+from tkdebug.interpreter.launch_profile import AccessProfile, LaunchProfile
+from tkdebug.runtime.advising.executions import Executions, loops_around
+
+_POINTER_ACCESSES = (
+    tt.Load.name,
+    tt.Store.name,
+    tt.AtomicRmw.name,
+    tt.AtomicCas.name,
+    ttg.AsyncCopyGlobalToLocal.name,
+)
+_BULK = (ttng.AsyncTmaCopyGlobalToLocal.name, ttng.AsyncTmaCopyLocalToGlobal.name)
+_MOST_SLICED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How threads make an access.
+
+    Attributes:
+        layout: of the pointers; None for a scalar, and for bulk copies.
+        vector: elements that one access of a thread takes.
+        why: why these are not more, "" where they are all.
+    """
+
+    path: AccessPath
+    layout: LinearLayout | None
+    vector: int
+    why: str
+
+
+def access_facts(
+    profile: LaunchProfile, gpu: Module, executions: Executions
+) -> tuple[AccessFacts, ...]:
+    """The facts of every access that ran."""
+    forms = _forms(gpu, executions)
+    return tuple(
+        _facts(access, forms.get(op.id), profile, executions)
+        for op, access in profile.accesses.items()
+    )
+
+
+def _forms(gpu: Module, executions: Executions) -> dict[int, _Form]:
+    """By op of Tile IR, how the GPU makes its access; that in a loop where passes copied it."""
+    infos = analyse(gpu.function)
+    found: dict[int, tuple[int, _Form]] = {}
+    for op in gpu.walk():
+        if op.name not in (*_POINTER_ACCESSES, *_BULK):
+            continue
+        tile = executions.tile_op(op.id)
+        if tile is None:
+            continue
+        depth = loops_around(op)
+        if tile.id not in found or found[tile.id][0] < depth:
+            found[tile.id] = depth, _form(op, infos)
+    return {op_id: form for op_id, (_, form) in found.items()}
+
+
+def _form(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Form:
+    if op.name in _BULK:
+        return _Form("bulk", None, 0, "")
+    pointer = PointerAccess(op).pointer
+    path: AccessPath = "copy" if ttg.AsyncCopyGlobalToLocal.matches(op) else "registers"
+    layout = encoding_of(pointer.type) if isinstance(pointer.type, TensorType) else None
+    if layout is None:
+        return _Form(path, None, 1, "")
+    mask = mask_of(op) if MaskedAccess.cast(op) is not None else None
+    mask_info = None if mask is None else infos[mask]
+    vector = vector_elems(op, layout, infos[pointer], mask_info)
+    return _Form(path, layout, vector, _why_narrow(op, layout, vector, infos[pointer], mask_info))
+
+
+def _why_narrow(
+    op: Operation, layout: LinearLayout, vector: int, info: AxisInfo, mask: AxisInfo | None
+) -> str:
+    """Why an access of a thread takes no more elements."""
+    pointee = PointerAccess(op).pointer.type
+    assert isinstance(pointee, TensorType)
+    axis = max(range(len(info.contiguity)), key=lambda a: (info.contiguity[a], a))
+    if info.contiguity[axis] <= vector:
+        if info.contiguity[axis] == 1:
+            return "neighbouring elements of the tile are not known to be neighbours in memory"
+        return f"only {info.contiguity[axis]} elements are known to follow each other in memory"
+    if info.divisibility[axis] < MAX_ACCESS_BYTES:
+        return f"the address is only known to be a multiple of {info.divisibility[axis]} bytes"
+    if mask is not None and mask.constancy[axis] <= vector:
+        return (
+            f"the mask is only known to be the same for {mask.constancy[axis]} neighbours; "
+            "a bound that is a multiple of 16 makes it so"
+        )
+    return ""
+
+
+def _facts(
+    access: AccessProfile,
+    form: _Form | None,
+    profile: LaunchProfile,
+    executions: Executions,
+) -> AccessFacts:
+    op = access.op
+    if form is None:
+        form = _Form("registers", None, 1, "")
+    elems = int(np.prod(access.shape)) if access.shape else 1
+    requests = _requests(access, form)
+    width = access.itemsize * (form.vector if form.layout is not None else 1)
+    footprints = [f for (_, o), f in profile.footprints.items() if o is op]
+    overfetch = sum(f.sector_bytes - f.element_bytes for f in footprints)
+    most = profile.most_per_address.get(op)
+    frame = _frame(op)
+    return AccessFacts(
+        op_id=op.id,
+        frame=frame,
+        kind=_kind(access.kind),
+        path=form.path,
+        tensor=access.tensor,
+        element_bytes=access.itemsize,
+        executions=access.executions,
+        tile_elems=elems,
+        elements=access.elements if access.exact else elems * access.executions,
+        requests=_mean(r.count for r in requests),
+        sectors=_mean(r.sectors for r in requests),
+        needed_sectors=_mean(r.needed for r in requests),
+        lines=_mean(r.lines for r in requests),
+        program_sectors=_mean(r.distinct for r in requests),
+        width_bytes=MAX_ACCESS_BYTES if form.path == "bulk" else width,
+        possible_bytes=min(MAX_ACCESS_BYTES, access.itemsize * elems),
+        in_loop=loops_around(op) > 0,
+        loop_depends=_depends_on_load_of_loop(op),
+        is_gather=_comes_from_memory(op),
+        repeated=access.repeated / access.compared if access.compared else 0.0,
+        same_address=int(most.max()) if most is not None and most.numel() else 1,
+        overfetch_bytes=max(0, overfetch),
+        why_narrow=form.why,
+        exact=access.exact,
+    )
+
+
+def _requests(access: AccessProfile, form: _Form) -> list[Requests]:
+    found = []
+    for addresses, positions in access.samples:
+        places, at = addresses.numpy(), positions.numpy()
+        if form.path == "bulk" or (form.layout is not None and not access.shape):
+            sectors = int(np.unique(places // SECTOR_BYTES).size)
+            found.append(Requests(1, sectors, sectors, -(-sectors // 4), sectors))
+        else:
+            found.append(
+                requests_of(form.layout, form.vector, access.shape, access.itemsize, places, at)
+            )
+    return found
+
+
+def _kind(kind: str) -> AccessKind:
+    match kind:
+        case "load" | "store" | "atomic":
+            return kind
+        case _:
+            raise AssertionError(kind)
+
+
+def _mean(values: Iterator[int]) -> float:
+    known = list(values)
+    return sum(known) / len(known) if known else 0.0
+
+
+def _frame(op: Operation) -> Frame:
+    return op.location.frames[-1]
+
+
+def _slice(op: Operation) -> Iterator[Operation]:
+    """What the addresses of an access are computed from, values that loops carry included."""
+    sources = _sources(op)
+    seen: set[Value] = set()
+    values = [accessed(op)]
+    while values and len(seen) < _MOST_SLICED:
+        value = values.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        values += sources.get(value, ())
+        maker = value.defining_op
+        if maker is not None and maker.name not in CONTROL_FLOW:
+            yield maker
+            values += maker.operands
+
+
+def _sources(op: Operation) -> dict[Value, list[Value]]:
+    """What becomes which argument or result of the control flow around an op and before it."""
+    top = op
+    while top.block is not None and (parent := top.block.parent_op) is not None:
+        top = parent
+    found: dict[Value, list[Value]] = {}
+    for branch in top.walk():
+        for edge in edges_from(branch):
+            for source, target in zip(edge.operands, edge.values, strict=True):
+                found.setdefault(target, []).append(source)
+    return found
+
+
+def _comes_from_memory(op: Operation) -> bool:
+    """Whether elements of a tile are addressed by loaded tiles."""
+    return any(tt.Load.matches(maker) and shape_of(maker.result.type) != () for maker in _slice(op))
+
+
+def _depends_on_load_of_loop(op: Operation) -> bool:
+    """Whether an iteration's addresses come from what the loop has loaded."""
+    loops = loops_around(op)
+    return bool(loops) and any(
+        tt.Load.matches(maker) and loops_around(maker) >= loops for maker in _slice(op)
+    )

@@ -1,0 +1,144 @@
+"""How often each op of the GPU IR runs in a launch, by what the interpreter counted in Tile IR.
+
+Passes move, copy and rename ops. What is in a loop still runs as often as that loop's body did;
+what passes put before a loop runs as often as what is around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.ir import Module, Operation, Region
+from tkdebug.linemap.line_table import LineTable
+from tkdebug.linemap.op_place import OpPlace
+from tkdebug.runtime.advising.unrolling import unroll_factors
+
+
+class Executions:
+    """Counts of one launch.
+
+    Args:
+        tile: the module that was interpreted.
+        gpu: the module that was lowered.
+        places: what became of the ops of a compile that began with the same Tile IR.
+        entered: by region of `tile`, how many programs entered it, rounds of loops counted.
+        programs: of the grid.
+    """
+
+    def __init__(
+        self,
+        tile: Module,
+        gpu: Module,
+        places: Mapping[int, OpPlace],
+        entered: Mapping[Region, int],
+        programs: int,
+    ) -> None:
+        self._tile_ops = {op.id: op for op in tile.walk()}
+        self._gpu_ops = {op.id: op for op in gpu.walk()}
+        self._places = places
+        self._entered = entered
+        self._programs = programs
+        self._known: dict[Operation, int] = {}
+        self._gpu = gpu
+        self._tile = tile
+        self.factors: dict[int, float] = {}
+
+    def unrolled(self, table: LineTable) -> Executions:
+        """The same, where loops that LLVM or ptxas unrolled run as much less often."""
+        counted = Executions(self._tile, self._gpu, self._places, self._entered, self._programs)
+        counted.factors = unroll_factors(self._gpu, table)
+        return counted
+
+    def of_instruction(self, op_id: int | None) -> float:
+        """Of a machine instruction made of an op of GPU IR."""
+        runs = self.of_gpu(op_id)
+        loop = self._loop_of(op_id)
+        if loop is None:
+            return runs
+        outside = max(1, self._of_op(loop))
+        return max(float(outside), runs / self.copies(op_id)) if runs else 0.0
+
+    def copies(self, op_id: int | None) -> float:
+        """How many copies of its op's instructions unrolling made."""
+        loop = self._loop_of(op_id)
+        return 1.0 if loop is None else self.factors.get(loop.id, 1.0)
+
+    def _loop_of(self, op_id: int | None) -> Operation | None:
+        """The innermost loop that an op of GPU IR is in, or is."""
+        op = self._gpu_ops.get(op_id) if op_id is not None else None
+        while op is not None and not scf.Loop.matches(op):
+            op = op.block.parent_op if op.block is not None else None
+        return op
+
+    def tile_op(self, gpu_op_id: int) -> Operation | None:
+        """The op of Tile IR that one of GPU IR came from, the first of several."""
+        place = self._places.get(gpu_op_id)
+        origins = (gpu_op_id, *(place.origins if place is not None else ()))
+        return next((self._tile_ops[o] for o in origins if o in self._tile_ops), None)
+
+    def gpu_op(self, op_id: int) -> Operation | None:
+        """The op of GPU IR of that id."""
+        return self._gpu_ops.get(op_id)
+
+    def of_tile(self, op: Operation) -> int:
+        """Of an op of Tile IR."""
+        region = _region_around(op)
+        return self._programs if region is None else self._entered.get(region, 0)
+
+    def of_gpu(self, op_id: int | None) -> int:
+        """Of an op of GPU IR; instructions of a loop itself run once a round."""
+        op = self._gpu_ops.get(op_id) if op_id is not None else None
+        if op is None:
+            return self._programs
+        if scf.Loop.matches(op):
+            rounds = self._of_region(op.regions[-1])
+            return self._of_op(op) if rounds is None else rounds
+        return self._of_op(op)
+
+    def _of_op(self, op: Operation) -> int:
+        known = self._known.get(op)
+        if known is None:
+            known = self._known[op] = self._count(op)
+        return known
+
+    def _count(self, op: Operation) -> int:
+        region = _region_around(op)
+        if region is None:
+            return self._programs
+        counted = self._of_region(region)
+        assert region.parent is not None
+        return self._of_op(region.parent) if counted is None else counted
+
+    def _of_region(self, region: Region) -> int | None:
+        """How often a region of GPU IR is entered; None where it is none of Tile IR's."""
+        parent = region.parent
+        assert parent is not None
+        tile = self.tile_op(parent.id)
+        if tile is None or tile.name != parent.name:
+            return None
+        return self._entered.get(tile.regions[parent.regions.index(region)], 0)
+
+
+def _region_around(op: Operation) -> Region | None:
+    """The innermost region of control flow that an op is in; None in the kernel's own body."""
+    block = op.block
+    while block is not None:
+        region = block.region
+        parent = region.parent if region is not None else None
+        if parent is None or tt.Func.matches(parent):
+            return None
+        if scf.Loop.matches(parent) or scf.If.matches(parent):
+            return region
+        block = parent.block
+    return None
+
+
+def loops_around(op: Operation) -> int:
+    """How many loops an op is in."""
+    count, block = 0, op.block
+    while block is not None and block.region is not None and block.region.parent is not None:
+        parent = block.region.parent
+        count += scf.Loop.matches(parent)
+        block = parent.block
+    return count

@@ -1,0 +1,190 @@
+"""All facts of one launch: what was interpreted joined with what was compiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tkdebug.advice.facts import Discarded, DotFacts, KernelFacts
+from tkdebug.advice.machines import TF32_BITS
+from tkdebug.compiler.dialects import arith, tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import DotLike
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, shape_of
+from tkdebug.compiler.rewriting.rewriter import PassRemark
+from tkdebug.errors import TkError
+from tkdebug.interpreter.launch_profile import LaunchProfile, sectors_of
+from tkdebug.linemap.line_table_data import from_data
+from tkdebug.runtime.advising.accesses import access_facts
+from tkdebug.runtime.advising.executions import Executions
+from tkdebug.runtime.advising.latency import waits
+from tkdebug.runtime.advising.machine_code import line_code, local_accesses
+from tkdebug.runtime.advising.shared_memory import shared_facts
+from tkdebug.runtime.compile.native_compilation import NativeCompilation
+from tkdebug.runtime.launch.grid import Grid
+
+_SECTOR_BYTES = 32
+_DOTS = (tt.Dot.name, ttg.LocalDot.name, ttng.WarpGroupDot.name)
+_FLOAT_OPS = frozenset(
+    view.name
+    for view in (arith.AddF, arith.SubF, arith.MulF, arith.DivF, arith.MaxNumF, arith.MinNumF)
+)
+_MATH = "math."
+
+
+class NotKnown(TkError):
+    """What keeps a launch from being judged."""
+
+
+def gather(
+    tile: Module, profile: LaunchProfile, compilation: NativeCompilation, grid: Grid, kernel: str
+) -> KernelFacts:
+    """The facts of a launch.
+
+    Args:
+        tile: the module that was interpreted.
+        profile: what the interpreter counted.
+        compilation: of the same kernel, with its code.
+        grid: programs along x, y, z.
+        kernel: its name.
+
+    Raises:
+        NotKnown: there is no machine code to look at.
+    """
+    generated, tile_ops = compilation.generated, compilation.tile_ops
+    if generated is None or tile_ops is None:
+        raise NotKnown(f"{kernel}: it was not compiled")
+    table = from_data(generated.line_table(tile_ops))
+    resources = table.resources
+    if resources is None or resources.occupancy is None:
+        raise NotKnown(f"{kernel}: its registers are not known")
+    gpu = generated.module
+    function = tt.Func(gpu.function)
+    warps = function.num_warps
+    executions = Executions(tile, gpu, table.ops, profile.entered, profile.programs)
+    executions = executions.unrolled(table)
+    accesses = access_facts(profile, gpu, executions)
+    remarks = {r.op_id: r for run in generated.passes for r in run.remarks}
+    options = compilation.options
+    waited = waits(tile, executions, {a.op_id: a for a in accesses}, options.num_stages)
+    not_piped = _tile_reasons(executions, remarks)
+    return KernelFacts(
+        kernel=kernel,
+        kernel_hash=compilation.kernel_hash,
+        frame=tile.function.location.frames[-1],
+        target=table.target,
+        grid=grid,
+        num_warps=warps,
+        num_stages=options.num_stages,
+        occupancy=resources.occupancy,
+        registers=resources.registers,
+        spill_bytes=(resources.spill_store_bytes or 0) + (resources.spill_load_bytes or 0),
+        shared_bytes=resources.shared_bytes,
+        accesses=accesses,
+        dots=tuple(_dots(gpu, executions, remarks)),
+        shared=shared_facts(gpu, executions, warps),
+        code=line_code(table, executions, warps),
+        chain=waited.plain,
+        pipelined_chain=waited.ahead,
+        why_not_pipelined=not_piped,
+        read_bytes=_sector_bytes(profile, "load"),
+        written_bytes=_sector_bytes(profile, "store"),
+        flops=_flops(tile, executions),
+        discarded=tuple(_discarded(profile, executions)),
+        local_lines=local_accesses(table, executions, warps) if resources.may_spill else {},
+        exact=all(access.exact for access in accesses),
+    )
+
+
+def _tile_reasons(executions: Executions, remarks: dict[int, PassRemark]) -> dict[int, str]:
+    """By load of Tile IR, why it is not pipelined."""
+    found = {}
+    for op_id, remark in remarks.items():
+        if remark.kind == "pipelined":
+            tile = executions.tile_op(op_id)
+            found[tile.id if tile is not None else op_id] = remark.reason
+    return found
+
+
+def _sector_bytes(profile: LaunchProfile, kind: str) -> int:
+    """Sectors that are read (or written), each once in the launch."""
+    total = 0
+    kinds = (kind, "atomic")
+    keys = {key for key, op in profile.footprints if profile.accesses[op].kind in kinds}
+    for storage in keys:
+        footprints = [
+            footprint
+            for (key, op), footprint in profile.footprints.items()
+            if key == storage and profile.accesses[op].kind in kinds
+        ]
+        total += sectors_of(footprints) * _SECTOR_BYTES
+    return total
+
+
+def _dots(
+    gpu: Module, executions: Executions, remarks: dict[int, PassRemark]
+) -> Iterator[DotFacts]:
+    for op in gpu.walk():
+        if op.name not in _DOTS:
+            continue
+        dot = DotLike(op)
+        shape = shape_of(dot.a.type)
+        result = shape_of(op.result.type)
+        flops = 2 * math.prod(result) * shape[-1] * executions.of_gpu(op.id)
+        element = element_of(dot.a.type)
+        precision = dot.input_precision or "tf32"
+        is_single = isinstance(element, ScalarType) and element.name == "f32"
+        reasons = (remarks.get(o) for o in (op.id, *_origins(executions, op)))
+        why = next((r.reason for r in reasons if r is not None and r.kind != "pipelined"), "")
+        unit = dot.unit or ("wgmma" if ttng.WarpGroupDot.matches(op) else "fma")
+        on_tensor_cores = unit != "fma"
+        yield DotFacts(
+            op_id=op.id,
+            frame=op.location.frames[-1],
+            flops=flops,
+            unit=unit,
+            bits=TF32_BITS if is_single and on_tensor_cores else element.bits,
+            operands=str(element),
+            why=why,
+            passes=3 if is_single and on_tensor_cores and precision == "tf32x3" else 1,
+        )
+
+
+def _origins(executions: Executions, op: Operation) -> tuple[int, ...]:
+    tile = executions.tile_op(op.id)
+    return () if tile is None else (tile.id,)
+
+
+def _flops(tile: Module, executions: Executions) -> int:
+    """Float arithmetic on tiles; one for each element and op."""
+    total = 0
+    for op in tile.walk():
+        counts = op.name in _FLOAT_OPS or op.name.startswith(_MATH)
+        if counts and op.results and isinstance(op.result.type, TensorType):
+            element = op.result.type.element
+            if isinstance(element, ScalarType) and element.name.startswith(("f", "bf")):
+                total += math.prod(op.result.type.shape) * executions.of_tile(op)
+        elif tt.Reduce.matches(op):
+            source = tt.Reduce(op).sources[0]
+            total += math.prod(shape_of(source.type)) * executions.of_tile(op)
+    return total
+
+
+def _discarded(profile: LaunchProfile, executions: Executions) -> Iterator[Discarded]:
+    """Selects after products that took nothing of the product in many executions."""
+    for op, (total, nothing) in profile.selects.items():
+        if total and nothing and _follows_dot(op):
+            yield Discarded(op.location.frames[-1], nothing / total)
+
+
+def _follows_dot(op: Operation) -> bool:
+    """Whether the first value of a select is a product, or little was done to it since."""
+    value = arith.Select(op).true_value
+    for _ in range(6):
+        maker = value.defining_op
+        if maker is None or not maker.operands:
+            return False
+        if tt.Dot.matches(maker):
+            return True
+        value = max(maker.operands, key=lambda v: math.prod(shape_of(v.type)))
+    return False

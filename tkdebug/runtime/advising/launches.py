@@ -1,0 +1,79 @@
+"""Which interpreted launches are looked at for advice, and what is recorded of them.
+
+One launch of each kind: of a kernel's specialisation, grid, and shapes and strides of arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.advice.judging import judge, machine_of
+from tkdebug.errors import TkError
+from tkdebug.hook_chain import HOOKS
+from tkdebug.interpreter.launch_profile import LaunchProfile
+from tkdebug.runtime.advising.gather import gather
+from tkdebug.runtime.advising.plugin_rules import remarks_of_plugins
+from tkdebug.runtime.launch.grid import Grid
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+    from tkdebug.runtime.compile.native_compilation import NativeCompilation
+
+# Launches of one kernel that are looked at.
+_MOST_KINDS = 8
+
+
+class Advisor:
+    """Looks at the launches of one kernel."""
+
+    def __init__(self, kernel: str, kernel_hash: str, module: Module) -> None:
+        self._kernel = kernel
+        self._hash = kernel_hash
+        self._module = module
+        self._seen: set[object] = set()
+
+    def observer(self, grid: Grid, values: Sequence[Any]) -> LaunchProfile | None:
+        """Who is to look on at a launch; None where one of its kind was looked at."""
+        kind = grid, tuple(map(_kind, values))
+        if kind in self._seen or len(self._seen) >= _MOST_KINDS:
+            return None
+        self._seen.add(kind)
+        return LaunchProfile()
+
+    def launched(
+        self, profile: LaunchProfile, compilation: NativeCompilation, grid: Grid, launch_id: int
+    ) -> None:
+        """Record what there is to say of a launch; what goes wrong is said in one line."""
+        try:
+            facts = gather(self._module, profile, compilation, grid, self._kernel)
+        except TkError as error:
+            tell(f"no advice for {self._kernel}: {error}")
+            return
+        except Exception as error:
+            # A mistake of ours must not end the script.
+            reason = f"mistake in tkdebug: {type(error).__name__}: {error}"
+            tell(f"no advice for {self._kernel}: {reason}")
+            return
+        # Launches have the hash of what was interpreted.
+        facts = replace(facts, kernel_hash=self._hash)
+        machine = machine_of(facts.target)
+        if machine is None:
+            tell(f"no advice for {self._kernel}: no GPU is known for {facts.target}")
+            return
+        verdict = judge(facts, machine, launch_id)
+        HOOKS.record(verdict.cost)
+        for record in (*verdict.lines, *verdict.remarks):
+            HOOKS.record(record)
+        for remark in remarks_of_plugins(facts, machine):
+            HOOKS.record(replace(remark, launch_id=launch_id))
+
+
+def _kind(value: object) -> object:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        stride = getattr(value, "stride", None)
+        return tuple(shape), tuple(stride()) if callable(stride) else ()
+    return value if isinstance(value, int | float | str | bool) else type(value)
