@@ -23,6 +23,7 @@ from tkdebug.errors import CompileError
 from tkdebug.events import AutotuneChoice
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.benchmark import testing
 from tkdebug.runtime.compile.compilation import TRYING
 from tkdebug.runtime.compile.parallel_compilation import compile_in_parallel
 from tkdebug.runtime.device.driver import driver
@@ -142,8 +143,6 @@ class Autotuner(KernelInterface):
         warmup_ms = 25 if warmup is None else warmup
 
         def bench(call: Callable[[], object], quantiles: Sequence[float]) -> Any:
-            from tkdebug.runtime.benchmark import testing
-
             if use_cuda_graph:
                 return testing.do_bench_cudagraph(call, rep=rep_ms, quantiles=quantiles)
             return testing.do_bench(call, warmup=warmup_ms, rep=rep_ms, quantiles=quantiles)
