@@ -26,7 +26,8 @@ from overhead_worker import Programs  # noqa: E402
 
 from tkdebug.hook_chain import HOOKS  # noqa: E402
 from tkdebug.instrument.activities import recorded_activities  # noqa: E402
-from tkdebug.instrument.cupti.collection import Collection  # noqa: E402
+from tkdebug.instrument.cupti.collection import KINDS, Collection  # noqa: E402
+from tkdebug.instrument.cupti.layouts import DRIVER  # noqa: E402
 from tkdebug.instrument.cupti.library import Cupti, find_cupti  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.instrument.session import Session  # noqa: E402
@@ -36,9 +37,11 @@ STEPS = 20
 
 
 @contextmanager
-def cupti_alone() -> Iterator[None]:
-    """CUPTI records, and what it records is thrown away."""
+def cupti_alone(*, has_calls: bool) -> Iterator[None]:
+    """CUPTI records, with the driver's calls or without, and what it records is thrown away."""
     collection = Collection(Cupti(find_cupti()), activity_buffers())
+    if not has_calls:
+        collection._kinds = tuple(kind for kind in KINDS if kind != DRIVER)  # noqa: SLF001
     collection.start()
     try:
         yield
@@ -59,7 +62,8 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
     """Print what each program takes in each way."""
     ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
         "bare": nullcontext,
-        "CUPTI alone": cupti_alone,
+        "CUPTI, no calls": lambda: cupti_alone(has_calls=False),
+        "CUPTI alone": lambda: cupti_alone(has_calls=True),
         "recorded": lambda: recorded(folder),
     }
     for name in ("empty", "big", "training"):
@@ -75,7 +79,7 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
         for way, found in times.items():
             ratios = [a / b for a, b in zip(found, times["bare"], strict=True)]
             print(
-                f"{name:>9} {way:>12}: {statistics.median(found) * 1e6:9.2f} us, "
+                f"{name:>9} {way:>15}: {statistics.median(found) * 1e6:9.2f} us, "
                 f"{statistics.median(ratios):.3f}x ({min(ratios):.3f} to {max(ratios):.3f})",
                 flush=True,
             )
