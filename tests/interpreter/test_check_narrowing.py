@@ -39,7 +39,7 @@ def test_a_quantisation_without_a_clamp():
     fault = only(run(quantise, (3,), x, out, 100.0, 20, BLOCK=8))
     assert (fault.kind, fault.line, fault.severity) == ("narrowing", line("BORN quantise"), "error")
     assert (fault.program_id, fault.lane, fault.index) == ((1, 0, 0), (5,), 13)
-    assert "300 does not fit int8 (-128 to 127); what comes of it is stored" in fault.message
+    assert "300 does not fit int8 (-128 to 127); the result is stored" in fault.message
     assert fault.hint is not None
     assert "clamp" in fault.hint
 

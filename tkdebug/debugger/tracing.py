@@ -263,7 +263,7 @@ class Tracer(_Counting):
             self.current.update(zip(given, self._pending[op], strict=True))
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
-        """Note what a region hands on."""
+        """Note what a region forwards."""
         if not self._is_active(run):
             return
         op, terminator = region.parent, region.block.terminator

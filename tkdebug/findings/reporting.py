@@ -1,7 +1,7 @@
 """The way of a fault to the hooks: dropped, or marked as ignored or known, as the knobs say.
 
-Invariant: what a fault is to a run is decided here, in the process that had it; whoever receives it
-goes by its `state`.
+Invariant: what a fault is to a run is decided here, in the process that had it; receivers
+go by its `state`.
 """
 
 from __future__ import annotations

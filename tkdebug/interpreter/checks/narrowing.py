@@ -261,7 +261,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             at = origin.place_of(program, tuple(lane))
             offender = Offender(self._ev.program_at(program), at[1:], None)
             message = (
-                f"{_told(origin, at)}; what comes of it is the address accessed at "
+                f"{_told(origin, at)}; the result is the address accessed at "
                 f"{place_of(op, origin.op)}"
             )
             text = FaultText("narrowing", message, hint=_hint(origin.op))
@@ -303,7 +303,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         self._faults.value_fault(
             origin.op,
             "narrowing",
-            f"{_told(origin, at)}; what comes of it is stored",
+            f"{_told(origin, at)}; the result is stored",
             Offender(stored.program_id, at[1:], stored.index),
             count,
             severity="warning" if origin.op.name in _TO_FLOAT else "error",
