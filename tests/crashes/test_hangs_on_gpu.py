@@ -70,6 +70,7 @@ def test_programs_that_wait_for_each_other_are_told_by_ctrl_c(tmp_path):
     assert (fault["kind"], fault["line"]) == ("hang", LINES["each_other"])
     assert [frame["function"] for frame in fault["call_chain"]] == ["each_other", "wait_for"]
     assert (fault["count"], fault["program_id"]) == (8, [0, 0, 0])
+    assert "of 6 programs, 2 are on the GPU, 4 have ended" in fault["message"]
     assert script.returncode == 130
     assert "KeyboardInterrupt" in err
     assert "1 launch of 1 kernel, 1 fault" in err
