@@ -102,3 +102,37 @@ def test_faults_are_at_the_models_lines(tmp_path):
     assert "aten.log" in born["hint"]
     generated = Path(born["call_chain"][-1]["file"]).read_text().splitlines()
     assert "log(" in generated[born["call_chain"][-1]["line"] - 1]
+
+
+AGAIN = """
+import torch
+from tkdebug import compat
+
+before = torch.compile, torch.export.export
+for _ in range(2):
+    with compat.install("interpret"):
+        x = torch.rand(8, device="cuda")
+        print(torch.allclose(torch.compile(lambda x: x.sin() + 1)(x), x.sin() + 1))
+    print((torch.compile, torch.export.export) == before)
+    try:
+        torch.ops.aten.empty.memory_format([2], device=torch.device("cuda:0"))
+    except NotImplementedError as error:
+        print("CUDA" in str(error))
+    torch._dynamo.reset()
+    print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item())
+"""
+
+
+@pytest.mark.slow
+def test_all_is_put_back_and_can_be_installed_again(tmp_path):
+    (tmp_path / "again.py").write_text(AGAIN)
+    done = subprocess.run(
+        [sys.executable, "again.py"],
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stdout.split() == ["True", "True", "True", "2.0"] * 2, done.stderr
+    assert "without being compiled" not in done.stderr

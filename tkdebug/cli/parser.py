@@ -15,6 +15,7 @@ from tkdebug.knobs import (
     DEFAULT_CHECKS,
     TRITON_RELEASES,
     parse_kinds,
+    parse_seconds,
     parse_triton_version,
 )
 from tkdebug.plugins import WithPlugins
@@ -154,6 +155,11 @@ def _add_run(add: AddCommand) -> None:
         f"SASS without a GPU ({_ARCHITECTURES})",
     )
     run.add_argument(
+        "--nvtx",
+        action="store_true",
+        help="launches and scopes are NVTX ranges, which nsys and ncu show",
+    )
+    run.add_argument(
         "--advise",
         action="store_true",
         help="record what would make interpreted kernels faster, for sm_90a or --target; the "
@@ -165,6 +171,13 @@ def _add_run(add: AddCommand) -> None:
         metavar="WHICH",
         help="which launches of native kernels are checked for accesses outside of tensors: first "
         "(of each kind: shapes, strides, grid), all or none; none by default",
+    )
+    run.add_argument(
+        "--hang-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
+        "are told; Ctrl-C does so at once",
     )
     run.add_argument(
         "--no-coredump",
@@ -215,6 +228,20 @@ def _add_debug(add: AddCommand) -> None:
         "--json",
         action="store_true",
         help="stops and answers as JSON objects, one a line; stops in kernels only",
+    )
+
+
+def _add_dap(add: AddCommand) -> None:
+    dap = add(
+        "dap",
+        help="serve an editor that speaks the Debug Adapter Protocol",
+        description="Debug a script from an editor, by the Debug Adapter Protocol: on stdin and "
+        "stdout, or for one client at a port of this machine. Its `launch` request names the "
+        "script. To attach to a process that runs, it calls tkdebug.debugger.listen().",
+        allow_abbrev=False,
+    )
+    dap.add_argument(
+        "--port", type=int, metavar="PORT", help="listen there, on 127.0.0.1; 0 for any free one"
     )
 
 
@@ -271,6 +298,13 @@ def _kinds(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
 
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
+
+
 def _add_view(add: AddCommand) -> None:
     view = add(
         "view",
@@ -279,7 +313,7 @@ def _add_view(add: AddCommand) -> None:
         "one that goes on is followed. ? shows the keys, q leaves.",
         allow_abbrev=False,
     )
-    view.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+    view.add_argument("session", type=Path, metavar="run.tkd|FOLDER", help=_SESSION_HELP)
 
 
 def _add_report(add: AddCommand) -> None:
@@ -290,7 +324,12 @@ def _add_report(add: AddCommand) -> None:
         "fault with its line. The JSON's keys are described in docs/json.md.",
         allow_abbrev=False,
     )
-    report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+    report.add_argument(
+        "session",
+        type=Path,
+        metavar="run.tkd|FOLDER",
+        help=f"{_SESSION_HELP}; of a folder of such runs, its ranks side by side",
+    )
     report.add_argument(
         "--format",
         choices=WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),
@@ -465,6 +504,7 @@ def _add_architecture(command: argparse.ArgumentParser, default: str) -> None:
 _COMMANDS = (
     _add_run,
     _add_debug,
+    _add_dap,
     _add_view,
     _add_report,
     _add_compare,

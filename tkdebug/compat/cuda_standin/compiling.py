@@ -52,26 +52,56 @@ def compile_for_stand_in(patches: Replacing, mode: CudaStandIn) -> None:
     """Have `torch.compile` and `torch.export.export` prepare torch's compiler when first used."""
 
     @functools.cache
-    def prepare() -> None:
-        undo = stand_in_for_devices()
-        if undo is not None:
-            patches.on_restore(undo)
+    def prepare() -> bool:
+        reason = _prepare(patches, mode)
+        if reason:
+            known = f"the compiler of torch {torch.__version__} is not known to tkdebug"
+            tell(f"torch.compile runs its functions eagerly: {known} ({reason})")
+        return not reason
+
+    compile, export = torch.compile, torch.export.export
+
+    @functools.wraps(compile)
+    def compile_prepared(model: Any = None, **options: Any) -> Any:
+        if prepare():
+            return compile(model, **options)
+        return (lambda function: function) if model is None else model
+
+    @functools.wraps(export)
+    def export_prepared(*arguments: Any, **options: Any) -> Any:
+        prepare()
+        return export(*arguments, **options)
+
+    patches.set(torch, "compile", compile_prepared)
+    patches.set(torch.export, "export", export_prepared)
+
+
+def _prepare(patches: Replacing, mode: CudaStandIn) -> str:
+    """Patch torch's compiler; why that is not possible, "" if it is."""
+    _forget_triton()
+    patches.on_restore(_forget_triton)
+    undo = stand_in_for_devices()
+    if undo is None:
+        return "its devices have no place for another guard"
+    patches.on_restore(undo)
+    try:
         _patch_dynamo(patches, mode)
         _patch_autograd(patches)
         _patch_inductor(patches)
         _patch_failures(patches)
         _patch_user_kernels(patches)
+    except (ImportError, AttributeError) as error:
+        return str(error)
+    return ""
 
-    def prepared(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def run(*arguments: Any, **options: Any) -> Any:
-            prepare()
-            return original(*arguments, **options)
 
-        return run
+def _forget_triton() -> None:
+    """Let torch look anew for Triton, which comes and goes with the stand-in."""
+    import torch.utils._triton
 
-    patches.set(torch, "compile", prepared(torch.compile))
-    patches.set(torch.export, "export", prepared(torch.export.export))
+    for function in vars(torch.utils._triton).values():
+        if callable(getattr(function, "cache_clear", None)):
+            function.cache_clear()
 
 
 def _patch_dynamo(patches: Replacing, mode: CudaStandIn) -> None:

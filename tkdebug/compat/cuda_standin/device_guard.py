@@ -33,17 +33,15 @@ _LIBRARIES = ("libc10.so", "libc10.dylib", "c10.dll")
 def stand_in_for_devices() -> Callable[[], None] | None:
     """Give CUDA a guard and memory; a function that takes them away, None where torch has no slot.
 
-    Nothing is done where there is a guard: a build with CUDA has its own.
+    A build with CUDA has its own guard, which asks a driver that is not there; it comes back.
     """
     slots = _guard_slots()
     if slots is None:
         return None
-    if slots[_CUDA]:
-        return lambda: None
     guard = _Guard(slots[_CPU])
     if not guard.is_as_known:
         return None
-    slots[_CUDA] = guard.address
+    before, slots[_CUDA] = slots[_CUDA], guard.address
     # Below `torch.library`, where the kernels of scripts for CUDA are noted.
     library: Any = torch._C._dispatch_library("IMPL", "aten", "CUDA", __file__, 0)
     library.impl("empty.memory_format", "CUDA", _empty, False)
@@ -52,7 +50,7 @@ def stand_in_for_devices() -> Callable[[], None] | None:
     def undo() -> None:
         guard.keep()
         library.reset()
-        slots[_CUDA] = None
+        slots[_CUDA] = before
 
     return undo
 

@@ -53,8 +53,8 @@ class HostDebugger(pdb.Pdb):
             line = self.cmdqueue.pop(0) if self.cmdqueue else console.next_line()
             if line is None:
                 if console.read_line is not None:
-                    console.write("")
-                    self.do_quit("")
+                    console.end_of_input()
+                    raise Ended(0)
                 self.set_continue()
                 return
             line = self.precmd(line or self.lastcmd)

@@ -156,9 +156,16 @@ class Console:
     def _at_end_of_input(self) -> Resume:
         if self.read_line is None:
             return Continue()  # the commands that were given have run out
-        self.write("")
-        self.is_over = True
+        self.end_of_input()
         return Quit()
+
+    def end_of_input(self) -> None:
+        """Say that nobody can be asked any more."""
+        self.is_over = True
+        if self.is_json:
+            self._emit({"event": "end of input"})
+        else:
+            self.write("\nstdin has ended: the script ends here")
 
     def show_stop(self, stop: Stop) -> None:
         """Say where the launch is, and why."""

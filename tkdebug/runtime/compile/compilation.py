@@ -7,7 +7,10 @@ wants them.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -99,7 +102,10 @@ def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> Til
         src: what to compile for; its kernel was compiled before.
         recorder: notes the variables.
     """
-    return _compile_source(src, recorder)
+    # What it warns of and prints was seen when it was compiled to be launched.
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return _compile_source(src, recorder)
 
 
 def _compile_source(src: Specialization, recorder: VariableRecorder | None = None) -> TileModule:
@@ -239,7 +245,7 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
         line=source.first_line,
         source=source.text,
         signature=src.describe(),
-        options=src.options.as_dict(),
+        options={**src.options.as_dict(), **({} if src.probes is None else {"checked": True})},
         artifacts=artifacts,
         op_lines=op_lines,
         compile_ns=compile_ns,

@@ -32,6 +32,7 @@ class Flight:
         launch_id: as its `LaunchRecord` has it.
         values: what the launcher was given for each parameter that is not constexpr; None for
             what is neither an address nor a number.
+        stream: handle of the stream that it was made on.
         span: the launch's time on the device, None where nobody measures it.
     """
 
@@ -41,6 +42,7 @@ class Flight:
     grid: Grid
     values: tuple[Any, ...]
     span: Any
+    stream: int = 0
 
     def had_ended(self, time_s: int | None = None) -> bool:
         """Whether it is known to have ended well, at that time (seconds since 1970) or by now.
@@ -68,7 +70,15 @@ class InFlight:
         """Keep a launch that was just made."""
         values = _plain(passed)
         self._flights.append(
-            Flight(next(self._ordinals), record.id, kernel, record.grid, values, record.device_ns)
+            Flight(
+                next(self._ordinals),
+                record.id,
+                kernel,
+                record.grid,
+                values,
+                record.device_ns,
+                record.stream,
+            )
         )
 
     def add_packed(
