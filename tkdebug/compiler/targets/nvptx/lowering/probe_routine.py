@@ -109,9 +109,9 @@ _MOST_TRIES: Final = 1 << 24
 # $0 slot, $1 program, $2 frame.
 # One lane reports for all that are here from the same site at the same time, the one with their
 # least element: lanes that had nothing to report may have gone on, and be here from a later site.
-# It looks whether its report matters each time before it tries to take the lock: where all programs have faults, most
-# find a lesser program there, and never take it. What is done with the lock is predicated and
-# branches nowhere, so the lane gives it back in the same turn.
+# It looks whether its report matters each time before it tries to take the lock: where all programs
+# have faults, most find a lesser program there, and never take it. What is done with the lock is
+# predicated and branches nowhere, so the lane gives it back in the same turn.
 _REPORT = f"""{{
 .reg .pred more, mine, less, same, first, lead;
 .reg .b64 p, t, n;
