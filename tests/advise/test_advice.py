@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import corpus
+import advised_kernels as corpus
 import pytest
 
 from tkdebug.cli import main

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from tkdebug.compat import gpu_hangs
 from tkdebug.compat.gpu_crashes import CrashWatch
 from tkdebug.compat.gpu_hangs import HangWatch
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.linemap.core_dumps import Warp
 from tkdebug.runtime.cuda.hangs import hang_faults
 from tkdebug.runtime.launch import launches_in_flight
 from tkdebug.runtime.launch.launches_in_flight import InFlight
@@ -35,8 +37,30 @@ def test_warps_are_told_by_line_and_launch(flights):
     assert (fault.count, fault.program_id) == (4, (0, 2, 0))
     assert fault.message == (
         "the kernel has not ended since Ctrl-C: 4 warps of 1 program are here; of 4 programs, "
-        "1 are on the GPU, 2 have ended, 1 have not begun; launch 12"
+        "1 are on the GPU, 3 have ended; launch 12"
     )
+
+
+@pytest.mark.parametrize(
+    ("multiprocessors", "blocks", "expected"),
+    [
+        (2, {0: 1, 1: 1}, "2 are on the GPU, 6 have ended or not begun"),
+        (1, {0: 1}, "1 are on the GPU, 7 have ended or not begun"),
+        (1, {0: 2}, "2 are on the GPU, 6 have not begun"),
+        (2, {0: 2, 1: 2}, "4 are on the GPU, 4 have not begun"),
+        (3, {0: 2, 1: 2}, "4 are on the GPU, 4 have ended"),
+    ],
+)
+def test_programs_that_have_not_begun_are_counted(flights, multiprocessors, blocks, expected):
+    """Of blocks of 1024 threads, two fill a multiprocessor."""
+    grid = replace(GRID, size=(8, 1, 1), block_size=(1024, 1, 1))
+    places = [sm for sm, count in blocks.items() for _ in range(count)]
+    warps = tuple(
+        Warp(grid, (number, 0, 0), None, DUMP.warps[0].pcs, sm) for number, sm in enumerate(places)
+    )
+    dump = replace(DUMP, warps=warps, multiprocessors=multiprocessors)
+    (fault,) = hang_faults(dump, flights, "in 2 s")
+    assert f"of 8 programs, {expected}; " in fault.message
 
 
 class FakeDriver:

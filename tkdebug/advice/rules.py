@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
 from tkdebug.advice.machines import SECTOR_BYTES, Machine
-from tkdebug.advice.model import TENSOR_SHARE, Work, l2_bytes, work_of
+from tkdebug.advice.model import TENSOR_SHARE, Work, l2_bytes, steady_s, work_of
 from tkdebug.errors import Frame
 
 # A next power of two may leave up to half of a tile masked off.
 _MASKED_SHARE = 0.5
+# What is shorter begins and ends too soon for occupancy to matter.
+_SHORT_S = 2e-6
 # Instructions an element: more than a fast function takes, and what one takes.
 _SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
 
@@ -294,7 +296,7 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
     """Registers or shared memory that keep blocks out."""
     facts, fits = launch.facts, launch.facts.occupancy
     by = [name for name in fits.limited_by if name in ("registers", "shared memory")]
-    if not by or fits.percent > 40:
+    if not by or fits.percent > 40 or steady_s(launch.work, launch.machine) < _SHORT_S:
         return
     others = min(n for name, n in fits.limits.items() if name not in by)
     blocks = min(others, max(2 * fits.blocks, 1))

@@ -30,6 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.debug import debug_command
 
                 return debug_command(arguments)
+            case "dap":
+                from tkdebug.cli.dap import dap_command
+
+                return dap_command(arguments)
             case "view":
                 from tkdebug.cli.view import view_command
 

@@ -70,11 +70,13 @@ class Arguments:
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
+        port: at which `dap` listens, 0 for any; None for stdin and stdout.
     """
 
     command: Literal[
         "run",
         "debug",
+        "dap",
         "view",
         "report",
         "compare",
@@ -121,6 +123,7 @@ class Arguments:
     max_slowdown_percent: float | None = None
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
+    port: int | None = None
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -139,6 +142,8 @@ def parse(argv: Sequence[str]) -> Arguments:
             return _run_arguments(commands["run"], parsed, program)
         case "debug":
             return _debug_arguments(commands["debug"], parsed, program)
+        case "dap":
+            return Arguments("dap", port=parsed.port)
         case "view":
             return Arguments("view", session=parsed.session)
         case "report":

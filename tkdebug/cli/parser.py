@@ -231,6 +231,20 @@ def _add_debug(add: AddCommand) -> None:
     )
 
 
+def _add_dap(add: AddCommand) -> None:
+    dap = add(
+        "dap",
+        help="serve an editor that speaks the Debug Adapter Protocol",
+        description="Debug a script from an editor, by the Debug Adapter Protocol: on stdin and "
+        "stdout, or for one client at a port of this machine. Its `launch` request names the "
+        "script. To attach to a process that runs, it calls tkdebug.debugger.listen().",
+        allow_abbrev=False,
+    )
+    dap.add_argument(
+        "--port", type=int, metavar="PORT", help="listen there, on 127.0.0.1; 0 for any free one"
+    )
+
+
 def _add_findings(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--only",
@@ -490,6 +504,7 @@ def _add_architecture(command: argparse.ArgumentParser, default: str) -> None:
 _COMMANDS = (
     _add_run,
     _add_debug,
+    _add_dap,
     _add_view,
     _add_report,
     _add_compare,

@@ -6,7 +6,7 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -198,6 +198,47 @@ class MissFinder(_Counting):
             is_here = run.active is None or bool(run.active[program])
             if len(self.misses) < 8 and (mask is not None or not is_here):
                 self.misses.append(Miss(op, run.first + program, is_here))
+
+
+class SourceFinder(_Counting):
+    """Notes the writes of memory that a slice has loaded.
+
+    Attributes:
+        found: by allocation the last write that hit one of its elements.
+    """
+
+    follows_accesses = True
+
+    def __init__(
+        self,
+        execution: Execution,
+        until: Moment,
+        now: int,
+        bytes_of: Mapping[int, Tensor],
+    ) -> None:
+        super().__init__(execution, until, now)
+        self.found: dict[int, Write] = {}
+        self._bytes_of = bytes_of
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        self._note(access)
+
+    def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After an atomic."""
+        self._note(access)
+
+    def _note(self, access: ObservedAccess) -> None:
+        wanted = self._bytes_of.get(access.buffer.storage_key)
+        if wanted is None:
+            return
+        touched = access.touch()
+        hit = torch.isin(touched.places * access.itemsize, wanted).nonzero().reshape(-1)
+        if hit.numel():
+            last = int(hit[-1])
+            self.found[access.buffer.storage_key] = Write(
+                self.now, access.op, int(touched.programs[last]), int(touched.lanes[last])
+            )
 
 
 class Tracer(_Counting):

@@ -163,12 +163,14 @@ class Warp:
         block: index of its block in the grid.
         cluster: index of the cluster in the grid, where there are clusters.
         pcs: where its threads are: addresses of the instructions that they run next.
+        sm: number of the multiprocessor, as the dump counts them.
     """
 
     grid: Grid | None
     block: Triple
     cluster: Triple | None
     pcs: frozenset[int]
+    sm: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ class CoreDump:
         grids: what was running.
         stops: what an exception stopped; by block, those without a block last.
         warps: what was on the GPU, in no certain order.
+        multiprocessors: how many the dump tells of.
         images: (module handle, relocated cubin) of the loaded modules.
         time_s: when it was made, in seconds since 1970; None where it does not tell.
     """
@@ -194,6 +197,7 @@ class CoreDump:
     images: tuple[Image, ...]
     time_s: int | None = None
     warps: tuple[Warp, ...] = ()
+    multiprocessors: int = 0
 
     def place_of(self, pc: int) -> Place | None:
         """The place of an address; None when no loaded image has it."""
@@ -278,6 +282,9 @@ class _Reader:
             images=images,
             time_s=time_s,
             warps=tuple(islice(self._warps(grids), _MAX_STOPS)),
+            multiprocessors=sum(
+                len(self._rows(index, _SM_ROW.size)) for index, _ in self._of_type(_SMS)
+            ),
         )
 
     def _bytes(self, section: Section) -> bytes:
@@ -386,8 +393,8 @@ class _Reader:
         threads = {(s.link, s.info): index for index, s in self._of_type(_THREADS)}
         blocks: dict[int, list[bytes]] = {}
         for index, section in self._of_type(_WARPS):
+            parent = self._parent(section, _BLOCKS)
             if section.link not in blocks:
-                self._parent(section, _BLOCKS)
                 blocks[section.link] = self._rows(section.link, _BLOCK_ROW.size)
             row = self._row(blocks[section.link], section.info)
             grid_id, *place = _BLOCK_ROW.unpack_from(row)
@@ -400,7 +407,7 @@ class _Reader:
                     lanes = self._rows(at, _THREAD_ROW.size)
                     pcs = frozenset(_THREAD_ROW.unpack_from(lane)[0] for lane in lanes)
                     block = (place[0], place[1], place[2])
-                    yield Warp(grids.get(grid_id), block, cluster, pcs)
+                    yield Warp(grids.get(grid_id), block, cluster, pcs, parent.info)
 
     def _parent(self, section: Section, type_: int) -> Section:
         parent = self.sections.get(section.link)

@@ -107,7 +107,8 @@ def at_model_line(fault: Fault) -> Fault:
     places = {origin.frame for origin in chosen}
     shown = [f"{Path(o.frame.file).name}:{o.frame.line} ({o.op})" for o in chosen[:_MOST_SHOWN]]
     more = f", and {len(chosen) - _MOST_SHOWN} more" if len(chosen) > _MOST_SHOWN else ""
-    note = f"the model's line: {', '.join(shown)}{more}"
+    which = "the model's line" if len(places) == 1 else "one of the model's lines"
+    note = f"{which}: {', '.join(shown)}{more}"
     hint = f"{note}; {fault.hint}" if fault.hint else note
     frames = (*places, *fault.frames) if len(places) == 1 else fault.frames
     return replace(fault, frames=frames, hint=hint)

@@ -8,10 +8,12 @@ what the dump gives: of a loop that waits, any line of the loop may show.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tkdebug.errors import Frame
+from tkdebug.compiler.targets.backend import target_of
+from tkdebug.errors import Frame, UnsupportedError
 from tkdebug.events import Fault
 from tkdebug.linemap.core_dumps import CoreDump, Grid, Triple, Warp
 from tkdebug.linemap.loaded_images import Place
@@ -109,18 +111,48 @@ def _programs(number: int) -> str:
 
 
 def _resident(dump: CoreDump, grid: Grid) -> str:
-    """How many blocks of a grid are on the GPU, and how many have not begun.
+    """How many blocks of a grid are on the GPU, and how many have ended or not begun.
 
-    The GPU begins blocks in the order of their index, x first.
+    The GPU begins blocks in the order of their index, x first, as soon as one has room.
     """
-    resident = {warp.block for warp in dump.warps if warp.grid is grid}
+    resident = {warp.block: warp.sm for warp in dump.warps if warp.grid is grid}
     total = math.prod(grid.size)
     begun = 1 + max(_number(block, grid.size) for block in resident)
-    ended = begun - len(resident)
+    ended, behind = begun - len(resident), total - begun
     text = f"of {_programs(total)}, {len(resident):,} are on the GPU"
-    if ended:
-        text += f", {ended:,} have ended"
-    return text + (f", {total - begun:,} have not begun" if total > begun else "")
+    match _has_room(dump, grid, Counter(resident.values())):
+        case True:
+            # Otherwise the next would have begun.
+            ended, behind, unknown = ended + behind, 0, 0
+        case False:
+            unknown = 0
+        case _:
+            behind, unknown = 0, behind
+    for number, what in ((ended, "ended"), (behind, "not begun"), (unknown, "ended or not begun")):
+        text += f", {number:,} have {what}" if number else ""
+    return text
+
+
+def _has_room(dump: CoreDump, grid: Grid, blocks: Counter[int]) -> bool | None:
+    """Whether another block would find room; None where that is not known.
+
+    Args:
+        dump: of the GPU.
+        grid: that the blocks are of.
+        blocks: how many are on each multiprocessor.
+    """
+    if any(warp.grid is not grid for warp in dump.warps):
+        return None
+    most = max(blocks.values())
+    if len(blocks) < dump.multiprocessors or min(blocks.values()) < most:
+        return True
+    try:
+        target = target_of(dump.architecture)
+    except UnsupportedError:
+        return None
+    warps = -(-math.prod(grid.block_size) // target.threads_per_warp)
+    is_full = (most + 1) * warps > target.warps_per_sm or most >= target.blocks_per_sm
+    return False if is_full else None
 
 
 def _number(block: Triple, size: Triple) -> int:

@@ -1,0 +1,256 @@
+"""An editor's requests against kernels that are launched in this process."""
+
+import pytest
+import torch
+from client import Refused
+from debugged_kernels import FILE, born, breaking, divergent, line, overrun, summed, twice_called
+
+
+def call_twice(programs=4):
+    x, out = torch.arange(programs * 8.0), torch.zeros(programs * 8)
+    return out, lambda: twice_called[(programs,)](x, out, BLOCK=8)
+
+
+def at_lines(*names):
+    return {FILE: [line(name) for name in names]}
+
+
+def stopped(client):
+    """The next stop: its event, its frames, the innermost frame's variables."""
+    stop = client.event("stopped")
+    frames = client.stack(stop["threadId"])
+    values = client.values(frames[0]["id"]) if frames[0]["line"] else {}
+    return stop, frames, values
+
+
+def test_a_breakpoint_shows_programs_frames_and_variables(debugged):
+    def look(client):
+        stop, frames, values = stopped(client)
+        threads = client.request("threads")["threads"]
+        client.request("continue", threadId=stop["threadId"])
+        return stop, frames, values, threads
+
+    _, launch = call_twice()
+    stop, frames, values, threads = debugged(look, launch, breakpoints=at_lines("scaled return"))
+    assert (stop["reason"], stop["text"]) == ("breakpoint", "all 4 programs are here")
+    assert [thread["name"] for thread in threads] == [
+        f"twice_called program {number}" for number in range(4)
+    ]
+    assert [frame["name"] for frame in frames[:2]] == ["scaled", "twice_called"]
+    assert [frame["line"] for frame in frames[:2]] == [line("scaled return"), line("first call")]
+    assert frames[2]["presentationHint"] == "subtle"
+    assert values["doubled"]["value"].startswith("fp32[8]")
+    assert values["factor"]["value"] == "2"
+
+
+def test_parts_of_a_tile_are_those_of_the_program_and_come_in_pages(debugged):
+    def look(client):
+        stop = client.event("stopped")
+        client.request("threads")
+        frame = client.stack(stop["threadId"] + 2)[0]["id"]
+        number = client.values(frame)["x"]["variablesReference"]
+        parts = client.parts(number, start=3, count=2)
+        client.request("continue", threadId=stop["threadId"])
+        return parts
+
+    _, launch = call_twice()
+    parts = debugged(look, launch, breakpoints=at_lines("first call"))
+    assert [(part["name"], part["value"]) for part in parts] == [("[3]", "19"), ("[4]", "20")]
+    assert parts[0]["evaluateName"] == "x[3]"
+
+
+def test_steps_go_over_into_out_and_back(debugged):
+    def walk(client):
+        places = []
+        for command in ("next", "stepIn", "stepOut", "next", "stepBack"):
+            stop, frames, _ = stopped(client)
+            places.append((stop["reason"], frames[0]["name"], frames[0]["line"]))
+            client.request(command, threadId=stop["threadId"])
+        stop, frames, _ = stopped(client)
+        places.append((stop["reason"], frames[0]["name"], frames[0]["line"]))
+        client.request("setBreakpoints", source={"path": FILE}, breakpoints=[])
+        client.request("continue", threadId=stop["threadId"])
+        return places
+
+    _, launch = call_twice()
+    places = debugged(walk, launch, breakpoints=at_lines("load"))
+    assert places[:3] == [
+        ("breakpoint", "twice_called", line("load")),
+        ("step", "twice_called", line("first call")),
+        ("step", "scaled", line("scaled body")),
+    ]
+    assert places[3][1:] == ("scaled", line("scaled return"))
+    assert places[4][1] == "twice_called"
+    assert places[5] == ("step", "twice_called", line("first call"))
+
+
+def test_a_step_follows_the_program_of_its_thread(debugged):
+    def walk(client):
+        stop, _, _ = stopped(client)
+        client.request("next", threadId=stop["threadId"] + 1)
+        after, frames, _ = stopped(client)
+        client.request("continue", threadId=after["threadId"])
+        return stop["threadId"], after, frames[0]["line"]
+
+    x, out = torch.tensor([1.0, -1.0]), torch.zeros(2)
+    launch = lambda: divergent[(2,)](x, out)  # noqa: E731
+    first, after, reached = debugged(walk, launch, breakpoints=at_lines("test"))
+    assert after["threadId"] == first + 1
+    assert reached == line("negative")
+    assert "1 of 2 programs are here" in after["text"]
+
+
+def test_conditions_hits_and_log_points(debugged):
+    asked = [
+        {"line": line("header") + 2, "condition": "pid == 1", "hitCondition": "3"},
+        {"line": line("after"), "logMessage": "row {row}"},
+    ]
+
+    def walk(client):
+        stop, _, values = stopped(client)
+        client.request("continue", threadId=stop["threadId"])
+        client.event("output")
+        return stop, values["start"]["value"], client.output("console")
+
+    x, out = torch.ones(2, 12), torch.zeros(2)
+    launch = lambda: summed[(2,)](x, out, 12, BLOCK=4)  # noqa: E731
+    stop, start, logged = debugged(walk, launch, breakpoints={FILE: asked})
+    assert (stop["threadId"], start) == (3, "8")
+    assert logged.startswith("row ")
+
+
+def test_faults_breakpoint_calls_and_data_stop(debugged):
+    def walk(client):
+        client.request("setExceptionBreakpoints", filters=["faults"])
+        found = []
+        for _ in range(2):
+            stop, frames, _ = stopped(client)
+            info = client.request("exceptionInfo", threadId=stop["threadId"])
+            found.append((stop["reason"], frames[0]["line"], info["description"]))
+            client.request("continue", threadId=stop["threadId"])
+        return found
+
+    def launch():
+        breaking[(2,)](torch.zeros(2, dtype=torch.int32))
+        overrun[(2,)](torch.zeros(12), torch.zeros(16), BLOCK=8)
+
+    called, fault = debugged(walk, launch)
+    assert called[:2] == ("breakpoint", line("call"))
+    assert fault[:2] == ("exception", line("faulty"))
+    assert "offset 12 of `x_ptr`" in fault[2]
+
+
+def test_an_element_is_watched_from_the_launch_s_arguments(debugged):
+    def walk(client):
+        stop, frames, _ = stopped(client)
+        arguments = client.values(frames[0]["id"], "Launch")
+        number = arguments["out_ptr"]["variablesReference"]
+        info = client.request("dataBreakpointInfo", variablesReference=number, name="[9]")
+        made = client.request("setDataBreakpoints", breakpoints=[{"dataId": info["dataId"]}])
+        client.request("setBreakpoints", source={"path": FILE}, breakpoints=[])
+        client.request("continue", threadId=stop["threadId"])
+        stop, frames, _ = stopped(client)
+        client.request("continue", threadId=stop["threadId"])
+        return info, made["breakpoints"], stop, frames[0]["line"]
+
+    _, launch = call_twice()
+    info, made, stop, reached = debugged(walk, launch, breakpoints=at_lines("load"))
+    assert info["description"] == "out_ptr[9]"
+    assert made[0]["verified"]
+    assert (stop["reason"], reached) == ("data breakpoint", line("store"))
+
+
+def test_values_are_evaluated_assigned_and_completed(debugged):
+    def walk(client):
+        stop, frames, _ = stopped(client)
+        frame = frames[0]["id"]
+        number = client.request("scopes", frameId=frame)["scopes"][0]["variablesReference"]
+        sums = client.request("evaluate", expression="(x + pid).sum()", frameId=frame)
+        targets = client.request("completions", frameId=frame, text="of", column=3)["targets"]
+        value = client.request(
+            "setVariable", variablesReference=number, name="x", value="x * 0 + 1"
+        )
+        client.request("continue", threadId=stop["threadId"])
+        return sums["result"], [target["label"] for target in targets], value["value"]
+
+    out, launch = call_twice()
+    sums, names, value = debugged(walk, launch, breakpoints=at_lines("first call"))
+    assert (sums, names, value) == ("28", ["offs"], "fp32[8] [1 1 1 1 1 1 1 1]")
+    assert out[:8].tolist() == [8.0] * 8
+    assert out[8].item() == 64.0  # the other programs keep theirs
+
+
+def test_a_variable_that_becomes_nan_is_data_to_stop_at(debugged):
+    def walk(client):
+        info = client.request("dataBreakpointInfo", name="y")
+        client.request("setDataBreakpoints", breakpoints=[{"dataId": info["dataId"]}])
+        stop, frames, _ = stopped(client)
+        client.request("continue", threadId=stop["threadId"])
+        return stop["reason"], frames[0]["line"]
+
+    x, out = torch.tensor([-1.0]), torch.zeros(1)
+    launch = lambda: born[(1,)](x, out)  # noqa: E731
+    reason, reached = debugged(walk, launch, breakpoints=at_lines("nan here"))
+    assert reason in ("breakpoint", "data breakpoint")
+    assert reached in (line("nan here"), line("nan seen"))
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("stackTrace", {"threadId": 2}, "no kernel is stopped"),
+        ("next", {"threadId": 2}, "no kernel is stopped"),
+        ("stackTrace", {}, "`threadId` is missing, expected a number"),
+        (
+            "variables",
+            {"variablesReference": "1"},
+            "`variablesReference` is '1', expected a number",
+        ),
+        ("scopes", {"frameId": 99}, "frameId 99 is not of this stop"),
+        ("setExceptionBreakpoints", {"filters": ["raised"]}, "filter 'raised' is unknown"),
+        ("setBreakpoints", {"source": {"path": FILE}, "breakpoints": [3]}, "is no object"),
+        ("disassemble", {}, "request 'disassemble' is not supported"),
+        ("launch", {}, "the script is there already"),
+    ],
+)
+def test_wrong_requests_are_refused_in_one_line(debugged, command, arguments, message):
+    def ask(client):
+        with pytest.raises(Refused) as raised:
+            client.request(command, **arguments)
+        return str(raised.value)
+
+    said = debugged(ask, lambda: None)
+    assert message in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"line": 1}, "no kernel has this line"),
+        ({"line": line("scaled return") + 1}, "no kernel has this line"),
+        ({"line": line("load"), "condition": "x ="}, "x ="),
+        ({"line": line("load"), "hitCondition": "often"}, "expected a number of hits"),
+    ],
+)
+def test_breakpoints_that_cannot_be_say_why(debugged, asked, message):
+    def ask(client):
+        answer = client.request("setBreakpoints", source={"path": FILE}, breakpoints=[asked])
+        return answer["breakpoints"]
+
+    (answer,) = debugged(ask, lambda: None)
+    assert not answer["verified"]
+    assert message in answer["message"]
+
+
+def test_a_wrong_token_is_refused(listening):
+    import socket
+
+    from client import Client
+
+    with socket.create_connection(("127.0.0.1", listening.port)) as connection:
+        client = Client(connection.makefile("rb"), connection.makefile("wb"))
+        client.request("initialize")
+        with pytest.raises(Refused, match="the token is wrong"):
+            client.request("attach", token="guess")
+        client.request("disconnect")

@@ -1,0 +1,153 @@
+"""`tkdebug dap`: a script under an editor, by the Debug Adapter Protocol."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.mistakes import check_variables
+from tkdebug.cli.script import Program, find_program, run_program
+from tkdebug.debugger.dap.adapter import Adapter
+from tkdebug.debugger.dap.arguments import optional, texts
+from tkdebug.debugger.dap.listener import LOOPBACK, connection_of, listening_socket
+from tkdebug.debugger.dap.output import ForwardedOutput
+from tkdebug.debugger.dap.wire import Connection, ProtocolError
+from tkdebug.errors import UsageError
+from tkdebug.fault_telling import telling
+from tkdebug.runtime.device.torch_package import check_importable, check_installed
+from tkdebug.terminal_text import tell
+
+# How long a script that was told to end may take, and a client to say goodbye.
+_LONGEST_ENDING_S = 5.0
+
+
+def dap_command(arguments: Arguments) -> int:
+    """Serve one client; the result is the script's exit status.
+
+    Raises:
+        TkError: the port cannot be listened at, or the client speaks another protocol.
+    """
+    connection = _on_stdio() if arguments.port is None else _on_socket(arguments.port)
+    launch = _Launch()
+    adapter = Adapter(connection, launch)
+    problems: list[ProtocolError] = []
+
+    def serve() -> None:
+        try:
+            adapter.serve()
+        except ProtocolError as error:
+            problems.append(error)
+        finally:
+            launch.give_up()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    status = 0
+    if launch.is_wanted():
+        status = _run(launch, adapter)
+        thread.join(_LONGEST_ENDING_S)
+    if problems:
+        raise problems[0]
+    return status
+
+
+def _run(launch: _Launch, adapter: Adapter) -> int:
+    from tkdebug import compat
+
+    with ForwardedOutput(adapter.output):
+        with compat.install(mode="interpret"), telling():
+            status = run_program(launch.program).exit_status
+    adapter.ended(status)
+    return status
+
+
+def _on_stdio() -> Connection:
+    """The protocol on what are stdin and stdout now; the script gets others."""
+    reader = os.fdopen(os.dup(0), "rb")
+    writer = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    # What is printed before the script runs is no message of the protocol.
+    os.dup2(2, 1)
+    os.close(nothing)
+    return Connection(reader, writer)
+
+
+def _on_socket(port: int) -> Connection:
+    with listening_socket(port) as server:
+        tell(f"an editor may connect to {LOOPBACK}:{server.getsockname()[1]}")
+        client, _ = server.accept()
+    return connection_of(client)
+
+
+class _Launch:
+    """The script that a client wants to run, in this process."""
+
+    def __init__(self) -> None:
+        self.program: Program
+        self._decided = threading.Event()
+        self._runs = False
+
+    def is_wanted(self) -> bool:
+        """Wait until the script is to run; False where the client leaves before."""
+        self._decided.wait()
+        return self._runs
+
+    def give_up(self) -> None:
+        """The client is gone."""
+        self._decided.set()
+
+    def check(self, command: str, arguments: Mapping[str, Any]) -> None:
+        if command != "launch":
+            raise UsageError(
+                f"got {command}, expected launch: a process is attached to at the port of its "
+                "tkdebug.debugger.listen()"
+            )
+        check_variables()
+        check_installed()
+        module = optional(arguments, "module", "")
+        target = optional(arguments, "program", "") or module
+        if not target or (module and module != target):
+            raise UsageError("expected either `program`, a script, or `module`, its name")
+        if folder := optional(arguments, "cwd", ""):
+            _enter(folder)
+        self.program = find_program(target, tuple(texts(arguments, "args")), bool(module))
+        check_importable()
+        os.environ.update(_environment(arguments))
+
+    def begin(self) -> None:
+        self._runs = True
+        self._decided.set()
+
+    def terminate(self) -> None:
+        if not self._runs:
+            self._decided.set()
+            return
+        timer = threading.Timer(_LONGEST_ENDING_S, os._exit, (128 + signal.SIGTERM,))
+        timer.daemon = True
+        timer.start()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise UsageError(f"cwd {folder}: {error.strerror}") from None
+    if sys.path and sys.path[0] == "":
+        sys.path[0] = str(Path.cwd())
+
+
+def _environment(arguments: Mapping[str, Any]) -> dict[str, str]:
+    empty: dict[str, Any] = {}
+    given = optional(arguments, "env", empty)
+    for name, value in given.items():
+        if not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
+            raise UsageError(f"env: {name!r} cannot be set, expected text without null characters")
+    return given

@@ -1,0 +1,1 @@
+"""The Debug Adapter Protocol: editors over the debugger's engine."""

@@ -1,0 +1,176 @@
+"""The process that is debugged, as one client sees it: the engine, and the stop it is at.
+
+The engine imports torch; it is made when something is first asked of it. What is asked about a stop
+is done in the thread that is stopped (`Debuggee.at_stop`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tkdebug.errors import Frame, UsageError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.dap.variables import References
+    from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.goals import Resume
+    from tkdebug.debugger.inspection import Inspection
+    from tkdebug.debugger.queued_front import QueuedFront
+    from tkdebug.debugger.stops import Stop
+
+T = TypeVar("T")
+# The protocol's threads: the script, and each program of a kernel behind it.
+SCRIPT_THREAD = 1
+FIRST_PROGRAM_THREAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A frame that a client was shown.
+
+    Attributes:
+        program: linear number; None where no program is meant.
+        frame: 0 for the kernel's innermost, below 0 for one of the script.
+    """
+
+    program: int | None
+    frame: int
+
+
+class Debuggee:
+    """The engine, and what is remembered of the stop.
+
+    Args:
+        on_stop: called with each stop, in the stopped thread.
+        on_log: called with text to show.
+
+    Attributes:
+        stop: where a launch is stopped, None while none is.
+        focus: the program that steps follow; None for none yet.
+        frames: what `frameId`s stand for, from 1 on.
+        script_frames: of the script, innermost first.
+    """
+
+    def __init__(
+        self,
+        on_stop: Callable[[Stop], None],
+        on_log: Callable[[str], None],
+    ) -> None:
+        self._on_stop, self._on_log = on_stop, on_log
+        self._resume: Resume | None = None
+        self.stop: Stop | None = None
+        self.focus: int | None = None
+        self.frames: list[At] = []
+        self.script_frames: tuple[Frame, ...] = ()
+
+    @cached_property
+    def front(self) -> QueuedFront:
+        """What runs functions in the stopped thread."""
+        from tkdebug.debugger.queued_front import QueuedFront
+
+        return QueuedFront(self._stopped, self._on_log)
+
+    @cached_property
+    def debugger(self) -> Debugger:
+        """The engine."""
+        from tkdebug.debugger.engine import Debugger
+
+        return Debugger(self.front)
+
+    @cached_property
+    def references(self) -> References:
+        """The values that a client may unfold."""
+        from tkdebug.debugger.dap.variables import References
+
+        return References()
+
+    def close(self) -> None:
+        """Nobody asks any more: nothing stops."""
+        if "debugger" in vars(self):
+            self.debugger.detach()
+            self.front.close()
+
+    def at_stop(self, function: Callable[[Debugger], T]) -> T:
+        """Do something in the thread that is stopped.
+
+        Raises:
+            UsageError: nothing is stopped.
+        """
+        found: T = self.front.call(function).result()
+        return found
+
+    def afterwards(self, resume: Resume) -> None:
+        """Let the launch go on once the request is answered."""
+        self._resume = resume
+
+    def answered(self) -> None:
+        """The request was answered: let the launch go on where it asked for that."""
+        resume, self._resume = self._resume, None
+        if resume is not None:
+            self.stop = None
+            self.front.resume(resume)
+
+    def at(self, frame: int) -> At:
+        """What a `frameId` stands for.
+
+        Raises:
+            UsageError: it is of another stop.
+        """
+        if not 1 <= frame <= len(self.frames):
+            raise UsageError(f"frameId {frame} is not of this stop")
+        return self.frames[frame - 1]
+
+    @property
+    def thread(self) -> int:
+        """The protocol's number of the thread in focus."""
+        return SCRIPT_THREAD if self.focus is None else FIRST_PROGRAM_THREAD + self.focus
+
+    def _stopped(self, stop: Stop) -> None:
+        from tkdebug.debugger.programs import ALL
+
+        # A condition or a step has selected some programs; the others are shown, too.
+        programs = self.debugger.at_stop.programs
+        self.debugger.select(ALL)
+        self.stop = stop
+        self.frames.clear()
+        self.references.clear()
+        self.script_frames = _script_frames()
+        if self.focus not in programs:
+            self.focus = programs[0] if programs else None
+        self._on_stop(stop)
+
+
+@contextlib.contextmanager
+def meaning(inspection: Inspection, program: int | None) -> Iterator[None]:
+    """Ask about one program; None leaves the selection as it is."""
+    from tkdebug.debugger.programs import Selection
+
+    before = inspection.selection
+    if program is not None:
+        inspection.selection = Selection(frozenset((program,)))
+    try:
+        yield
+    finally:
+        inspection.selection = before
+
+
+def _script_frames() -> tuple[Frame, ...]:
+    """The script's own frames that lead to the launch, innermost first.
+
+    None where the programs run in threads of their own.
+    """
+    own = (str(Path(__file__).resolve().parents[2]), "<frozen", threading.__file__)
+    found: list[Frame] = []
+    step: Any = sys._getframe()  # noqa: SLF001
+    while step is not None:
+        if not step.f_code.co_filename.startswith(own):
+            found.append(Frame(step.f_code.co_filename, step.f_lineno, step.f_code.co_name))
+        step = step.f_back
+    return tuple(found)

@@ -1,0 +1,187 @@
+"""What a client unfolds at a stop: values by reference, parts made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from tkdebug.debugger.console.text import kind_text, number_text, reading_text, value_text
+from tkdebug.debugger.values import Constant, Described, Pointers, Reading, Tile, Unavailable
+from tkdebug.errors import UsageError
+
+# What one answer lists at most where the client does not ask for a part.
+MOST_CHILDREN = 1000
+_HAS_LENGTH = (tuple, list)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A value as a client sees it.
+
+    Attributes:
+        name: of the variable, or of the part.
+        text: on one line.
+        type: as the language writes it; "" where there is none.
+        expression: what evaluates to it; "" where nothing does.
+        children: makes its parts from `start` on, `count` of them.
+        length: how many parts there are; 0 for none.
+        is_indexed: whether they are numbered.
+        place: the variable or argument, and the indices into it, for breakpoints on data.
+    """
+
+    name: str
+    text: str
+    type: str = ""
+    expression: str = ""
+    children: Callable[[int, int], Sequence[Shown]] | None = None
+    length: int = 0
+    is_indexed: bool = True
+    place: tuple[str, tuple[int, ...]] | None = None
+
+
+@dataclass(slots=True)
+class References:
+    """The numbers by which a client asks for parts, of one stop."""
+
+    _shown: list[Shown] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Forget all: the launch goes on."""
+        self._shown.clear()
+
+    def add(self, shown: Shown) -> int:
+        """The number of a value; 0 where it has no parts."""
+        if shown.children is None or not shown.length:
+            return 0
+        self._shown.append(shown)
+        return len(self._shown)
+
+    def parts(self, number: int, start: int, count: int) -> Sequence[Shown]:
+        """The parts of a value.
+
+        Raises:
+            UsageError: the number is of another stop.
+        """
+        shown = self.of(number)
+        assert shown.children is not None
+        return shown.children(start, min(count, MOST_CHILDREN) or MOST_CHILDREN)
+
+    def of(self, number: int) -> Shown:
+        """The value of that number.
+
+        Raises:
+            UsageError: it is of another stop.
+        """
+        if not 1 <= number <= len(self._shown):
+            raise UsageError(f"variablesReference {number} is not of this stop")
+        return self._shown[number - 1]
+
+    def variable(self, shown: Shown) -> dict[str, Any]:
+        """A value as the protocol's `Variable`."""
+        number = self.add(shown)
+        found: dict[str, Any] = {
+            "name": shown.name,
+            "value": shown.text,
+            "variablesReference": number,
+        }
+        if shown.type:
+            found["type"] = shown.type
+        if shown.expression:
+            found["evaluateName"] = shown.expression
+        if number:
+            found["indexedVariables" if shown.is_indexed else "namedVariables"] = shown.length
+        return found
+
+
+def scope(name: str, values: Sequence[Shown]) -> Shown:
+    """Several values under one heading."""
+    return group(name, "", values)
+
+
+def group(name: str, text: str, values: Sequence[Shown], **fields: Any) -> Shown:
+    """A value whose parts have names."""
+    return Shown(
+        name,
+        text,
+        children=lambda start, count: values[start : start + count],
+        length=len(values),
+        is_indexed=False,
+        **fields,
+    )
+
+
+def of_reading(name: str, reading: Reading, program: int, grid: tuple[int, int, int]) -> Shown:
+    """A variable of one program."""
+    text = reading_text(reading, (program,), grid)
+    place = (name, ())
+    match reading:
+        case Tile():
+            shown = of_tensor(name, reading.data[0], text, name)
+            return Shown(
+                name,
+                text,
+                kind_text(reading),
+                name,
+                shown.children,
+                shown.length,
+                place=place,
+            )
+        case Pointers():
+            parts = [of_tensor("offsets", reading.offsets[0], None, "")]
+            if reading.tensor is not None:
+                parts.append(of_tensor(reading.name or "memory", reading.tensor, None, ""))
+            return group(name, text, parts, type=reading.type)
+        case Described():
+            parts = [of_reading(key, part, program, grid) for key, part in reading.parts.items()]
+            return group(name, text, parts, type=reading.kind)
+        case Constant():
+            return of_value(name, reading.value, name)
+        case Unavailable():
+            return Shown(name, text)
+        case _:
+            items = [of_reading(f"[{i}]", part, program, grid) for i, part in enumerate(reading)]
+            return group(name, text, items, type="tuple")
+
+
+def of_value(name: str, value: Any, expression: str) -> Shown:
+    """A Python value."""
+    if isinstance(value, Tensor):
+        return of_tensor(name, value, None, expression, (name, ()))
+    if isinstance(value, _HAS_LENGTH) and value:
+        items = [of_value(f"[{i}]", item, f"{expression}[{i}]") for i, item in enumerate(value)]
+        return group(name, value_text(value), items, type=type(value).__name__)
+    if isinstance(value, Mapping) and value:
+        items = [of_value(str(key), item, "") for key, item in value.items()]
+        return group(name, value_text(value), items, type=type(value).__name__)
+    return Shown(name, value_text(value), type(value).__name__, expression)
+
+
+def of_tensor(
+    name: str,
+    data: Tensor,
+    text: str | None,
+    expression: str,
+    place: tuple[str, tuple[int, ...]] | None = None,
+) -> Shown:
+    """A tensor, with its parts along the first axis."""
+    kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
+    shown = value_text(data) if text is None else text
+    if data.dim() == 0:
+        return Shown(name, number_text(data.item()), kind[:-2], expression, place=place)
+
+    def parts(start: int, count: int) -> list[Shown]:
+        return [
+            of_tensor(
+                f"[{i}]",
+                data[i],
+                None,
+                expression and f"{expression}[{i}]",
+                place and (place[0], (*place[1], i)),
+            )
+            for i in range(start, min(start + count, data.shape[0]))
+        ]
+
+    return Shown(name, shown, kind, expression, parts, data.shape[0], place=place)
