@@ -43,7 +43,16 @@ class HostDebugger(pdb.Pdb):
         # As pdb's own `run_script`: lines of what runs the script are none of it.
         self.mainpyfile = self.canonic(script)
         self._wait_for_mainpyfile = True
+        self._console.leave_kernel = self.stop_in_script
         sys.settrace(self.trace_dispatch)
+
+    def stop_in_script(self) -> None:
+        """Stop at the next line of the script: a launch of it has ended, step by step."""
+        at: FrameType | None = sys._getframe()  # noqa: SLF001
+        while at is not None and self.canonic(at.f_code.co_filename) != self.mainpyfile:
+            at = at.f_back
+        if at is not None:
+            bdb.Bdb.set_trace(self, at)
 
     def cmdloop(self, intro: Any = None) -> None:
         """Ask until the script goes on; the commands that were given come first."""
