@@ -32,13 +32,14 @@ class HostDebugger(pdb.Pdb):
     """
 
     def __init__(self, console: Console) -> None:
+        # bdb keeps breakpoints for the whole process, and takes over those of an earlier debugger.
+        bdb.Breakpoint.clearBreakpoints()
         super().__init__(skip=_SKIPPED, nosigint=True, readrc=False)
         self.prompt = "(tkdebug) "
         self._console = console
 
     def begin(self, script: str) -> None:
         """Stop at the first line of the script, which is about to run in this thread."""
-        bdb.Breakpoint.clearBreakpoints()
         self.reset()
         # As pdb's own `run_script`: lines of what runs the script are none of it.
         self.mainpyfile = self.canonic(script)
