@@ -143,7 +143,7 @@ def checked_build(
         devices.device(0), binary.cubin, binary.entry, binary.threads, binary.shared_bytes
     )
     names = [f"v{parameter.num}" for parameter in source.fn.params if not parameter.is_constexpr]
-    slots = kernel_slots(source.fn.arg_names, source.specs, binary)
+    slots = kernel_slots(source.fn.arg_names, source.specs, replace(binary, probes=None))
     table = torch.zeros(table_bytes(len(plan.sites)), dtype=torch.uint8, device="cuda")
     hidden = [table.data_ptr()]
     found = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.is_cuda]

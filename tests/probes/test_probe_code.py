@@ -123,3 +123,14 @@ def test_table_of_another_kernel_is_refused() -> None:
     dirty = (1).to_bytes(8, "little") + bytes(184)
     with pytest.raises(ValueError, match="not zero before the launch"):
         faults_of(plan, dirty, launch)
+
+
+def test_corners_are_tested_where_offsets_are_sums_of_ranges() -> None:
+    def gathered() -> None:
+        x = torch.zeros(1024, dtype=torch.int32)
+        histogram[(1,)](x, x, 1024, B=1024)
+
+    corners = re.compile(r"^probe\.elements\d+:", re.M)
+    assert len(corners.findall(llvm_ir(_add, "sm_80", ProbeOptions()))) == 3
+    # What is loaded by offsets is; what it is an offset of has no corners.
+    assert len(corners.findall(llvm_ir(gathered, "sm_80", ProbeOptions()))) == 1

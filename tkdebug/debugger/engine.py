@@ -266,7 +266,8 @@ class Debugger:
         try:
             session.run(stops_at_once)
         finally:
-            sys.settrace(tracing)
+            if tracing is not None:
+                sys.settrace(tracing)
             self._session = None
             found = session.execution.faults
             self._writers.note(kernel.stored_to(values), writer)

@@ -95,7 +95,7 @@ def @launch(@grid, {_declare(params)}**@options):
         @note(@id, @x, @y, @z, @on, @start_ns, {names})
         if @in_flight.watched:
             @in_flight.add_packed(
-                @ran or @kernel, @id, (@x, @y, @z), ({passed}), @packer)
+                @ran or @kernel, @id, (@x, @y, @z), ({passed}), @on, @packer)
     else:
         @kernel.submit(@x, @y, @z, @stream(@dev), {passed})
     return @kernel

@@ -87,10 +87,12 @@ class InFlight:
         launch: int,
         grid: Grid,
         passed: tuple[Any, ...],
+        stream: int,
         packer: LaunchPacker,
     ) -> None:
         """Keep a launch that has no record; `packer` knows its time."""
-        self._flights.append((next(self._ordinals), launch, kernel, grid, _plain(passed), packer))
+        launched = (launch, kernel, grid, _plain(passed), stream)
+        self._flights.append((next(self._ordinals), *launched, packer))
 
     @property
     def latest(self) -> tuple[Flight, ...]:
@@ -100,7 +102,7 @@ class InFlight:
         )
 
 
-_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], "LaunchPacker"]
+_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], int, "LaunchPacker"]
 
 
 def _plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -108,8 +110,8 @@ def _plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _unpacked(packed: _Packed) -> Flight:
-    ordinal, launch, kernel, grid, values, packer = packed
-    return Flight(ordinal, launch, kernel, grid, values, packer.time_of(launch))
+    ordinal, launch, kernel, grid, values, stream, packer = packed
+    return Flight(ordinal, launch, kernel, grid, values, packer.time_of(launch), stream)
 
 
 IN_FLIGHT = InFlight()

@@ -107,16 +107,21 @@ PARAMETERS: Final = ("ptr", "i1")
 _MOST_TRIES: Final = 1 << 24
 
 # $0 slot, $1 program, $2 frame.
-# One lane reports for all that are here, the one with their least element. It looks whether its
-# report matters each time before it tries to take the lock: where all programs have faults, most
-# find a lesser program there, and never take it. What is done with the lock is predicated and
-# branches nowhere, so the lane gives it back in the same turn.
+# One lane reports for all that are here from the same site at the same time, the one with their
+# least element: lanes that had nothing to report may have gone on, and be here from a later site.
+# It looks whether its report matters each time before it tries to take the lock: where all programs
+# have faults, most find a lesser program there, and never take it. What is done with the lock is
+# predicated and branches nowhere, so the lane gives it back in the same turn.
 _REPORT = f"""{{
 .reg .pred more, mine, less, same, first, lead;
 .reg .b64 p, t, n;
 .reg .b32 l, e, m, tries, active, count, least;
 mov.u32 tries, 0;
+ld.u64 n, [$2+{Field.TIME.offset}];
 activemask.b32 active;
+match.any.sync.b64 l, $0, active;
+match.any.sync.b64 e, n, active;
+and.b32 active, l, e;
 ld.u32 count, [$2+{Field.COUNT.offset}];
 redux.sync.add.u32 count, count, active;
 ld.u32 m, [$2+{Field.MASKED.offset}];
@@ -131,7 +136,6 @@ mov.u32 e, %laneid;
 setp.eq.u32 lead, e, l;
 cvt.u64.u32 p, count;
 @lead red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], p;
-ld.u64 n, [$2+{Field.TIME.offset}];
 PROBE_AGAIN:
 ld.acquire.gpu.global.u64 p, [$0+{table.PROGRAM}];
 ld.acquire.gpu.global.u64 t, [$0+{table.TIME}];

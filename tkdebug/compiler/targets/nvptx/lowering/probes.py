@@ -247,8 +247,6 @@ def either_way(
 
 def _tile_is_inside(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
     """i1: whether all of the tile is the tensor's; None where only elements can tell."""
-    if len(access.pointers) == access.group:
-        return None  # a single test in any case
     assert ctx.probes is not None
     bounds, pointer = ctx.probes.bounds(access.site), PointerAccess(access.op).pointer
     return tile_is_inside(ctx, pointer, access.site.element_bytes, bounds.first, bounds.size)
