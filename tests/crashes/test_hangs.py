@@ -135,6 +135,24 @@ def test_ctrl_c_in_the_driver_tells_where_the_kernel_waits(tmp_path, stuck, faul
     assert not driver.dump.exists()
 
 
+def test_queue_that_gets_done_is_no_hang(tmp_path, stuck, faults, monkeypatch):
+    wait, end = stuck
+    # Launches that are each shorter than the grace; all of them are longer.
+    monkeypatch.setattr(gpu_hangs, "_GRACE_S", 0.4)
+    numbers = iter([1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6])
+    monkeypatch.setattr(gpu_hangs, "_oldest_running", lambda: next(numbers, None) or end())
+    driver = FakeDriver(tmp_path, end)
+    watch = watch_of(driver)
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+    finally:
+        watch.stop()
+    assert (driver.asked, faults) == ([], [])
+
+
 def interrupt_in_python():
     os.kill(os.getpid(), signal.SIGINT)
     while True:

@@ -5,8 +5,9 @@ run. So a thread waits for the number of each signal, which Python writes to a p
 main thread is. Then it has the driver write a core dump (`CUDA_COREDUMP_PIPE`), which ends the
 kernel: the driver gives its caller an error, and the script ends by that, or by Ctrl-C.
 
-Invariants: a script that has a handler of its own for Ctrl-C, or that comes back to Python within
-`_GRACE_S`, keeps its kernels; without a hang timeout the thread sleeps until a signal comes.
+Invariants: a script keeps its kernels if it has a handler of its own for Ctrl-C, if it comes back
+to Python, or as long as launch after launch ends, none of them later than `_GRACE_S`; without a
+hang timeout the thread sleeps until a signal comes.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from tkdebug.errors import TkError
 from tkdebug.forks import renew_after_forks
 from tkdebug.terminal_text import tell
 
-# How long the main thread may need to come back to Python after Ctrl-C.
-_GRACE_S = 1.0
+# How long one launch may run after Ctrl-C, while the main thread waits.
+_GRACE_S = 2.0
 # A dump of a full GPU took 5 s (60 MB; driver 580).
 _DUMP_S = 20.0
-_POLL_S = 0.02
+_POLL_S = 0.05
 _SETTLED_S = 0.2
 _SLOWEST_LOOK_S = 1.0
 
@@ -115,16 +116,20 @@ class HangWatch:
         return os.read(self._read, 64) if ready else b""
 
     def _is_stuck(self) -> bool:
-        """Whether the main thread stays in one call although Ctrl-C came, and the GPU is busy."""
+        """Whether the main thread stays in one call although Ctrl-C came, and a launch runs on."""
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             return False
         before = self._place()
-        deadline_s = time.monotonic() + _GRACE_S
-        while time.monotonic() < deadline_s:
+        oldest, since_s = _oldest_running(), time.monotonic()
+        while oldest is not None and time.monotonic() - since_s < _GRACE_S:
+            time.sleep(_POLL_S)
             if self._place() != before:
                 return False
-            time.sleep(_POLL_S)
-        return _oldest_running() is not None
+            now = _oldest_running()
+            if now != oldest:
+                # What is queued gets done: the script may come back by itself.
+                oldest, since_s = now, time.monotonic()
+        return oldest is not None
 
     def _place(self) -> tuple[int, int] | None:
         """Where the main thread is in Python code."""

@@ -128,7 +128,8 @@ class Autotuner(KernelInterface):
                 raise UnknownNameError(
                     f"autotune of {name}: {parameter} contains names that are not kernel "
                     f"arguments: {', '.join(map(str, unknown))}; it has "
-                    f"{', '.join(self.arg_names)}"
+                    f"{', '.join(self.arg_names)}; Triton refuses them from 3.9 on, and left "
+                    "them out of the key before: --triton 3.8 or TKDEBUG_TRITON=3.8 does, too"
                 )
 
     def _take_deprecated_timing(
