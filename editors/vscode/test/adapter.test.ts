@@ -1,6 +1,7 @@
 /** `tkdebug dap` under the test client of VS Code. `PYTHON` names the Python that has tkdebug. */
 
 import * as assert from "assert";
+import { spawnSync } from "child_process";
 import { readFileSync } from "fs";
 import * as path from "path";
 import { DebugClient } from "@vscode/debugadapter-testsupport";
@@ -12,21 +13,26 @@ const PROGRAM = path.resolve(__dirname, "../../test/kernels.py");
 const LINES = readFileSync(PROGRAM, "utf8").split("\n");
 const LAUNCH = { program: PROGRAM, args: ["3"], cwd: path.dirname(PROGRAM) };
 const LONGEST_MS = 30_000;
+const PYTHON = process.env.PYTHON ?? "python3";
 
 function line(name: string): number {
   return LINES.findIndex((text) => text.endsWith(`# ${name}`)) + 1;
+}
+
+/** The client passes one argument to what it starts: a shell makes several of it. */
+async function started(module: string, type: string): Promise<DebugClient> {
+  const client = new DebugClient(`exec "${PYTHON}"`, `-m ${module}`, type, { shell: true });
+  client.defaultTimeout = LONGEST_MS;
+  await client.start();
+  return client;
 }
 
 describe("tkdebug dap", function () {
   this.timeout(2 * LONGEST_MS);
   let client: DebugClient;
 
-  beforeEach(() => {
-    // The client passes one argument to what it starts: a shell makes three of it.
-    const python = `exec "${process.env.PYTHON ?? "python3"}"`;
-    client = new DebugClient(python, "-m tkdebug dap", "tkdebug", { shell: true }, true);
-    client.defaultTimeout = LONGEST_MS;
-    return client.start();
+  beforeEach(async () => {
+    client = await started("tkdebug dap", "tkdebug");
   });
 
   afterEach(() => client.stop());
@@ -55,7 +61,10 @@ describe("tkdebug dap", function () {
   }
 
   /** Launches with these breakpoints at a line; the answers about them. */
-  async function launched(breakpoint: object): Promise<{ verified: boolean; message?: string }[]> {
+  async function launched(
+    breakpoint: object,
+    configuration: object = LAUNCH,
+  ): Promise<{ verified: boolean; message?: string }[]> {
     const begun = client.waitForEvent("initialized").then(async () => {
       const source = { path: PROGRAM };
       const asked = [breakpoint as { line: number }];
@@ -63,7 +72,7 @@ describe("tkdebug dap", function () {
       await client.configurationDoneRequest();
       return answer.body.breakpoints;
     });
-    await client.launch(LAUNCH);
+    await client.launch(configuration);
     return begun;
   }
 
@@ -138,6 +147,38 @@ describe("tkdebug dap", function () {
     const [answer] = await launched({ line: line("host") });
     assert.equal(answer?.verified, false);
     assert.match(answer?.message ?? "", /no kernel has this line/);
+    assert.equal((await exited).body.exitCode, 3);
+  });
+
+  it("shares a process with debugpy, which stops at lines of the host", async function () {
+    if (spawnSync(PYTHON, ["-c", "import debugpy"]).status !== 0) {
+      this.skip();
+    }
+    const host = await started("debugpy.adapter", "debugpy");
+    const waiting = host.waitForEvent("debugpyWaitingForServer");
+    const begun = host.waitForEvent("initialized");
+    await host.initializeRequest();
+    const attached = host.attachRequest({ listen: { host: "127.0.0.1", port: 0 } } as object);
+    const address = `127.0.0.1:${(await waiting).body.port}`;
+    const args = ["--connect", address, "--wait-for-client", PROGRAM, "3"];
+
+    const stop = client.waitForEvent("stopped");
+    const [answer] = await launched({ line: line("add") }, { module: "debugpy", args });
+    assert.ok(answer?.verified, answer?.message);
+    await begun;
+    const source = { path: PROGRAM };
+    await host.setBreakpointsRequest({ source, breakpoints: [{ line: line("host") }] });
+    await host.configurationDoneRequest();
+    await attached;
+    const threadId: number = (await stop).body.threadId;
+    assert.equal(await value("start", (await topOf(threadId)).id), "0");
+
+    await client.setBreakpointsRequest({ source, breakpoints: [] });
+    const atHost = host.assertStoppedLocation("breakpoint", { line: line("host") });
+    await client.continueRequest({ threadId });
+    await atHost;
+    const exited = client.waitForEvent("exited");
+    await host.stop();
     assert.equal((await exited).body.exitCode, 3);
   });
 
